@@ -1,0 +1,60 @@
+# Every target works in a fresh checkout: it first makes .venv and installs what it needs, once per pyproject.toml.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+RUN_STAMP := $(VENV)/.mmspec-run
+DEV_STAMP := $(VENV)/.mmspec-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help:
+	@echo "make demo    caption three images and show that the text is identical to plain decoding"
+	@echo "make test    lint, format check and the whole test suite (what CI runs)"
+	@echo "make lint    lint and format check only"
+	@echo "make format  rewrite the sources in the house format"
+	@echo "make bench   the benchmark tables, written under results/"
+	@echo "make clean   remove the environment and everything built"
+
+demo: $(RUN_STAMP)
+	@$(VENV)/bin/mmspec demo
+
+test: lint
+	@echo "== tests"
+	@$(PY) -m pytest -q
+
+lint: $(DEV_STAMP)
+	@echo "== ruff"
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+format: $(DEV_STAMP)
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+bench: $(RUN_STAMP)
+	@mkdir -p results
+	@$(VENV)/bin/mmspec bench vlm --json results/vlm.json
+
+clean:
+	@echo "== removing $(VENV), caches and build folders"
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip is the last thing venv installs, so its presence means that the environment is whole
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "mmspec needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1): use make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "== making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUN_STAMP): pyproject.toml | $(VENV)/bin/pip
+	@echo "== installing mmspec and its dependencies (a few minutes the first time)"
+	@$(PIP) install -qq --editable .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml | $(VENV)/bin/pip
+	@echo "== installing mmspec with its test dependencies (a few minutes the first time)"
+	@$(PIP) install -qq --editable ".[dev,eval]"
+	@touch $@ $(RUN_STAMP)

@@ -1,0 +1,43 @@
+"""The scalar of K-SEQ: how far each of n i.i.d. drafts is discounted."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.law import TINY
+
+STEPS = 12
+
+
+def kseq_discount(p: Tensor, q: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """rho >= 1 and the scale c of the residual [p - c min(p / rho, q)]+, both float [B, M].
+
+    With beta = sum min(p / rho, q), the smallest valid rho solves 1 - (1 - beta)^n = rho beta; a bisection on [1, n] of a
+    fixed number of steps returns its valid end, which is exact and loses at most (n - 1) / 2^STEPS in rho.
+    p, q: float [B, M, V].   count: int64 [B, M], children drawn, 0 included.
+    """
+    count = count.to(p.dtype)
+    low, high = torch.ones_like(count), count.clamp_min(1)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        beta = _overlap(p, q, middle)
+        valid = _any_of(beta, count) <= middle * beta
+        low, high = torch.where(valid, low, middle), torch.where(valid, middle, high)
+    beta = _overlap(p, q, high)
+    return high, _any_of(beta, count) / beta
+
+
+def kseq_residual(p: Tensor, q: Tensor, rho: Tensor, scale: Tensor) -> Tensor:
+    """[p - c min(p / rho, q)]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; rho, scale: [B]."""
+    rest = (p - scale[:, None] * torch.minimum(p / rho[:, None], q)).clamp_min(0)
+    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
+
+
+def _overlap(p: Tensor, q: Tensor, rho: Tensor) -> Tensor:
+    return (torch.minimum(p, q * rho[..., None]).sum(-1) / rho).clamp(TINY, 1)
+
+
+def _any_of(beta: Tensor, count: Tensor) -> Tensor:
+    """1 - (1 - beta)^n without cancellation, 0 for n = 0."""
+    return -torch.special.xlog1py(count, -beta).expm1()

@@ -1,0 +1,138 @@
+"""A preallocated key/value cache of slots with a length per row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from mmspec.kernels.tree_mask import tree_bias
+
+
+class SlotLayer(CacheLayerMixin):
+    """One layer's view of a SlotCache; all state lives in the cache."""
+
+    is_croppable = True
+    is_sliding = False
+
+    def __init__(self, cache: SlotCache, index: int):
+        super().__init__()
+        self.cache, self.index, self.is_initialized = cache, index, True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.cache.reserve(key_states, value_states)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        return self.cache.write(self.index, key_states, value_states)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.cache.width + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.cache.width
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class SlotCache(Cache):
+    """Keys and values of all layers in one pool, [layers, rows, heads, slots, dim], with a committed length per row.
+
+    A pass writes its N new slots behind each row's own length; `commit` keeps those on the accepted path and forgets the
+    rest by not counting them. Left padding stays in its slots, marked in `hidden` bool [rows, P].
+
+    layers: number of attention layers, all of one shape.
+    capacity: slots to allocate at first; the pool doubles when a pass needs more.
+    copies: cache rows per request row (2 for a guided pair), laid out [copies, B].
+    Raises ValueError when layers differ in shape.
+    """
+
+    def __init__(self, layers: int, capacity: int, *, copies: int = 1):
+        super().__init__(layers=[SlotLayer(self, i) for i in range(layers)])
+        self.capacity, self.copies = capacity, copies
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self.length: Tensor | None = None
+        self.hidden: Tensor | None = None
+        self.lengths: list[int] = []
+
+    @property
+    def width(self) -> int:
+        """Slots in use by the longest row (a host number)."""
+        return max(self.lengths, default=0)
+
+    @property
+    def uniform(self) -> bool:
+        """Every row has the same length."""
+        return min(self.lengths, default=0) == self.width
+
+    def reserve(self, key: Tensor, value: Tensor) -> None:
+        """Makes room for the slots of one pass. key, value: [rows, heads, N, dim]."""
+        rows, heads, count, _ = key.shape
+        if self.keys is None:
+            self.capacity = max(self.capacity, count)
+            size = (len(self.layers), rows, heads, self.capacity)
+            self.keys = key.new_zeros(*size, key.shape[-1])
+            self.values = value.new_zeros(*size, value.shape[-1])
+            self.length = torch.zeros(rows, dtype=torch.long, device=key.device)
+            self.lengths = [0] * rows
+        if self.width + count > self.capacity:
+            grown = max(2 * self.capacity, self.width + count)
+            self.keys, self.values = (_grow(pool, grown) for pool in (self.keys, self.values))
+            self.capacity = grown
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores one layer's new slots and returns all slots in use, [rows, heads, width + N, dim] each."""
+        if layer == 0:
+            self.reserve(key, value)
+        keys, values = self.keys[layer], self.values[layer]
+        if key.shape[1::2] != keys.shape[1::2]:
+            raise ValueError(f"layer {layer}: expected keys of heads x dim {tuple(keys.shape[1::2])} as in layer 0, got "
+                             f"{tuple(key.shape[1::2])}; models whose layers differ in shape are not supported")  # fmt: skip
+        count, width = key.shape[2], self.width
+        if self.uniform:
+            keys[:, :, width : width + count] = key
+            values[:, :, width : width + count] = value
+        else:
+            slot = self.length[:, None] + torch.arange(count, device=key.device)
+            row = torch.arange(key.shape[0], device=key.device)[:, None]
+            keys.transpose(1, 2)[row, slot] = key.transpose(1, 2)
+            values.transpose(1, 2)[row, slot] = value.transpose(1, 2)
+        return keys[:, :, : width + count], values[:, :, : width + count]
+
+    def advance(self, counts: int | list[int]) -> None:
+        """Counts the first slots of the last pass as committed: `counts` of them, per row when a list."""
+        counts = [counts] * len(self.lengths) if isinstance(counts, int) else counts * self.copies
+        self.lengths = [n + c for n, c in zip(self.lengths, counts, strict=True)]
+        self.length = self.length + torch.tensor(counts, device=self.length.device)
+
+    def commit(self, path: list[list[int]]) -> None:
+        """Keeps the slots of `path[b]`, ascending node indices of row b's last pass, and advances past them."""
+        if any(nodes != list(range(len(nodes))) for nodes in path):
+            self._move(path)
+        self.advance([len(nodes) for nodes in path])
+
+    def _move(self, path: list[list[int]]) -> None:
+        longest = max(map(len, path))
+        source = torch.tensor([p + list(range(len(p), longest)) for p in path] * self.copies, device=self.length.device)
+        row = torch.arange(source.shape[0], device=source.device)[:, None]
+        taken = self.length[:, None] + source
+        target = self.length[:, None] + torch.arange(longest, device=source.device)
+        for pool in (self.keys, self.values):
+            slots = pool.permute(1, 3, 0, 2, 4)
+            slots[row, target] = slots[row, taken]
+
+    def bias(self, ancestor: Tensor, dtype: torch.dtype, back: int = 0) -> Tensor:
+        """The attention bias of a pass over a drafted tree, [rows or 1, 1, N, width + N] (see `tree_bias`).
+
+        ancestor: bool [R, N, back + N]; the last `back` slots counted so far belong to the tree already.
+        """
+        if self.copies > 1 and ancestor.shape[0] > 1:
+            ancestor = ancestor.repeat(self.copies, 1, 1)
+        return tree_bias(ancestor, self.length - back, self.width - back, self.uniform, self.hidden, dtype)
+
+
+def _grow(pool: Tensor, slots: int) -> Tensor:
+    larger = pool.new_zeros(*pool.shape[:3], slots, pool.shape[4])
+    larger[:, :, :, : pool.shape[3]] = pool
+    return larger

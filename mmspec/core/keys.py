@@ -1,0 +1,82 @@
+"""Counter-based random numbers: a value is a pure function of (row's seed, round, purpose, node, lane).
+
+Nothing is drawn from a stateful generator after the seeds, so a row's numbers depend neither on the rows beside it nor on
+requests that run in between, and every purpose has a stream of its own: a residual never shares noise with a draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+class Purpose(IntEnum):
+    """What a random number decides; each is a separate stream."""
+
+    DRAFT = 1
+    ACCEPT = 2
+    RESIDUAL = 3
+    BONUS = 4
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # int64 shifts are arithmetic; this one is logical
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 ("Fast splittable pseudorandom number generators"): a bijection of 64 bits."""
+    x = (x ^ _shift(x, 30)) * _MIX1
+    x = (x ^ _shift(x, 27)) * _MIX2
+    return x ^ _shift(x, 31)
+
+
+@dataclass(slots=True)
+class Keys:
+    """Random numbers of one request. seeds: int64 [B]; round: the current round, advanced by the loop."""
+
+    seeds: Tensor
+    round: int = 0
+
+    @staticmethod
+    def of(seed: int | Sequence[int] | None, batch: int, device: torch.device | str = "cpu") -> Keys:
+        """Keys for `batch` rows. An int gives row b the seed derived from (seed, b); a sequence gives row b its own;
+        None draws one from torch's global generator. Raises ValueError when a sequence has another length than `batch`.
+        """
+        if seed is None:
+            seed = int(torch.randint(2**62, ()))
+        if isinstance(seed, int):
+            rows = torch.full((batch,), seed % 2**62, dtype=torch.int64) + _mix(torch.arange(batch) * _GOLDEN)
+        else:
+            if len(seed) != batch:
+                raise ValueError(f"seed: expected one int or {batch} ints (one a row), got {len(seed)}")
+            rows = torch.tensor([int(s) % 2**62 for s in seed], dtype=torch.int64)
+        return Keys(_mix(rows.to(device) + _GOLDEN))
+
+    def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
+        """float64 [B, *shape] in [0, 1): the numbers of this round and purpose; `step` separates draws within a round."""
+        count = 1
+        for size in shape:
+            count *= size
+        stream = (self.round * 8 + int(purpose)) * 65536 + step
+        row = _mix(self.seeds ^ _mix(self.seeds.new_tensor(stream) * _GOLDEN))
+        lane = torch.arange(1, count + 1, device=row.device) * _GOLDEN
+        bits = _mix(row[:, None] + lane)
+        return (_shift(bits, 11).double() * 2.0**-53).reshape(-1, *shape)
+
+    def gumbel(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
+        """float32 [B, *shape] standard Gumbel noise."""
+        u = self.uniform(purpose, *shape, step=step)
+        return -torch.log(-torch.log(u.clamp_(2.0**-53, 1 - 2.0**-53))).float()
+
+    def normal(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
+        """float32 [B, *shape] standard normals."""
+        u = self.uniform(purpose, *shape, step=step)
+        return torch.special.ndtri(u.clamp_(2.0**-53, 1 - 2.0**-53)).float()

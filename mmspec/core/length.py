@@ -1,0 +1,55 @@
+"""How long a draft grows: decided before each value is drawn, so a sampled draft keeps its law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class LengthControl(Protocol):
+    """longest: the static bound shapes are made for."""
+
+    longest: int
+
+    def grow(self, step: int, confidence: Tensor) -> Tensor:
+        """Whether each row draws one more value, bool [B].
+
+        step: values drawn so far.   confidence: float [B], the largest probability of the law about to be drawn from
+        (never of the drawn value: looking at it would bend the law).
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLength:
+    """Always `longest` values."""
+
+    longest: int = 5
+
+    def __post_init__(self) -> None:
+        if self.longest < 1:
+            raise ValueError(f"longest: expected at least 1, got {self.longest}")
+
+    def grow(self, step: int, confidence: Tensor) -> Tensor:
+        return confidence >= 0 if step < self.longest else confidence < 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceStop:
+    """Stops a row where the drafter's top probability falls below `threshold`, between `shortest` and `longest`."""
+
+    threshold: float = 0.4
+    longest: int = 8
+    shortest: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold: expected a probability, got {self.threshold}")
+        if not 1 <= self.shortest <= self.longest:
+            raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
+
+    def grow(self, step: int, confidence: Tensor) -> Tensor:
+        if step >= self.longest:
+            return confidence < 0
+        return (confidence >= self.threshold) | (step < self.shortest)

@@ -1,0 +1,134 @@
+"""The round, once, for every domain: draft, score, weigh, select, resample, commit, observe.
+
+A domain brings a target (what the values are and how they are judged), a drafter and a rule. Nothing here knows whether
+a value is a token, a vector or a block of video, nor whether a round keeps a prefix, a mask or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mmspec.core.draft import Draft, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.rules.base import Rule
+from mmspec.core.stats import Stats
+from mmspec.core.verdict import Verdict
+
+
+class Target(Protocol):
+    """The target's side of one request; holds all of its state (cache, lengths, outputs).
+
+    pending: the last committed value of every row, [B] or [B, d]: the root of the next draft.
+    done: every row has stopped.   batch: B.
+    """
+
+    pending: object
+    done: bool
+    batch: int
+
+    def prefill(self) -> tuple[Draft, Evidence]:
+        """Runs the prompt. Returns a draft of the root alone and the evidence for what follows the prompt."""
+
+    def score(self, draft: Draft) -> Evidence:
+        """One target pass over all nodes of the draft."""
+
+    def regenerate(self, draft: Draft, verdict: Verdict) -> object:
+        """The value of each row of `verdict.redo`, made by the target itself; only for rules that ask for it."""
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        """Takes the verdict into the state. Returns per row the accepted drafted values, None for a stopped row."""
+
+    @property
+    def emitted(self) -> list[int]:
+        """Values generated per row so far."""
+
+
+class DraftState(Protocol):
+    """The drafter's side of one request. passes: forward passes of its model so far."""
+
+    passes: int
+
+    def propose(self, target: Target, keys: Keys) -> Draft:
+        """The next draft; its root is `target.pending`."""
+
+    def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Learns what became of the draft; called after `target.commit`, and once after the prefill."""
+
+
+class Drafter(Protocol):
+    """A drafter holds weights and settings only; `open` makes the state of one request, after its prefill."""
+
+    name: str
+
+    def open(self, target: Target) -> DraftState:
+        """State for one request."""
+
+
+class NoDraft:
+    """Plain decoding through the same loop: drafts nothing, so each pass yields one value."""
+
+    name = "none"
+    passes = 0
+
+    def open(self, target: Target) -> NoDraft:
+        return self
+
+    def propose(self, target: Target, keys: Keys) -> Draft:
+        return root_only(target.pending)
+
+    def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        return None
+
+
+class Decoding:
+    """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn."""
+
+    def __init__(self, target: Target, drafter: Drafter | None, rule: Rule, keys: Keys):
+        self.target, self.drafter, self.rule, self.keys = target, drafter or NoDraft(), rule, keys
+        self.stats = Stats(rule=rule.name, drafter=self.drafter.name, exact=rule.exact)
+        self._state: DraftState | None = None
+
+    def run(self) -> Stats:
+        """Decodes to the end."""
+        while self.step():
+            pass
+        return self.stats
+
+    def step(self) -> bool:
+        """One round (the first is the prefill). Returns whether rows are left to decode."""
+        stats, target = self.stats, self.target
+        if self._state is None:
+            with stats.time("prefill"):
+                draft, evidence = target.prefill()
+                self._state = self.drafter.open(target)
+        else:
+            with stats.time("draft"):
+                draft = self._state.propose(target, self.keys)
+            with stats.time("target"):
+                evidence = target.score(draft)
+        with stats.time("verify"):
+            verdict = self.judge(draft, evidence)
+            accepted = target.commit(draft, evidence, verdict)
+        if not target.done:
+            with stats.time("draft"):
+                self._state.observe(target, draft, evidence, verdict)
+        self.keys.round += 1
+        stats.target_passes += 1
+        stats.drafter_passes = self._state.passes
+        stats.row_passes += sum(a is not None for a in accepted)
+        stats.accepted.append(accepted)
+        stats.emitted = list(target.emitted)
+        return not target.done
+
+    def judge(self, draft: Draft, evidence: Evidence) -> Verdict:
+        """Weigh, select, resample; and the target's own values where the rule asks for them."""
+        rule = self.rule.on(draft, evidence)
+        rule.check(draft)
+        weights = rule.weigh(evidence, draft)
+        uniform = self.keys.uniform(Purpose.ACCEPT, draft.tree.nodes)
+        verdict = rule.select(weights, uniform, draft)
+        verdict = rule.resample(evidence, draft, weights, verdict, self.keys)
+        if verdict.kind == "regenerate":
+            verdict.correction = self.target.regenerate(draft, verdict)
+        return verdict

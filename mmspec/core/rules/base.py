@@ -1,0 +1,97 @@
+"""What a rule is: weigh every node, select (domain-free), resample what comes after the accepted path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, expand_tree
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.verdict import Verdict
+from mmspec.kernels.sample import sample_categorical
+from mmspec.kernels.select import select_path
+
+
+@dataclass(slots=True)
+class Weights:
+    """The first stage's result.
+
+    threshold: float [B, N], the probability that node i passes its own test; the root's entry is ignored.
+    order: "descend" (from the root, first passing sibling), "post" (first passing node in post-order) or
+        "mask" (every node stands or falls alone).
+    p, q: float [B, N, V] and [B, M, V], laws the residual needs, kept so that they are computed once.
+    alpha, beta: float [B, N]; after all children of node i were rejected its residual is [alpha p - beta q]+.
+    extra: float [B, N], one more scalar per node where a rule needs it.
+    """
+
+    threshold: Tensor
+    order: Literal["descend", "post", "mask"]
+    p: Tensor | None = None
+    q: Tensor | None = None
+    alpha: Tensor | None = None
+    beta: Tensor | None = None
+    extra: Tensor | None = None
+
+
+class Rule:
+    """An acceptance rule. Subclasses set the class attributes and implement `weigh` and `residual`.
+
+    name: what tables print.   exact: the emitted sequence has the target's law.
+    proven_for: (law kind, how siblings were drawn) pairs the rule is proven for; `check` refuses others.
+    chains_only: the rule has no meaning for siblings.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool]
+    proven_for: ClassVar[frozenset[tuple[str, str]]]
+    chains_only: ClassVar[bool] = False
+
+    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+        """The rule that judges this draft: itself, unless it only chooses among others."""
+        return self
+
+    def check(self, draft: Draft) -> None:
+        """Raises ValueError when the rule is not proven for this draft's q record or shape."""
+        if draft.tree.nodes == 1:
+            return
+        pair = (draft.law.kind, draft.law.drawn)
+        drawn = {"without_replacement", "with_replacement"}
+        alike = drawn if not draft.tree.max_rank and pair[1] in drawn else {pair[1]}  # one child: the same thing
+        if not any((pair[0], way) in self.proven_for for way in alike):
+            allowed = ", ".join(f"{k} {d}" for k, d in sorted(self.proven_for))
+            raise ValueError(f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}")
+        if self.chains_only and draft.tree.max_rank:
+            raise ValueError(f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node")
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        raise TypeError(f"{type(self).__name__} must define weigh")
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        """Unnormalised law float [B, V] of the value that follows the accepted node int64 [B]."""
+        raise TypeError(f"{type(self).__name__} must define residual or resample")
+
+    def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
+        """The verdict without its correction, from explicit uniforms float [B, N]."""
+        tree, batch = draft.tree, draft.batch
+        if weights.order == "mask":
+            keep = uniform < weights.threshold
+            keep = keep if draft.valid is None else keep & draft.valid
+            node = torch.zeros(batch, dtype=torch.long, device=uniform.device)
+            return Verdict("mask", node, node[:, None], keep.sum(-1), keep=keep)
+        node = select_path(
+            weights.threshold, uniform, tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank,
+            draft.valid, weights.order == "descend",
+        )  # fmt: skip
+        rows = torch.arange(batch, device=node.device)
+        path = expand_tree(tree.path, batch)[rows, node]
+        return Verdict("path", node, path, expand_tree(tree.depth, batch)[rows, node])
+
+    def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
+        """Fills `verdict.correction`."""
+        law = self.residual(evidence, draft, weights, verdict.node)
+        verdict.correction = sample_categorical(law, keys.uniform(Purpose.RESIDUAL, 1)[:, 0])
+        return verdict

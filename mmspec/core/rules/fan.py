@@ -1,0 +1,77 @@
+"""Parents and their children by sibling rank, in the layout that sequential rejection works through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from mmspec.core.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fan:
+    """M parents, those with most children first; the first n of them have a child of rank r.
+
+    node: int64 [M].   child: per rank int64 [n], or [B, M] for trees per row with N standing for "no such child".
+    """
+
+    node: Tensor
+    child: tuple[Tensor, ...]
+
+
+def fan_of(tree: Tree) -> Fan:
+    """All parents of the tree in one fan."""
+    return _static_fans(tree, False)[0] if tree.static else _row_fan(tree, None)
+
+
+def fans_by_depth(tree: Tree) -> tuple[Fan, ...]:
+    """One fan per depth of the parents, root first."""
+    return _static_fans(tree, True) if tree.static else tuple(_row_fan(tree, d) for d in range(tree.max_depth))
+
+
+@lru_cache(maxsize=512)
+def _static_fans(tree: Tree, by_depth: bool) -> tuple[Fan, ...]:
+    device = tree.parent.device
+    groups: dict[int, dict[int, list[int]]] = {} if by_depth else {0: {}}
+    for level in tree.levels:
+        for parent, node in zip(level.parent.tolist(), level.node.tolist(), strict=True):
+            groups.setdefault(level.depth if by_depth else 0, {}).setdefault(parent, []).append(node)
+    fans = []
+    for _, children in sorted(groups.items()):
+        parents = sorted(children, key=lambda parent: -len(children[parent]))
+        ranks = max((len(c) for c in children.values()), default=0)
+        child = [[children[p][r] for p in parents if len(children[p]) > r] for r in range(ranks)]
+        fans.append(Fan(torch.tensor(parents, dtype=torch.long, device=device),
+                        tuple(torch.tensor(c, device=device) for c in child)))  # fmt: skip
+    return tuple(fans)
+
+
+def _row_fan(tree: Tree, depth: int | None) -> Fan:
+    # every node counts as a parent, because rows differ in which ones are
+    rows, nodes = tree.parent.shape
+    index = torch.arange(nodes, device=tree.parent.device)
+    ranks = tree.max_rank + 1
+    slot = (tree.parent * ranks + tree.sibling_rank)[:, 1:]
+    table = tree.parent.new_full((rows, nodes * ranks), nodes).scatter_(1, slot, index[1:].expand(rows, -1))
+    table = table.view(rows, nodes, ranks)
+    if depth is not None:
+        table = torch.where((tree.depth == depth)[..., None], table, nodes)
+    return Fan(index, table.unbind(-1))
+
+
+def take(tensor: Tensor, child: Tensor) -> Tensor:
+    """tensor [..., B, N] at children int64 [n] or [B, n] -> [..., B, n]."""
+    if child.dim() == 1:
+        return tensor.index_select(-1, child)
+    return tensor.gather(-1, child.expand(*tensor.shape[:-1], -1))
+
+
+def put(tensor: Tensor, child: Tensor, value: Tensor) -> None:
+    """The inverse of `take`, in place, for a tensor [B, N]."""
+    if child.dim() == 1:
+        tensor.index_copy_(1, child, value)
+    else:
+        tensor.scatter_(1, child.expand(len(tensor), -1), value)

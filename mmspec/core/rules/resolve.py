@@ -1,0 +1,69 @@
+"""Rules by name, and the rule that picks the best exact one for each draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mmspec.core.draft import Draft
+from mmspec.core.evidence import Evidence
+from mmspec.core.rules.base import Rule
+from mmspec.core.rules.block import BlockVerification
+from mmspec.core.rules.kseq import KSeq
+from mmspec.core.rules.match import TargetMatch
+from mmspec.core.rules.reflection import Reflection
+from mmspec.core.rules.sequential import RecursiveRejection, Traversal
+from mmspec.core.rules.tokenwise import TokenWise
+
+
+class BestExact(Rule):
+    """Chooses per draft: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
+    trees drawn with replacement, reflection for Gaussians, and target-match for greedy requests and drafts without a law.
+    """
+
+    name = "exact"
+    exact = True
+    proven_for = (
+        TargetMatch.proven_for | BlockVerification.proven_for | Traversal.proven_for | Reflection.proven_for
+    )
+
+    def __init__(self) -> None:
+        self.match, self.block, self.traversal, self.reflection = TargetMatch(), BlockVerification(), Traversal(), Reflection()
+        self.replacement = RecursiveRejection(replacement=True)
+
+    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+        if draft.law.kind == "gaussian" or evidence.scores is None:
+            return self.reflection
+        if evidence.greedy or draft.law.kind != "categorical" or draft.law.drawn in ("deterministic", "none"):
+            return self.match
+        if not draft.tree.max_rank:
+            return self.block
+        return self.traversal if draft.law.drawn == "without_replacement" else self.replacement
+
+
+_RULES: dict[str, Callable[[], Rule]] = {
+    "exact": BestExact,
+    "token": TokenWise,
+    "block": BlockVerification,
+    "traversal": Traversal,
+    "match": TargetMatch,
+    "recursive": RecursiveRejection,
+    "recursive_replacement": lambda: RecursiveRejection(replacement=True),
+    "kseq": KSeq,
+    "reflection": Reflection,
+}
+
+
+def resolve(rule: str | Rule, *, greedy: bool) -> Rule:
+    """The rule of that name; a Rule is taken as it is. Raises ValueError for an unknown name.
+
+    Where the request is greedy the target's laws are one-hot and every exact rule over tokens accepts what target-match
+    accepts, so target-match is returned in their place.
+    """
+    if isinstance(rule, str):
+        if rule not in _RULES:
+            raise ValueError(f"rule: expected one of {', '.join(_RULES)} or a Rule, got {rule!r}")
+        rule = _RULES[rule]()
+    if not isinstance(rule, Rule):
+        raise ValueError(f"rule: expected one of {', '.join(_RULES)} or a Rule, got {type(rule).__name__}")
+    over_tokens = any(kind != "gaussian" for kind, _ in rule.proven_for)
+    return TargetMatch() if greedy and rule.exact and over_tokens else rule

@@ -1,0 +1,94 @@
+"""Rules that reject siblings one after the other: recursive rejection and traversal verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmspec.core.draft import Draft
+from mmspec.core.evidence import Evidence
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.rules.fan import Fan, fan_of, fans_by_depth, put, take
+from mmspec.core.rules.laws import Laws, keep_live, laws_of, two_scalar_residual
+from mmspec.core.tree import Tree
+from mmspec.kernels.siblings import reject_in_turn
+
+
+class RecursiveRejection(Rule):
+    """Tests siblings in draw order against the residual that the earlier ones left, from the root down. Exact.
+
+    "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
+    residual after any number of rejections is [alpha p - beta q]+ with two scalars per node.
+    """
+
+    exact = True
+
+    def __init__(self, replacement: bool = False):
+        self.replacement = replacement
+        self.name = "recursive_replacement" if replacement else "recursive"
+        self.proven_for = frozenset({("categorical", "with_replacement" if replacement else "without_replacement")})
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        return _weigh(laws, draft.tree, (fan_of(draft.tree),), "descend", self.replacement)
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        return two_scalar_residual(draft, weights, node)
+
+
+class Traversal(Rule):
+    """Tests leaves before their ancestors, so that a path is judged as a whole. Exact for trees drawn without replacement;
+    on a chain it is block verification.
+
+    "Traversal Verification for Speculative Tree Decoding", with the threshold of block verification at every node: a node
+    whose children were all rejected passes with probability a, where each rejection takes a to Z / (Z + 1 - a) and the
+    residual r to [a r - s]+ / Z. Which node is drawn, and whether children are drawn below it, may depend on everything
+    drawn on the levels up to it, never on what lies below.
+    """
+
+    name = "traversal"
+    exact = True
+    proven_for = frozenset({("categorical", "without_replacement")})
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        return _weigh(laws, draft.tree, fans_by_depth(draft.tree), "post", False)
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        return two_scalar_residual(draft, weights, node)
+
+
+def _weigh(laws: Laws, tree: Tree, fans: Sequence[Fan], order: str, replacement: bool) -> Weights:
+    """Recursive rejection runs one fan of all parents at weight 1, traversal one fan per depth at the weights so far."""
+    live, token, columns = laws.live, laws.token, tree.nodes
+    both = torch.stack((laws.child_p, laws.child_q))
+    if not tree.static:
+        # the last column stands for the children a parent lacks
+        live = torch.ones_like(token, dtype=torch.bool) if live is None else live
+        both, token, live, columns = pad(both, (0, 1)), pad(token, (0, 1)), pad(live, (0, 1)), columns + 1
+    state = laws.p.new_ones(3, len(token), columns)  # per node the weight, A and B
+    state[2] = 0
+    for fan in fans if tree.nodes > 1 else ():
+        child_p, child_q = zip(*(take(both, child).unbind() for child in fan.child), strict=True)
+        drawn = None if live is None else [take(live, child) for child in fan.child]
+        start = state[0].index_select(1, fan.node)
+        accepted, *after = reject_in_turn(
+            laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node]),
+            start if order == "post" else torch.ones_like(start),
+            child_p, child_q, [take(token, child) for child in fan.child], drawn, replacement,
+        )  # fmt: skip
+        for child, weight in zip(fan.child, accepted, strict=True):
+            put(state[0], child, weight)
+        _keep(state if order == "post" else state[1:], fan, after if order == "post" else after[1:], drawn, tree.static)
+    weight, alpha, beta = state[..., : tree.nodes].unbind()
+    return Weights(keep_live(weight, laws.live), order, laws.p, laws.q, alpha, beta)
+
+
+def _keep(state: Tensor, fan: Fan, after: Sequence[Tensor], drawn: list[Tensor] | None, static: bool) -> None:
+    new = torch.stack(tuple(after))
+    if not static:  # the fan names all nodes, parents of this fan or not
+        new = torch.where(torch.stack(drawn).any(0), new, state[..., :-1])
+    state.index_copy_(2, fan.node, new)

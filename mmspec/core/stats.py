@@ -1,0 +1,52 @@
+"""What a request cost and what it got."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters and wall-clock seconds of one request.
+
+    target_passes: passes of the target, the prefill among them.   drafter_passes: forward passes of the drafter's model.
+    accepted: per round, per row, the drafted values that were kept; None for a row that had stopped.
+    emitted: per row, values generated.   row_passes: target passes summed over the rows still running in each.
+    prefill_s: the first pass.  draft_s: propose and observe.  target_s: the target's later passes.
+    verify_s: weigh, select, resample and commit.   other_s: the rest of the call.
+    exact: the rule keeps the target's law.   rule, drafter: names.
+    """
+
+    rule: str = "exact"
+    drafter: str = "none"
+    exact: bool = True
+    target_passes: int = 0
+    drafter_passes: int = 0
+    row_passes: int = 0
+    accepted: list[list[int | None]] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
+    prefill_s: float = 0.0
+    draft_s: float = 0.0
+    target_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+
+    @property
+    def accept_length(self) -> float:
+        """Values emitted per target pass and row, the bonus included (1.0 is plain decoding)."""
+        return sum(self.emitted) / max(self.row_passes, 1)
+
+    @contextmanager
+    def time(self, part: str):
+        """Adds the time of the block to `<part>_s`."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, f"{part}_s", getattr(self, f"{part}_s") + perf_counter() - start)
+
+    def to_dict(self) -> dict:
+        """All fields and `accept_length`, for JSON."""
+        return {**asdict(self), "accept_length": self.accept_length}

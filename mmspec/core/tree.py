@@ -1,0 +1,151 @@
+"""The shape of a draft: a rooted tree over N nodes, root first, parents before children."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """The nodes of one depth and one sibling rank of a static tree, with their parents; both int64 [n]."""
+
+    depth: int
+    rank: int
+    node: Tensor
+    parent: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """Topology of a draft. Node 0 is the root: the last committed value, always accepted.
+
+    Every tensor has a leading axis R, 1 for a static shape shared by all rows or B for a shape per row.
+
+    parent, depth, sibling_rank, post_rank: int64 [R, N] (the root is its own parent, depth 0, rank 0).
+    ancestor: bool [R, N, N], True where column j lies on the path root..i (i included).
+    path: int64 [R, N, D + 1], the path root..i, padded with i itself past its depth.
+    max_depth, max_rank: Python ints, so that no loop bound needs a device sync.
+    levels: static trees only; one entry per (depth, rank) that occurs, in (depth, rank) order; else None.
+    """
+
+    parent: Tensor
+    depth: Tensor
+    sibling_rank: Tensor
+    post_rank: Tensor
+    ancestor: Tensor
+    path: Tensor
+    max_depth: int
+    max_rank: int
+    levels: tuple[Level, ...] | None = None
+
+    @property
+    def nodes(self) -> int:
+        return self.parent.shape[1]
+
+    @property
+    def static(self) -> bool:
+        return self.levels is not None
+
+
+def chain(length: int, device: torch.device | str = "cpu") -> Tree:
+    """A chain of `length` drafted values behind the root; `length` 0 is the root alone (plain decoding)."""
+    return static_tree(tuple(max(i - 1, 0) for i in range(length + 1)), device)
+
+
+def static_tree(parents: Sequence[int], device: torch.device | str = "cpu") -> Tree:
+    """The tree with `parents[i]` the parent of node i; `parents[0]` is 0 and every parent precedes its children."""
+    return _static_tree(tuple(int(p) for p in parents), str(device))
+
+
+@lru_cache(maxsize=512)
+def _static_tree(parents: tuple[int, ...], device: str) -> Tree:
+    if not parents or parents[0] != 0 or any(not 0 <= p < i for i, p in enumerate(parents) if i):
+        raise ValueError(f"parents: expected parents[0] == 0 and 0 <= parents[i] < i, got {parents}")
+    count = len(parents)
+    depth, rank, children = [0] * count, [0] * count, [[] for _ in range(count)]
+    for node in range(1, count):
+        depth[node] = depth[parents[node]] + 1
+        rank[node] = len(children[parents[node]])
+        children[parents[node]].append(node)
+    post = _post_order(children)
+    ancestor, path = _ancestry(parents, depth)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for node in range(1, count):
+        groups.setdefault((depth[node], rank[node]), []).append(node)
+    to = dict(device=device)
+    levels = tuple(
+        Level(d, r, torch.tensor(nodes, **to), torch.tensor([parents[n] for n in nodes], **to))
+        for (d, r), nodes in sorted(groups.items())
+    )
+    row = [torch.tensor([x], **to) for x in (parents, depth, rank, post)]
+    return Tree(*row, ancestor[None].to(device), path[None].to(device), max(depth), max(rank), levels)
+
+
+def _post_order(children: list[list[int]]) -> list[int]:
+    post, stack, seen = [0] * len(children), [(0, 0)], 0
+    while stack:
+        node, child = stack.pop()
+        if child < len(children[node]):
+            stack += [(node, child + 1), (children[node][child], 0)]
+        else:
+            post[node], seen = seen, seen + 1
+    return post
+
+
+def _ancestry(parents: Sequence[int], depth: Sequence[int]) -> tuple[Tensor, Tensor]:
+    count = len(parents)
+    ancestor = torch.zeros(count, count, dtype=torch.bool)
+    path = torch.zeros(count, max(depth) + 1, dtype=torch.long)
+    for node in range(count):
+        if node:
+            ancestor[node] = ancestor[parents[node]]
+            path[node] = path[parents[node]]
+        ancestor[node, node] = True
+        path[node, depth[node] :] = node
+    return ancestor, path
+
+
+def dynamic_tree(parent: Tensor, max_depth: int, max_rank: int) -> Tree:
+    """The tree of `parent` int64 [B, N] (topological, root 0 its own parent), built on its device without a sync.
+
+    max_depth, max_rank: upper bounds of depth and sibling rank, known from the drafter's configuration.
+    Post-order: children in index order, then the node.
+    """
+    rows, count = parent.shape
+    index = torch.arange(count, device=parent.device)
+    eye = torch.eye(count, dtype=torch.bool, device=parent.device)
+    ancestor, up = eye.expand(rows, -1, -1), parent
+    for _ in range(max_depth):
+        ancestor = ancestor | (up[:, :, None] == index)
+        up = parent.gather(1, up)
+    depth = ancestor.sum(-1) - 1
+    same = (parent[:, :, None] == parent[:, None, :]) & (index[None, :] < index[:, None])
+    sibling_rank = (same & (index > 0)[None, :, None] & (index > 0)[None, None, :]).sum(-1)
+    path = _dynamic_paths(parent, depth, max_depth)
+    return Tree(parent, depth, sibling_rank, _dynamic_post(ancestor, path, depth), ancestor, path, max_depth, max_rank)
+
+
+def _dynamic_paths(parent: Tensor, depth: Tensor, max_depth: int) -> Tensor:
+    rows, count = parent.shape
+    node = torch.arange(count, device=parent.device).expand(rows, -1)
+    columns, here = [], node
+    for d in range(max_depth, -1, -1):
+        here = torch.where(depth.gather(1, here) > d, parent.gather(1, here), here)
+        columns.append(here)
+    return torch.stack(columns[::-1], -1)
+
+
+def _dynamic_post(ancestor: Tensor, path: Tensor, depth: Tensor) -> Tensor:
+    # i comes before j in post-order when i descends from j, or when their paths part at a smaller index for i.
+    left, right = path[:, :, None, :], path[:, None, :, :]
+    part = (left != right).int().argmax(-1, keepdim=True)
+    at = (-1, -1, path.shape[1], -1)
+    earlier = left.expand(-1, -1, at[2], -1).gather(-1, part) < right.expand(-1, at[2], -1, -1).gather(-1, part)
+    before = torch.where(ancestor | ancestor.transpose(1, 2), ancestor, earlier.squeeze(-1))
+    before = before & ~torch.eye(path.shape[1], dtype=torch.bool, device=path.device)
+    return before.sum(1)

@@ -1,0 +1,1 @@
+"""Benches, quality metrics and reports."""

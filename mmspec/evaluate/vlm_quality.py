@@ -1,0 +1,117 @@
+"""How well a zoo VLM reads held-out scenes: objects, digits, certainty, and whether it looks at the picture at all."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.zoo.vlm_files import chat_prompt
+from mmspec.zoo.world.captions import REQUESTS
+from mmspec.zoo.world.parse import Claim, parse_caption, truth
+from mmspec.zoo.world.questions import question
+from mmspec.zoo.world.render import render
+from mmspec.zoo.world.scene import EVAL_START, Scene, sample_scene
+
+LIMIT = 220  # new tokens; captions of the world end before 160
+
+
+@dataclass(frozen=True, slots=True)
+class VlmQuality:
+    """Shares over held-out scenes; `top1` is the mean largest probability over tokens sampled at T = 1."""
+
+    scenes: int
+    objects_right: float  # objects named at their place with the right color and kind
+    shapes_right: float  # the same over shapes alone
+    digits_right: float  # digits read right at their place
+    claims_right: float  # claims of the captions that are true
+    answers_right: float  # answered questions that contain the fact asked for
+    top1: float
+    caption_tokens: float
+    finished: float  # captions that end by themselves
+    swap_changed: float  # captions that change with the picture
+    swap_kept: float  # claims that stay true of the picture taken away
+
+    def as_dict(self) -> dict[str, float]:
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
+def held_out(count: int, offset: int = 0) -> list[Scene]:
+    """The first `count` evaluation scenes from `offset` on."""
+    return [sample_scene(EVAL_START + offset + index) for index in range(count)]
+
+
+@torch.no_grad()
+def generate_texts(
+    model, processor, scenes: list[Scene], prompts: list[str], batch: int = 50, sample: bool = False
+) -> tuple[list[str], Tensor]:
+    """Captions by stock `generate` (greedy, or T = 1 when `sample`) and the top-1 probability of every new token, [T]."""
+    texts, certain = [], []
+    for first in range(0, len(scenes), batch):
+        part = slice(first, first + batch)
+        inputs = processor(
+            images=[render(scene) for scene in scenes[part]],
+            text=[chat_prompt(prompt) for prompt in prompts[part]],
+            padding=True,
+            return_tensors="pt",
+        ).to(model.device)
+        out = model.generate(
+            **inputs,
+            max_new_tokens=LIMIT,
+            do_sample=sample,
+            temperature=1.0 if sample else None,
+            top_k=0 if sample else None,
+            output_logits=sample,
+            return_dict_in_generate=True,
+        )
+        new = out.sequences[:, inputs["input_ids"].shape[1] :]
+        texts += [text.strip() for text in processor.batch_decode(new, skip_special_tokens=True)]
+        if sample:
+            top = torch.stack([step.float().softmax(-1).amax(-1) for step in out.logits], dim=1)
+            certain.append(top[new != processor.tokenizer.pad_token_id])
+    return texts, torch.cat(certain) if certain else torch.empty(0)
+
+
+def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int = 50) -> VlmQuality:
+    """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes; no caption ever saw their handwriting."""
+    scenes = held_out(count)
+    request = [REQUESTS[0]] * count
+    captions, _ = generate_texts(model, processor, scenes, request, batch)
+    claims = [parse_caption(text) for text in captions]
+    torch.manual_seed(seed)
+    some = max(1, count // 5)
+    _, certain = generate_texts(model, processor, scenes[:some], request[:some], batch, sample=True)
+    asked = [question(scene, seed) for scene in scenes]
+    answers, _ = generate_texts(model, processor, scenes, [made.prompt for made in asked], batch)
+    # the next scene's caption is what this request yields once the picture is exchanged
+    others = claims[1:] + claims[:1]
+    lengths = [len(processor.tokenizer(text)["input_ids"]) - 1 for text in captions]
+    return VlmQuality(
+        scenes=count,
+        objects_right=_recall(scenes, claims),
+        shapes_right=_recall(scenes, claims, "shape"),
+        digits_right=_recall(scenes, claims, "digit"),
+        claims_right=_share(claim in truth(s) for s, found in zip(scenes, claims, strict=True) for claim in found),
+        answers_right=_share(made.fact.lower() in said.lower() for made, said in zip(asked, answers, strict=True)),
+        top1=float(certain.mean()),
+        caption_tokens=sum(lengths) / count,
+        finished=_share(length < LIMIT - 1 for length in lengths),
+        swap_changed=_share(a != b for a, b in zip(captions, captions[1:] + captions[:1], strict=True)),
+        swap_kept=_recall(scenes, others),
+    )
+
+
+def _recall(scenes: list[Scene], claims: list[list[Claim]], part: str | None = None) -> float:
+    wanted = [
+        Claim(thing.cell, thing.color, thing.kind) in found
+        for scene, found in zip(scenes, claims, strict=True)
+        for thing in scene.things
+        if part is None or thing.is_digit == (part == "digit")
+    ]
+    return _share(wanted)
+
+
+def _share(hits) -> float:
+    hits = list(hits)
+    return sum(hits) / max(1, len(hits))

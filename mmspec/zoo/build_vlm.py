@@ -1,0 +1,126 @@
+"""Build the zoo VLMs from nothing: a densely pretrained tower, then the captioner; resumable, CPU or GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import LlavaForConditionalGeneration, LlavaProcessor
+
+from .captioner import FIRST_SEED, Mixture, train_captioner
+from .registry import load_vlm
+from .tower import PatchReader, new_tower, pretrain_tower
+from .training import Plan, load_state
+from .vlm_files import TextSize, new_model, new_processor
+
+
+@dataclass(frozen=True, slots=True)
+class VlmRecipe:
+    """Everything that decides a zoo VLM; the defaults are the shipped `vlm`."""
+
+    name: str = "vlm"
+    size: TextSize = TextSize()
+    tower_steps: int = 2800
+    steps: int = 2600
+    lr: float = 1.2e-3
+    seed: int = 0
+
+
+def small_recipe() -> VlmRecipe:
+    """The assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
+    return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=1600, lr=2e-3)
+
+
+def build(
+    recipe: VlmRecipe,
+    out: Path,
+    work: Path,
+    resume: bool = True,
+    device: str = "cpu",
+    measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
+    preview: Path | None = None,
+    preview_from: float = 0.4,
+) -> dict[str, float]:
+    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card's figures.
+
+    The tower in `work/tower` is shared by all recipes. `preview` names a folder that receives a loadable copy at every checkpoint
+    after `preview_from` of the captioner's steps. `measure` is given the model read back from `out` and adds its figures to the card.
+    """
+    tower, tower_accuracy = _tower(recipe, work / "tower", resume, device)
+    processor = new_processor()
+    torch.manual_seed(recipe.seed)
+    model = new_model(processor.tokenizer, recipe.size)
+    model.model.vision_tower.load_state_dict(tower.state_dict())
+
+    def on_save(step: int) -> None:
+        if preview is not None and step >= preview_from * recipe.steps:
+            export(model, processor, preview)
+
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=150, weight_decay=0.05)
+    folder = work / recipe.name.replace("/", "_")
+    figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
+    export(model, processor, out)
+    card = {
+        "name": recipe.name,
+        "class": "LlavaForConditionalGeneration",
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "data": "procedural world of mmspec.zoo.world, rendered and captioned from seeds",
+        "tower_seeds": [0, recipe.tower_steps * 32],
+        "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
+        "model_seed": recipe.seed,
+        "tower_steps": recipe.tower_steps,
+        "steps": recipe.steps,
+        "tower_patch_accuracy": tower_accuracy,
+        "training": {key: round(value, 4) for key, value in figures.items()},
+        "command": f"mmspec zoo build {recipe.name}",
+    }
+    write_card(out, card)
+    if measure is not None:
+        card["evaluation"] = measure(*load_vlm(out))
+        write_card(out, card)
+    return card
+
+
+def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str):
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        reader = PatchReader(new_tower())
+        load_state(folder / "state.safetensors", reader)
+        return reader.tower, json.loads(finished.read_text())
+    tower, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
+    finished.write_text(json.dumps(accuracy))
+    return tower, accuracy
+
+
+def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out: Path) -> None:
+    """Write fp16 safetensors and the processor's files to `out`, complete or not at all."""
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    half = LlavaForConditionalGeneration(model.config)
+    half.load_state_dict(model.state_dict())
+    half.half().save_pretrained(partial)
+    processor.save_pretrained(partial)
+    if out.exists():
+        for path in partial.iterdir():
+            os.replace(path, out / path.name)
+        partial.rmdir()
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(partial, out)
+
+
+def write_card(out: Path, card: dict) -> None:
+    """Write `card.json`, by rename."""
+    partial = out / "card.partial"
+    partial.write_text(json.dumps(card, indent=2) + "\n")
+    os.replace(partial, out / "card.json")
+
+
+def quick(recipe: VlmRecipe, steps: int, tower_steps: int) -> VlmRecipe:
+    """The recipe with other step counts, for trials and tests."""
+    return replace(recipe, steps=steps, tower_steps=tower_steps)

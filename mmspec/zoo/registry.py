@@ -1,0 +1,47 @@
+"""Names of the embedded models and their loaders; a loader imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def load_vlm(folder: Path) -> tuple[Any, Any]:
+    """The LLaVA model (fp32, eval mode) and processor stored in `folder`."""
+    import torch
+    from transformers import LlavaForConditionalGeneration, LlavaProcessor
+
+    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    return model, LlavaProcessor.from_pretrained(folder, local_files_only=True)
+
+
+LOADERS: dict[str, Callable[[Path], Any]] = {
+    "vlm": load_vlm,
+    "vlm/small": load_vlm,
+}
+
+
+def names() -> list[str]:
+    """Names `load` accepts."""
+    return list(LOADERS)
+
+
+def folder_of(name: str) -> Path:
+    """Where the weights of `name` lie: "vlm" in `weights/vlm`, "vlm/small" in `weights/vlm_small`."""
+    if name not in LOADERS:
+        raise ValueError(f"expected one of {', '.join(LOADERS)}, got {name!r}, pick a name from mmspec.zoo.names()")
+    return WEIGHTS / name.replace("/", "_")
+
+
+def load(name: str) -> Any:
+    """Load an embedded model: "vlm" -> (model, processor).
+
+    Raises ValueError for an unknown name or where the weights are missing.
+    """
+    folder = folder_of(name)
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
+    return LOADERS[name](folder)

@@ -1,0 +1,153 @@
+"""A small resumable training loop: AdamW, warm-up and cosine, safetensors checkpoints, a rich progress bar, a jsonl log."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps and optimizer settings of one training run."""
+
+    steps: int
+    lr: float
+    warmup: int = 100
+    final_lr: float = 0.02  # share of `lr` left at the last step
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    save_every_s: float = 180.0
+    log_every: int = 20
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.lr <= 0 or self.warmup < 0:
+            raise ValueError(
+                f"expected steps >= 1, lr > 0 and warmup >= 0, got {self.steps}, {self.lr} and {self.warmup}, change the plan"
+            )
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of `step`: linear warm-up, then a cosine down to `final_lr * lr`."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        done = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
+        return self.lr * (self.final_lr + (1 - self.final_lr) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def make_optimizer(module: nn.Module, plan: Plan) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters, weight decay on matrices only."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": plan.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=plan.lr, betas=(0.9, 0.98), fused=True)
+
+
+def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Write parameters, AdamW moments and the step count to one safetensors file, by rename."""
+    tensors = {f"model.{name}": p.detach().cpu().contiguous() for name, p in module.named_parameters()}
+    for index, state in optimizer.state_dict()["state"].items():
+        for key, value in state.items():
+            tensors[f"optim.{index}.{key}"] = torch.as_tensor(value).cpu().contiguous()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    save_file(tensors, partial, metadata={"step": str(step)})
+    os.replace(partial, path)
+
+
+def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
+    """Restore what `save_state` wrote into `module` (and `optimizer`); returns the step to continue from."""
+    moments: dict[int, dict[str, Tensor]] = {}
+    with safe_open(path, "pt") as stored, torch.no_grad():
+        step = int(stored.metadata()["step"])
+        for name, parameter in module.named_parameters():
+            parameter.copy_(stored.get_tensor(f"model.{name}"))
+        for key in stored.keys():
+            if key.startswith("optim."):
+                _, index, field = key.split(".")
+                moments.setdefault(int(index), {})[field] = stored.get_tensor(key)
+    if optimizer is not None and moments:
+        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    return step
+
+
+def train(
+    module: nn.Module,
+    loss_of: LossFn,
+    plan: Plan,
+    folder: Path,
+    title: str,
+    resume: bool = True,
+    on_save: Callable[[int], None] | None = None,
+) -> dict[str, float]:
+    """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
+
+    `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.
+    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`.
+    """
+    optimizer = make_optimizer(module, plan)
+    state = folder / "state.safetensors"
+    first = load_state(state, module, optimizer) if resume and state.exists() else 0
+    folder.mkdir(parents=True, exist_ok=True)
+    means: dict[str, float] = {}
+    saved = time.monotonic()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns) as progress, (folder / "log.jsonl").open("a") as log:
+        bar = progress.add_task(title, total=plan.steps, completed=first, note="")
+        window: list[dict[str, float]] = []
+        began = time.monotonic()
+        for step in range(first, plan.steps):
+            window.append(_update(module, optimizer, loss_of, plan, step))
+            progress.update(bar, advance=1)
+            if (step + 1) % plan.log_every == 0 or step + 1 == plan.steps:
+                means = {key: sum(row[key] for row in window) / len(window) for key in window[0]}
+                pace = (time.monotonic() - began) / len(window)
+                log.write(json.dumps({"step": step + 1, "seconds_per_step": round(pace, 4), **_rounded(means)}) + "\n")
+                log.flush()
+                progress.update(bar, note=" ".join(f"{key} {value:.3f}" for key, value in means.items()))
+                window, began = [], time.monotonic()
+            if time.monotonic() - saved > plan.save_every_s or step + 1 == plan.steps:
+                save_state(state, module, optimizer, step + 1)
+                if on_save is not None:
+                    on_save(step + 1)
+                saved = time.monotonic()
+    return means
+
+
+def _update(
+    module: nn.Module, optimizer: torch.optim.Optimizer, loss_of: LossFn, plan: Plan, step: int
+) -> dict[str, float]:
+    for group in optimizer.param_groups:
+        group["lr"] = plan.lr_at(step)
+    loss, notes = loss_of(step)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_([p for p in module.parameters() if p.requires_grad], plan.clip)
+    optimizer.step()
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise ValueError(f"expected a finite loss, got {value} at step {step}, lower the learning rate and resume")
+    return {"loss": value, **notes}
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {key: round(value, 5) for key, value in values.items()}

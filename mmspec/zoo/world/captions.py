@@ -1,0 +1,236 @@
+"""Captions of several sentences, 60 to 160 tokens, in many phrasings; pure functions of (scene, seed)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .phrases import (
+    COUNTS,
+    capital,
+    chance,
+    choose,
+    count_tokens,
+    noun_phrase,
+    plural,
+    position_name,
+    short_name,
+    with_article,
+)
+from .scene import Scene, Thing
+from .words import COLORS, GRID, SIZES
+
+SHORTEST, LONGEST = 60, 160
+
+REQUESTS = (
+    "Describe this picture in detail.",
+    "Describe the image.",
+    "What do you see in this picture?",
+    "Write a caption for this image.",
+    "What is shown here?",
+    "Tell me everything about the picture.",
+    "Please describe the scene.",
+    "Caption this image.",
+)
+REVERSED_REQUESTS = ("Describe the picture from the bottom up.", "Start at the bottom and describe the image.")
+BRIEF_REQUESTS = ("Describe the picture briefly.", "List the objects.", "What is in the image, in short?")
+IMAGINE_REQUESTS = ("Imagine a picture and describe it.", "Make up a scene.", "Describe a picture without seeing one.")
+
+
+def caption(scene: Scene, seed: int, reverse: bool = False) -> str:
+    """A full caption naming every object with its position, color and kind, 60 to 160 tokens."""
+    rng = np.random.default_rng((scene.seed, seed, 1))
+    things = list(scene.things)
+    if reverse or chance(rng, 0.12):
+        things.reverse()
+    body = _object_sentences(rng, things)
+    background_first = chance(rng, 0.3)
+    opening = _opening(rng, scene, background_first)
+    ending = [] if background_first else [_background(rng, scene)]
+    ending.append(choose(rng, _CLOSINGS))
+    fixed = count_tokens(" ".join([opening, *body, *ending]))
+    extras: list[str] = []
+    wish = fixed + int(rng.integers(0, 45))
+    for sentence in _extras(rng, scene):
+        length = count_tokens(sentence)
+        if fixed + length > LONGEST or (fixed >= SHORTEST and fixed + length > wish):
+            continue
+        extras.append(sentence)
+        fixed += length
+    for sentence in _FILLERS:
+        if fixed < SHORTEST:
+            extras.append(sentence)
+            fixed += count_tokens(sentence)
+    return " ".join([opening, *body, *extras, *ending])
+
+
+def brief_caption(scene: Scene, seed: int) -> str:
+    """One sentence listing the objects in reading order."""
+    rng = np.random.default_rng((scene.seed, seed, 2))
+    names = [with_article(short_name(thing)) for thing in scene.things]
+    listed = ", ".join(names[:-1]) + " and " + names[-1]
+    start = choose(rng, ("The picture shows", "There is", "I see", "This is a picture of"))
+    return f"{start} {listed}."
+
+
+def _opening(rng: np.random.Generator, scene: Scene, background: bool) -> str:
+    count = plural(len(scene.things), "object")
+    ground = f"a {scene.background.texture} {scene.background.tone} background"
+    if background:
+        return choose(
+            rng,
+            (
+                f"The picture shows {count} on {ground}.",
+                f"There are {count} on {ground}.",
+                f"On {ground} there are {count}.",
+                f"This is an image of {count} on {ground}.",
+            ),
+        )
+    return choose(
+        rng,
+        (
+            f"There are {count} in this picture.",
+            f"The picture shows {count}.",
+            f"I can see {count} here.",
+            f"This image contains {count}.",
+            f"In this scene there are {count}.",
+            f"Here we see {count}.",
+        ),
+    )
+
+
+def _object_sentences(rng: np.random.Generator, things: list[Thing]) -> list[str]:
+    sentences, index = [], 0
+    while index < len(things):
+        take = 2 if index + 1 < len(things) and chance(rng, 0.3) else 1
+        pair = things[index : index + take]
+        sentences.append(_pair_sentence(rng, *pair) if take == 2 else _one_sentence(rng, pair[0], index > 0))
+        if take == 1 and chance(rng, 0.2):
+            sentences += _detail(rng, pair[0], sentences[-1])
+        index += take
+    return sentences
+
+
+def _one_sentence(rng: np.random.Generator, thing: Thing, later: bool) -> str:
+    where, what = position_name(rng, thing.cell), noun_phrase(rng, thing)
+    forms = (
+        f"in the {where} there is {what}",
+        f"the {where} holds {what}",
+        f"at the {where} we see {what}",
+        f"{what} is in the {where}",
+        f"in the {where} you can find {what}",
+        f"{what} sits at the {where}",
+        f"looking at the {where}, there is {what}",
+    )
+    start = choose(rng, ("", "", "", "then ", "next, ", "also, ")) if later else ""
+    return capital(start + choose(rng, forms)) + "."
+
+
+def _pair_sentence(rng: np.random.Generator, first: Thing, second: Thing) -> str:
+    where, there = position_name(rng, first.cell), position_name(rng, second.cell)
+    what, other = noun_phrase(rng, first), noun_phrase(rng, second)
+    return capital(
+        choose(
+            rng,
+            (
+                f"in the {where} there is {what}, and in the {there} there is {other}.",
+                f"the {where} holds {what} and the {there} holds {other}.",
+                f"{what} is in the {where}, while {other} is in the {there}.",
+                f"at the {where} we see {what}, followed by {other} at the {there}.",
+            ),
+        )
+    )
+
+
+def _detail(rng: np.random.Generator, thing: Thing, said: str) -> list[str]:
+    """A sentence on what `said` left out, if anything."""
+    forms = [] if thing.size in said else [f"This one is {thing.size}.", f"It is {thing.size}."]
+    if thing.is_digit and "handwritten" not in said:
+        forms.append("It looks handwritten.")
+    elif not thing.is_digit and thing.texture not in said and " with " not in said:
+        forms += [f"It is {thing.texture}.", f"Its surface is {thing.texture}."]
+    return [choose(rng, forms)] if forms else []
+
+
+def _background(rng: np.random.Generator, scene: Scene) -> str:
+    tone, texture = scene.background.tone, scene.background.texture
+    return choose(
+        rng,
+        (
+            f"The background is {tone} and {texture}.",
+            f"Everything lies on a {texture} {tone} background.",
+            f"Behind them the background is {texture} and {tone}.",
+            f"All of this is set against a {texture} {tone} background.",
+        ),
+    )
+
+
+_CLOSINGS = (
+    "Nothing else can be seen.",
+    "That is all.",
+    "The other places are empty.",
+    "There are no more objects.",
+    "The rest of the picture is empty.",
+)
+
+
+_FILLERS = ("Each object stays inside its own place.", "The picture is small and square.")
+
+
+def _extras(rng: np.random.Generator, scene: Scene) -> list[str]:
+    """Optional sentences about relations, sizes and counts, in a random order; none names a position."""
+    found = [_relation(rng, a, b) for a, b in _pairs(rng, scene)]
+    found += [_digit_count(rng, scene), _color_count(rng, scene), _largest(rng, scene)]
+    sentences = [sentence for sentence in found if sentence]
+    return [sentences[int(i)] for i in rng.permutation(len(sentences))]
+
+
+def _pairs(rng: np.random.Generator, scene: Scene) -> list[tuple[Thing, Thing]]:
+    names = [short_name(thing) for thing in scene.things]
+    unique = [thing for thing in scene.things if names.count(short_name(thing)) == 1]
+    if len(unique) < 2:
+        return []
+    drawn = (rng.permutation(len(unique))[:2] for _ in range(3))
+    return [(unique[int(i)], unique[int(j)]) for i, j in drawn]
+
+
+def _relation(rng: np.random.Generator, a: Thing, b: Thing) -> str:
+    (row, column), (other_row, other_column) = divmod(a.cell, GRID), divmod(b.cell, GRID)
+    facts = []
+    if row != other_row:
+        facts.append("above" if row < other_row else "below")
+    if column != other_column:
+        facts.append("to the left of" if column < other_column else "to the right of")
+    sizes = list(SIZES)
+    if a.size != b.size:
+        facts.append("larger than" if sizes.index(a.size) > sizes.index(b.size) else "smaller than")
+    first, second = short_name(a), short_name(b)
+    forms = [f"The {first} is {fact} the {second}." for fact in facts]
+    if a.color == b.color:
+        forms.append(f"The {first} has the same color as the {second}.")
+    return choose(rng, forms)
+
+
+def _digit_count(rng: np.random.Generator, scene: Scene) -> str:
+    count = sum(thing.is_digit for thing in scene.things)
+    if count == 0:
+        return choose(rng, ("None of the objects is a digit.", "There are no digits."))
+    verb = "is" if count == 1 else "are"
+    return choose(
+        rng, (f"In total there {verb} {plural(count, 'digit')}.", f"{capital(plural(count, 'digit'))} can be counted.")
+    )
+
+
+def _color_count(rng: np.random.Generator, scene: Scene) -> str:
+    colors = [thing.color for thing in scene.things]
+    most = max(COLORS, key=colors.count)
+    count = colors.count(most)
+    if count == 1:
+        return "Every object has its own color."
+    return choose(rng, (f"{capital(COUNTS[count])} of the objects are {most}.", f"The color {most} appears {COUNTS[count]} times."))
+
+
+def _largest(rng: np.random.Generator, scene: Scene) -> str:
+    large = [thing for thing in scene.things if thing.size == "large"]
+    if len(large) == 1:
+        return choose(rng, ("Only one object is large.", f"The largest object is the {short_name(large[0])}."))
+    return choose(rng, (f"{capital(COUNTS[len(large)])} objects are large.", f"There are {plural(len(large), 'large object')}."))

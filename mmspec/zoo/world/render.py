@@ -1,0 +1,78 @@
+"""Scenes as pixels: cached masks blended with numpy, well under 1.5 ms an image."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+from .digits import digit_mask
+from .scene import Background, Scene, Thing
+from .shapes import shape_mask, texture_mask
+from .words import IMAGE_SIDE
+
+_BANK_SIDE = 256
+_GRAIN = {"grainy": 17.0}
+_BASE_GRAIN = 5.0
+
+
+@lru_cache(maxsize=1)
+def _noise_bank() -> np.ndarray:
+    noise = np.random.default_rng(20240).standard_normal((_BANK_SIDE, _BANK_SIDE, 1), dtype=np.float32)
+    hue = np.random.default_rng(20241).standard_normal((_BANK_SIDE, _BANK_SIDE, 3), dtype=np.float32)
+    return 0.8 * noise + 0.6 * hue
+
+
+@lru_cache(maxsize=1)
+def _cloud_bank() -> np.ndarray:
+    coarse = np.random.default_rng(20242).standard_normal((24, 24), dtype=np.float32)
+    smooth = Image.fromarray(coarse).resize((_BANK_SIDE, _BANK_SIDE), Image.Resampling.BICUBIC)
+    return np.asarray(smooth, dtype=np.float32)[..., None]
+
+
+@lru_cache(maxsize=None)
+def _pattern(texture: str, shift: int) -> np.ndarray:
+    rows, columns = np.mgrid[0:IMAGE_SIDE, 0:IMAGE_SIDE] + shift
+    if texture == "striped":
+        wave = np.where(rows % 12 < 6, 1.0, -1.0)
+    elif texture == "checkered":
+        wave = np.where((rows // 8 + columns // 8) % 2 == 0, 1.0, -1.0)
+    else:
+        wave = np.zeros((IMAGE_SIDE, IMAGE_SIDE))
+    return (wave * 9.0).astype(np.float32)[..., None]
+
+
+def _draw_background(background: Background) -> np.ndarray:
+    top, left = background.phase % 160, background.phase // 160 % 160
+    window = np.s_[top : top + IMAGE_SIDE, left : left + IMAGE_SIDE]
+    canvas = _noise_bank()[window] * _GRAIN.get(background.texture, _BASE_GRAIN)
+    canvas += np.asarray(background.tint, dtype=np.float32)
+    if background.texture == "cloudy":
+        canvas += _cloud_bank()[window] * 15.0
+    else:
+        canvas += _pattern(background.texture, background.phase // 25600 % 16)
+    return canvas  # [96, 96, 3]
+
+
+def thing_mask(thing: Thing) -> np.ndarray:
+    """Coverage of an object inside its own square, float32 [pixels, pixels]."""
+    if thing.is_digit:
+        return digit_mask(thing.sample, thing.pixels, thing.slant, thing.turn)
+    return shape_mask(thing.kind, thing.pixels)
+
+
+def render_array(scene: Scene) -> np.ndarray:
+    """The scene as uint8 [96, 96, 3] RGB."""
+    canvas = _draw_background(scene.background)
+    for thing in scene.things:
+        side = thing.pixels
+        patch = canvas[thing.y : thing.y + side, thing.x : thing.x + side]
+        ink = texture_mask(thing.texture, side) * np.asarray(thing.tint, dtype=np.float32)
+        patch += thing_mask(thing)[..., None] * (ink - patch * 0.92)  # a little of the grain stays visible
+    return np.clip(canvas, 0, 255).astype(np.uint8)
+
+
+def render(scene: Scene) -> Image.Image:
+    """The scene as a 96x96 RGB image."""
+    return Image.fromarray(render_array(scene))

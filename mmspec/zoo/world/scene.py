@@ -1,0 +1,132 @@
+"""Scenes of the procedural world, each a pure function of its seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .digits import digit_samples
+from .words import BACKDROPS, CELL, COLORS, DIGITS, GRID, SHAPES, SIZES, TEXTURES, TONES
+
+EVAL_START = 1 << 31
+TRAIN_SEEDS = range(0, EVAL_START)
+EVAL_SEEDS = range(EVAL_START, 1 << 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One object: a shape or a handwritten digit in one cell of the 3x3 grid (`x`, `y`: its top-left pixel)."""
+
+    cell: int
+    kind: str
+    color: str
+    size: str
+    texture: str
+    x: int
+    y: int
+    tint: tuple[int, int, int]
+    sample: int  # index of the handwritten sample, -1 for a shape
+    slant: int  # shear and rotation of a handwritten sample, -2..2
+    turn: int
+
+    @property
+    def is_digit(self) -> bool:
+        return self.sample >= 0
+
+    @property
+    def pixels(self) -> int:
+        return SIZES[self.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """A nameable tone and texture; `tint` is the drawn color and `phase` seeds its noise and pattern."""
+
+    tone: str
+    texture: str
+    tint: tuple[int, int, int]
+    phase: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A background and its objects in reading order."""
+
+    seed: int
+    background: Background
+    things: tuple[Thing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SceneConfig:
+    """How many objects a scene holds and how often an object is a digit."""
+
+    least: int = 2
+    most: int = 6
+    digit_share: float = 0.35
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most <= GRID * GRID:
+            raise ValueError(f"expected 1 <= least <= most <= 9, got {self.least} and {self.most}, change the counts")
+        if not 0.0 <= self.digit_share <= 1.0:
+            raise ValueError(f"expected digit_share in 0..1, got {self.digit_share}, pass a probability")
+
+
+def is_eval_seed(seed: int) -> bool:
+    """Whether `seed` lies in the evaluation range; raises outside both ranges."""
+    if seed in TRAIN_SEEDS:
+        return False
+    if seed in EVAL_SEEDS:
+        return True
+    raise ValueError(f"expected a seed from 0 to {EVAL_SEEDS[-1]}, got {seed}, use TRAIN_SEEDS or EVAL_SEEDS")
+
+
+def sample_scene(seed: int, config: SceneConfig = SceneConfig()) -> Scene:
+    """Draw the scene of `seed`; evaluation seeds use handwritten samples no training seed ever shows."""
+    evaluation = is_eval_seed(seed)
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(config.least, config.most + 1))
+    cells = sorted(int(c) for c in rng.permutation(GRID * GRID)[:count])
+    things = tuple(_sample_thing(rng, cell, config.digit_share, evaluation) for cell in cells)
+    tone = _pick(rng, tuple(TONES))
+    background = Background(
+        tone=tone, texture=_pick(rng, BACKDROPS), tint=_jitter(rng, TONES[tone], 8), phase=int(rng.integers(1 << 30))
+    )
+    return Scene(seed=seed, background=background, things=things)
+
+
+def _sample_thing(rng: np.random.Generator, cell: int, digit_share: float, evaluation: bool) -> Thing:
+    color, size = _pick(rng, tuple(COLORS)), _pick(rng, tuple(SIZES))
+    if rng.random() < digit_share:
+        kind, texture = _pick(rng, DIGITS), "plain"
+        pool = digit_samples(int(kind), evaluation)
+        sample = pool[int(rng.integers(len(pool)))]
+    else:
+        kind, texture, sample = _pick(rng, SHAPES), _pick(rng, TEXTURES), -1
+    slant, turn = (int(v) for v in rng.integers(-2, 3, size=2))
+    slack = CELL - SIZES[size]
+    left, top = (int(v) for v in rng.integers(0, slack + 1, size=2))
+    row, column = divmod(cell, GRID)
+    return Thing(
+        cell=cell,
+        kind=kind,
+        color=color,
+        size=size,
+        texture=texture,
+        x=column * CELL + left,
+        y=row * CELL + top,
+        tint=_jitter(rng, COLORS[color], 10),
+        sample=sample,
+        slant=slant,
+        turn=turn,
+    )
+
+
+def _pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
+    return names[int(rng.integers(len(names)))]
+
+
+def _jitter(rng: np.random.Generator, color: tuple[int, int, int], spread: int) -> tuple[int, int, int]:
+    moved = np.clip(np.asarray(color) + rng.integers(-spread, spread + 1, size=3), 0, 255)
+    return int(moved[0]), int(moved[1]), int(moved[2])

@@ -1,0 +1,46 @@
+"""Fixtures of the whole suite: offline, few threads, one seed, and poisoned memory on request."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+# before anything imports huggingface_hub, which reads them once
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy
+import pytest
+import torch
+
+torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The global generators start from 0 in every test, whatever ran before."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """`torch.empty` and its relatives return NaN (floats) or the largest value (integers) instead of leftovers."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = fill
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+@pytest.fixture(autouse=True)
+def _poison_marker(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("poison"):
+        request.getfixturevalue("poisoned")

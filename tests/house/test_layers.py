@@ -1,0 +1,133 @@
+"""Imports follow the layer table: arrows only point down."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+import pytest
+
+from tests.house.tree import modules, scripts
+
+MODELS = ("mmspec.imagegen", "mmspec.video", "mmspec.vlm")
+BELOW_ZOO = ("mmspec.kernels", "mmspec.core", *MODELS)
+LAYERS = {
+    "mmspec.kernels": (),
+    "mmspec.core": ("mmspec.kernels",),
+    "mmspec.imagegen": ("mmspec.core",),
+    "mmspec.video": ("mmspec.core",),
+    "mmspec.vlm": ("mmspec.core",),
+    "mmspec.zoo": BELOW_ZOO,
+    "mmspec.evaluate": (*BELOW_ZOO, "mmspec.zoo"),
+    "mmspec.cli": (*BELOW_ZOO, "mmspec.zoo", "mmspec.evaluate"),
+    "mmspec._checkout": (),
+    "mmspec": ("mmspec._checkout",),
+}
+# top-level folders of the checkout that must only be reached through mmspec
+FOLDERS = {"imagegen", "kernels", "video", "vlm", "demos", "tests"}
+
+
+def layer_of(module: str) -> str | None:
+    name = ".".join(module.split(".")[:2])
+    return name if name in LAYERS else None
+
+
+def imported(module: str, source: str, *, is_package: bool) -> set[str]:
+    """Absolute names that `source`, the text of `module`, imports anywhere, also inside functions."""
+    package = module if is_package else module.rpartition(".")[0]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [base])])
+            # `from mmspec import vlm` reaches a layer, `from mmspec.vlm import x` is already one
+            names.update(f"{base}.{alias.name}" if base == "mmspec" else base for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                names.add(node.args[0].value)
+    return names
+
+
+def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """Imports of `source` that the table forbids to the layer of `module`."""
+    layer = layer_of(module)
+    if layer is None:
+        return [f"{module} is in no layer of the table"]
+    bad = []
+    for name in sorted(imported(module, source, is_package=is_package)):
+        top = name.partition(".")[0]
+        if top in FOLDERS:
+            bad.append(f"{module} imports {name}, which is only importable through mmspec")
+        elif top == "mmspec":
+            target = layer_of(name)
+            public = layer in ("mmspec.evaluate", "mmspec.cli") or name == "mmspec.__version__"
+            allowed = public if target in (None, "mmspec") else target == layer or target in LAYERS[layer]
+            if not allowed:
+                bad.append(f"{module} imports {name}, which its layer may not")
+        elif layer == "mmspec.kernels" and top not in {"torch", "triton", *sys.stdlib_module_names}:
+            bad.append(f"{module} imports {name}, but the ops may import torch and triton only")
+        elif layer in ("mmspec", "mmspec._checkout") and top not in sys.stdlib_module_names:
+            bad.append(f"{module} imports {name}, but importing mmspec must stay free of dependencies")
+    return bad
+
+
+def test_every_module_stays_inside_its_layer() -> None:
+    bad = [
+        line
+        for name, path in modules()
+        for line in violations(name, path.read_text(encoding="utf-8"), is_package=path.name == "__init__.py")
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_scripts_import_the_package_not_its_folders() -> None:
+    bad = []
+    for path in scripts():
+        names = imported("script", path.read_text(encoding="utf-8"), is_package=False)
+        bad += [f"{path} imports {name}" for name in names if name.partition(".")[0] in FOLDERS - {"demos"}]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("mmspec.kernels.select", "import numpy"),
+        ("mmspec.kernels.select", "from mmspec.core import draft"),
+        ("mmspec.core.loop", "from ..vlm import api"),
+        ("mmspec.core.loop", "def f():\n    from mmspec import zoo"),
+        ("mmspec.core.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
+        ("mmspec.core.loop", "import mmspec"),
+        ("mmspec.vlm.target", "from mmspec.kernels import select"),
+        ("mmspec.vlm.target", "import mmspec.imagegen"),
+        ("mmspec.vlm.target", "import vlm"),
+        ("mmspec.zoo.build", "from mmspec.evaluate import captions"),
+        ("mmspec.evaluate.bench", "from mmspec.cli import app"),
+        ("mmspec.stray", "import os"),
+        ("mmspec", "import torch"),
+    ],
+)
+def test_a_forbidden_import_is_found(module: str, source: str) -> None:
+    assert violations(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("mmspec.kernels.select", "import torch\nimport triton.language as tl\nfrom . import weigh"),
+        ("mmspec.core.loop", "from mmspec.kernels import select\nfrom .rules import token\nimport numpy"),
+        ("mmspec.core.loop", "from mmspec import __version__"),
+        (
+            "mmspec.vlm.drafters.eagle",
+            "from mmspec.core import draft\nfrom ..target import Target",
+        ),
+        ("mmspec.zoo.build", "from mmspec.vlm.drafters import eagle\nfrom mmspec.zoo.world import scene"),
+        ("mmspec.evaluate.bench", "import mmspec\nfrom mmspec import zoo"),
+    ],
+)
+def test_an_allowed_import_passes(module: str, source: str) -> None:
+    assert violations(module, source) == []

@@ -1,0 +1,149 @@
+"""The public calls: `generate`, `decode` for transformers' `custom_generate`, and `start` for stepping by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation.stopping_criteria import StopStringCriteria
+
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.rules.base import Rule
+from mmspec.core.rules.resolve import resolve
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.output import Generated, RowsFailed, collect
+from mmspec.vlm.streaming import StreamerFeed, streamer_of_caller
+from mmspec.vlm.target import TextTarget
+
+
+def generate(
+    model: nn.Module,
+    *,
+    drafter: Drafter | None = None,
+    rule: str | Rule = "exact",
+    seed: int | Sequence[int] | None = None,
+    streamer: object | None = None,
+    return_dict: bool = False,
+    **inputs,
+) -> Tensor | Generated:
+    """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
+
+    inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...).
+    drafter: None decodes plainly through the same loop.   rule: "exact" or a rule's name or object.
+    seed: an int, one int per row, or None to draw one from torch's global generator.
+    Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
+    (then rows with NaN or Inf logits are reported in its `errors` instead of raised).
+    Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
+    Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf.
+    """
+    if inputs.get("stop_strings") is not None:
+        inputs = _with_stop_strings(inputs)
+    engine = _Engine(drafter, rule, seed, streamer, return_dict)
+    return model.generate(**inputs, streamer=streamer, custom_generate=engine)
+
+
+def start(
+    model: nn.Module,
+    *,
+    drafter: Drafter | None = None,
+    rule: str | Rule = "exact",
+    seed: int | Sequence[int] | None = None,
+    **inputs,
+) -> Decoding:
+    """A request that has not run yet: call its `step()` until it returns False; tokens are in `.target.tokens`.
+
+    Arguments as in `generate`. Requests on one model may take steps in any order.
+    """
+    return model.generate(**inputs, custom_generate=_Engine(drafter, rule, seed, None, False, open_only=True))
+
+
+def decode(
+    model: nn.Module,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    generation_config: GenerationConfig | None = None,
+    drafter: Drafter | None = None,
+    rule: str | Rule = "exact",
+    seed: int | Sequence[int] | None = None,
+    **model_kwargs,
+) -> Tensor | Generated:
+    """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
+
+    A `streamer=` given to `model.generate` is served although transformers does not pass it on.
+    """
+    engine = _Engine(drafter, rule, seed, streamer_of_caller(), False)
+    return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
+
+
+class _Engine:
+    """A callable for `custom_generate` that carries what transformers would lose on the way."""
+
+    def __init__(self, drafter, rule, seed, streamer, return_dict: bool, open_only: bool = False):
+        self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
+        self.return_dict, self.open_only = return_dict, open_only
+
+    @torch.no_grad()
+    def __call__(
+        self, model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs
+    ):
+        started = perf_counter()
+        config = generation_config
+        try:
+            decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs)
+            if self.open_only:
+                return decoding
+            stats = decoding.run()
+            stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
+        finally:
+            if self.streamer is not None:
+                self.streamer.end()
+        wants = config.return_dict_in_generate
+        result = collect(
+            decoding.target, stats, scores=wants and config.output_scores, logits=wants and config.output_logits
+        )
+        if result.errors and not self.return_dict:
+            raise RowsFailed(result)
+        return result if self.return_dict or wants else result.sequences
+
+    def _open(self, model, input_ids, processors, stopping, config, model_kwargs) -> Decoding:
+        _refuse(config, model_kwargs)
+        pad = config._pad_token_tensor
+        target = TextTarget(
+            take_apart(model),
+            input_ids,
+            processors or LogitsProcessorList(),
+            stopping or StoppingCriteriaList(),
+            greedy=not config.do_sample,
+            pad=0 if pad is None else int(pad),
+            model_kwargs=model_kwargs,
+            listener=None if self.streamer is None else StreamerFeed(self.streamer),
+            keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
+        )
+        rule = resolve(self.rule, greedy=target.greedy)
+        return Decoding(target, self.drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
+
+
+def _refuse(config: GenerationConfig, model_kwargs: dict) -> None:
+    if config.num_beams and config.num_beams > 1:
+        raise ValueError(f"num_beams: expected 1, got {config.num_beams}; beam search has no draft-and-verify form here")
+    past = model_kwargs.pop("past_key_values", None)
+    if past is not None and past.get_seq_length() > 0:
+        raise ValueError("past_key_values: expected none or an empty cache, got one with content; send the whole prompt")
+    for name in ("output_attentions", "output_hidden_states"):
+        if config.return_dict_in_generate and getattr(config, name):
+            raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
+
+
+def _with_stop_strings(inputs: dict) -> dict:
+    inputs = dict(inputs)
+    tokenizer = inputs.pop("tokenizer", None)
+    if tokenizer is None:
+        raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
+    stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=inputs.pop("stop_strings"))
+    inputs["stopping_criteria"] = StoppingCriteriaList([*(inputs.get("stopping_criteria") or []), stop])
+    return inputs

@@ -1,0 +1,27 @@
+"""Drafters of text tokens. Each holds settings and weights; a request's state is what its `open` returns."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_PUBLIC = {
+    "Eagle": "mmspec.vlm.drafters.eagle",
+    "PromptLookup": "mmspec.vlm.drafters.prompt_lookup",
+    "RecyclingTable": "mmspec.vlm.drafters.recycling_table",
+    "SmallModel": "mmspec.vlm.drafters.small_model",
+    "TokenRecycling": "mmspec.vlm.drafters.token_recycling",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mmspec.vlm.drafters' has no attribute {name!r}")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

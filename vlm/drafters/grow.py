@@ -1,0 +1,140 @@
+"""How a stepping drafter grows a draft level by level: dynamic trees, static trees and chains."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Law
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
+
+
+def dynamic(state: object, target: object, shape: DynamicTree) -> Draft:
+    """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
+    width, batch = shape.width, target.batch
+    score, token = state.logits(state.root).log_softmax(-1).topk(width, -1)
+    scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
+    frontier = torch.arange(width, device=token.device).expand(batch, -1)
+    hidden = state.root[:, None].expand(-1, width, -1)
+    ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
+    for level in range(1, shape.depth):
+        above.append(frontier)
+        out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
+        step, child = state.logits(out).log_softmax(-1).topk(width, -1)  # [B, W, W]
+        total = (score[..., None] + step).flatten(1)
+        scores.append(total)
+        tokens.append(child.flatten(1))
+        if level + 1 == shape.depth:
+            break
+        score, best = total.topk(width, -1)
+        came = best // width
+        token = tokens[-1].gather(1, best)
+        hidden = out.gather(1, came[..., None].expand(-1, -1, out.shape[-1]))
+        seen = ancestor.expand(batch, -1, -1).gather(1, came[..., None].expand(-1, -1, ancestor.shape[-1]))
+        ancestor = torch.cat([seen, eye.expand(batch, -1, -1)], -1)
+        frontier = best + width + (level - 1) * width * width
+    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), above, shape)
+
+
+def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, above: list[Tensor], shape: DynamicTree) -> Draft:
+    """The draft of the `nodes` best candidates; pool order puts parents before children."""
+    pool = scores.topk(shape.nodes, -1).indices.sort(-1).values
+    width = shape.width
+    slot = (pool - width).clamp(min=0)
+    origin = torch.cat(above, 1).gather(1, slot // width) if above else slot
+    at = torch.searchsorted(pool, origin).clamp(max=shape.nodes - 1)
+    first_level = pool < width
+    # a tie can leave a child whose parent fell out: such a node is hung on the root and ruled out
+    orphan = ~first_level & (pool.gather(1, at) != origin)
+    parent = torch.where(first_level | orphan, 0, at + 1)
+    parent = torch.cat([torch.zeros_like(parent[:, :1]), parent], 1)
+    value = torch.cat([pending[:, None], tokens.gather(1, pool)], 1)
+    valid = torch.cat([torch.ones_like(orphan[:, :1]), ~orphan & scores.gather(1, pool).isfinite()], 1)
+    return Draft(value, dynamic_tree(parent, shape.depth, shape.nodes), Law("deterministic"), valid)
+
+
+class _Plan:
+    """What growing a static tree needs per level, worked out once per shape and device.
+
+    Per level: `node` [n] the nodes of that depth; `source`, `rank` [n] which expanded parent each comes from and as which
+    child; `keep` [m] the ones that have children themselves; `seen` bool [1, m, so far] over all expanded nodes.
+    """
+
+    def __init__(self, tree: Tree):
+        self.tree = tree
+        device = tree.parent.device
+        parent, depth, rank = (t[0].tolist() for t in (tree.parent, tree.depth, tree.sibling_rank))
+        inner = sorted(set(parent[1:]), key=lambda n: (depth[n], n))
+        self.row = torch.tensor([inner.index(n) if n in inner else -1 for n in range(tree.nodes)], device=device)
+        self.laws = len(inner)
+        self.levels = []
+        expanded = [0]
+        drafted: list[int] = []
+        for level in range(1, tree.max_depth + 1):
+            node = [n for n in range(tree.nodes) if depth[n] == level]
+            keep = [i for i, n in enumerate(node) if n in inner]
+            source = [expanded.index(parent[n]) for n in node]
+            expanded = [node[i] for i in keep]
+            before = len(drafted)
+            drafted += expanded
+            seen = tree.ancestor[:, expanded][:, :, drafted] if expanded else None
+            lists = (node, source, [rank[n] for n in node], keep)
+            self.levels.append((*(torch.tensor(x, dtype=torch.long, device=device) for x in lists), seen, before))
+
+
+@lru_cache(maxsize=64)
+def _plan(parents: tuple[int, ...], device: str) -> _Plan:
+    return _Plan(static_tree(parents, device))
+
+
+def static(state: object, target: object, shape: StaticTree | Chain, keys: Keys) -> Draft:
+    """A fixed shape: top tokens for a greedy request, draws without replacement for a sampled one."""
+    control = shape.length if isinstance(shape, Chain) else None
+    parents = shape.parents if control is None else tuple(max(i - 1, 0) for i in range(control.longest + 1))
+    plan = _plan(parents, str(target.device))
+    batch, nodes = target.batch, plan.tree.nodes
+    value = target.pending[:, None].repeat(1, nodes)
+    valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
+    laws, out, growing, drawn_to = [], state.root[:, None], None, nodes
+    for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
+        scores = target.processors.warp(state.logits(out))
+        if control is not None:
+            more = control.grow(level - 1, scores.softmax(-1).amax(-1)[:, 0])
+            growing = more if growing is None else growing & more
+            if not growing.any():  # the chain ends here for every row, so the pass over it can be shorter
+                drawn_to = level
+                break
+            valid[:, level] = growing
+        laws.append(scores)
+        ranked, token = _siblings(scores, int(plan.tree.max_rank) + 1, target.greedy, keys, level)
+        value[:, node] = token[:, source, rank]
+        valid[:, node] &= ranked[:, source, rank].isfinite()
+        if len(keep):
+            inner = node[keep]
+            hidden = out[:, source[keep]]
+            out = state.expand(value[:, inner], hidden, seen, before, level)
+    if drawn_to < nodes:
+        return Draft(value[:, :drawn_to], chain(drawn_to - 1, value.device), _law(target, laws, drawn_to), valid[:, :drawn_to])
+    return Draft(value, plan.tree, _law(target, laws, nodes, plan.row), valid)
+
+
+def _siblings(scores: Tensor, count: int, greedy: bool, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """The top `count` tokens of each law, or that many draws without replacement (Gumbel top-k: in draw order)."""
+    if not greedy:
+        scores = scores + keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level)
+    return scores.topk(count, -1)
+
+
+def _law(target: object, laws: list[Tensor], nodes: int, row: Tensor | None = None) -> Law:
+    if target.greedy:
+        return Law("deterministic")
+    if not laws:
+        return Law("none")
+    if row is None:
+        row = torch.arange(nodes, device=laws[0].device)
+        row[-1] = -1
+    return Law("without_replacement", row=row, scores=torch.cat(laws, 1))

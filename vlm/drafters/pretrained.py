@@ -1,0 +1,67 @@
+"""Saving and loading of trained drafters: a config.json and one safetensors file, nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import ClassVar
+
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from mmspec.core.files import replacing, write_json_atomic
+
+CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
+
+
+class PretrainedDrafter(nn.Module):
+    """Base of trained drafters. Subclasses set `kind` and `config_class`, take their config, and list themselves by `kind`."""
+
+    kind: ClassVar[str]
+    config_class: ClassVar[type]
+    kinds: ClassVar[dict[str, type[PretrainedDrafter]]] = {}
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        PretrainedDrafter.kinds[cls.kind] = cls
+
+    def __init__(self, config: object):
+        super().__init__()
+        self.config = config
+
+    def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
+        """Writes config.json and model.safetensors into `folder`. dtype: a torch dtype to store weights in."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {k: v.detach().to(dtype or v.dtype).contiguous() for k, v in self.state_dict().items()}
+        with replacing(folder / WEIGHTS) as path:
+            save_file(state, path)
+        write_json_atomic(folder / CONFIG, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)})
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> PretrainedDrafter:
+        """Loads what `save_pretrained` wrote, in float32 and eval mode.
+
+        Raises ValueError for a missing file, an unknown kind or field, and weights that do not fit the config.
+        """
+        folder = Path(folder)
+        for name in (CONFIG, WEIGHTS):
+            if not (folder / name).is_file():
+                raise ValueError(f"drafter: expected {name} in {folder}, found none; save one with save_pretrained")
+        raw = json.loads((folder / CONFIG).read_text())
+        kind, version = raw.pop("kind", None), raw.pop("format_version", None)
+        found = PretrainedDrafter.kinds.get(kind)
+        if found is None or not issubclass(found, cls):
+            raise ValueError(f"drafter: expected a kind of {sorted(PretrainedDrafter.kinds)}, got {kind!r} in {folder}")
+        if version != FORMAT:
+            raise ValueError(f"drafter: expected format_version {FORMAT}, got {version!r} in {folder}")
+        unknown = set(raw) - {f.name for f in fields(found.config_class)}
+        if unknown:
+            raise ValueError(f"drafter: unknown config fields {sorted(unknown)} in {folder}")
+        drafter = found(found.config_class(**raw)).eval()
+        state = {k: v.float() for k, v in load_file(folder / WEIGHTS).items()}
+        missing, extra = drafter.load_state_dict(state, strict=False)
+        if missing or extra:
+            raise ValueError(f"drafter: weights in {folder} do not fit the config; missing {missing}, unknown {extra}")
+        return drafter.requires_grad_(False)

@@ -1,0 +1,50 @@
+"""The shapes a stepping drafter can draft in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mmspec.core.length import FixedLength, LengthControl
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicTree:
+    """A deterministic tree grown where the drafter is confident ("EAGLE-2: Faster Inference of Language Models with
+    Dynamic Draft Trees"): each level expands the `width` best nodes by cumulative probability into `width` children each,
+    and the best `nodes` of all candidates are kept.
+
+    nodes: drafted nodes kept (the root not counted).   depth: levels.   width: nodes expanded a level, children of each.
+    """
+
+    nodes: int = 20
+    depth: int = 6
+    width: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.nodes, self.depth, self.width) < 1:
+            raise ValueError(f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}")
+        pool = self.width + (self.depth - 1) * self.width**2
+        if self.nodes > pool:
+            raise ValueError(f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}")
+
+
+@dataclass(frozen=True, slots=True)
+class StaticTree:
+    """A fixed shape: `parents[i]` is the parent of node i, node 0 the root. Siblings are the top tokens of a greedy request
+    and are drawn without replacement, in draw order, for a sampled one; the shape never looks at what was drawn."""
+
+    parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
+
+    def __post_init__(self) -> None:
+        if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
+            raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One path, as long as `length` allows."""
+
+    length: LengthControl = field(default_factory=FixedLength)
+
+
+Shape = DynamicTree | StaticTree | Chain

@@ -1,0 +1,74 @@
+"""transformers' logits processors at every node of a draft, each fed the prefix of its own path."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList
+from transformers.generation import logits_process as hf
+
+from mmspec.core.draft import Draft, expand_tree
+
+# scores in, scores out: they never look at the prefix
+_CONTEXT_FREE = tuple(
+    getattr(hf, name)
+    for name in (
+        "TemperatureLogitsWarper TopPLogitsWarper TopKLogitsWarper TopHLogitsWarper MinPLogitsWarper TypicalLogitsWarper "
+        "EpsilonLogitsWarper EtaLogitsWarper LogitNormalization SuppressTokensLogitsProcessor InfNanRemoveLogitsProcessor"
+    ).split()
+    if hasattr(hf, name)
+)
+# they keep state from call to call, or run a model of their own: a rolled-back draft would corrupt them
+_STATEFUL = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor",
+             "WhisperTimeStampLogitsProcessor", "WhisperNoSpeechDetection")  # fmt: skip
+# they know rows by their place in the batch
+_ROW_BOUND = ("PrefixConstrainedLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor",
+              "EncoderNoRepeatNGramLogitsProcessor")  # fmt: skip
+
+
+class NodeProcessors:
+    """Applies a LogitsProcessorList to all nodes of a draft.
+
+    Raises ValueError for processors that keep state between calls, and for those bound to a row's place when batch > 1.
+    """
+
+    def __init__(self, processors: LogitsProcessorList, batch: int):
+        for processor in processors:
+            name = type(processor).__name__
+            if name in _STATEFUL:
+                raise ValueError(f"logits_processor: {name} keeps state between calls, which a rejected draft would corrupt; "
+                                 "remove it or decode with transformers.generate")  # fmt: skip
+            if name in _ROW_BOUND and batch > 1:
+                raise ValueError(f"logits_processor: {name} works at batch 1 here, got batch {batch}; send rows one by one")
+        self.processors = processors
+        self.free = LogitsProcessorList([p for p in processors if isinstance(p, _CONTEXT_FREE)])
+        self.one_by_one = any(type(p).__name__ in _ROW_BOUND for p in processors)
+        self.bound = len(self.free) < len(processors)
+
+    def warp(self, logits: Tensor) -> Tensor:
+        """Only the processors that look at no prefix, on logits [..., V]: what a drafter's own law goes through."""
+        if not self.free:
+            return logits
+        flat = logits.reshape(-1, logits.shape[-1])
+        return self.free(_no_prefix(flat), flat).view_as(logits)
+
+    def __call__(self, logits: Tensor, draft: Draft, prefix: list[Tensor]) -> Tensor:
+        """Scores [B, N, V] from logits [B, N, V]. prefix[b]: int64 [L_b], row b's ids up to, not including, the root."""
+        if not self.bound:
+            return self.warp(logits)
+        batch, tree = draft.batch, draft.tree
+        depth, path = expand_tree(tree.depth, batch), expand_tree(tree.path, batch)
+        scores = torch.empty_like(logits)
+        for row in range(batch):
+            for level in range(tree.max_depth + 1):
+                node = (depth[row] == level).nonzero()[:, 0]
+                for part in node.split(1) if self.one_by_one else (node,):
+                    if len(part):
+                        drafted = draft.value[row][path[row, part, : level + 1]]
+                        ids = torch.cat([prefix[row].expand(len(part), -1), drafted], 1)
+                        scores[row, part] = self.processors(ids, logits[row, part])
+        return scores
+
+
+def _no_prefix(flat: Tensor) -> Tensor:
+    return torch.zeros(flat.shape[0], 1, dtype=torch.long, device=flat.device)

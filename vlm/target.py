@@ -1,0 +1,173 @@
+"""The target's side of one text request over a transformers model: all of its state, none of it on modules."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+from mmspec.core.cache import SlotCache
+from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.verdict import Verdict, run_of
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.capture import watch
+from mmspec.vlm.processors import NodeProcessors
+from mmspec.vlm.stopping import Stopping
+
+_ROOM = 512  # slots allocated for generated tokens before the pool has to double
+
+
+class TextTarget:
+    """A batch of prompts being continued by a causal (vision-)language model.
+
+    tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
+    cache.lengths: rows of the cache. These three advance together but none is derived from another.
+    prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt.
+    paths: per row, the nodes the last round accepted (root first), empty for a stopped row.
+    errors: per failed row, one sentence; such a row stops and keeps what it had.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        input_ids: Tensor,
+        processors: LogitsProcessorList,
+        stopping: StoppingCriteriaList,
+        *,
+        greedy: bool,
+        pad: int,
+        model_kwargs: dict,
+        listener: object | None = None,
+        keep_scores: bool = False,
+    ):
+        self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
+        self.batch = input_ids.shape[0]
+        self.processors = NodeProcessors(processors, self.batch)
+        self.stopping = Stopping(stopping, input_ids)
+        self.model_kwargs, self.listener, self.keep_scores = model_kwargs, listener, keep_scores
+        room = min(self.stopping.most or _ROOM, _ROOM)
+        self.cache = SlotCache(parts.layers, input_ids.shape[1] + room + 64)
+        self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
+        self.live = [True] * self.batch
+        self.paths: list[list[int]] = []
+        self.errors: dict[int, str] = {}
+        self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
+        self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
+        self.pending = input_ids[:, -1]
+        self.padding: Tensor | None = None
+        self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = None
+
+    @property
+    def done(self) -> bool:
+        return not any(self.live)
+
+    @property
+    def emitted(self) -> list[int]:
+        return [len(t) for t in self.tokens]
+
+    @property
+    def device(self) -> torch.device:
+        return self.prompt.device
+
+    @torch.no_grad()
+    def prefill(self) -> tuple[Draft, Evidence]:
+        kwargs = dict(self.model_kwargs, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
+        mask = kwargs.get("attention_mask")
+        inputs = self.parts.model.prepare_inputs_for_generation(self.prompt, is_first_iteration=True, **kwargs)
+        with watch(self.parts.decoder) as seen:
+            logits = self.parts.model(**inputs, return_dict=True).logits[:, -1:]
+        self.prompt_embeds, self.prompt_hidden = seen.embeds, seen.hidden
+        positions = kwargs["position_ids"]
+        self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
+        # the last prompt token is the root of round 0, so its slot is left for the commit to count
+        self.cache.advance(self.prompt.shape[1] - 1)
+        if mask is not None and mask.dim() == 2:
+            self.padding = mask == 0
+            self.cache.hidden = self.padding
+        draft = root_only(self.pending)
+        return draft, self._evidence(draft, logits, seen.hidden[:, -1:])
+
+    @torch.no_grad()
+    def score(self, draft: Draft) -> Evidence:
+        depth = expand_tree(draft.tree.depth, self.batch)
+        plain = draft.tree.nodes == 1 and self.cache.uniform and self.padding is None
+        inputs = dict(
+            input_ids=draft.value,
+            position_ids=self.next_position[..., None] + depth,
+            attention_mask=None if plain else self.cache.bias(draft.tree.ancestor, self.parts.embed.weight.dtype),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        if self.parts.direct:
+            hidden = self.parts.decoder(**inputs).last_hidden_state
+            return self._evidence(draft, self.parts.head(hidden), hidden)
+        with watch(self.parts.decoder) as seen:
+            logits = self.parts.model(**inputs, return_dict=True).logits
+        return self._evidence(draft, logits, seen.hidden)
+
+    def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
+        logits = logits.float()
+        bad = ~logits.amax(-1).isfinite()
+        if logits.is_cpu and not bad.any():  # free on the CPU, a sync elsewhere
+            bad = None
+        else:
+            logits = torch.where(bad[..., None], 0.0, logits)
+        scores = self.processors(logits, draft, self._prefixes() if self.processors.bound else [])
+        self._raw = logits if self.keep_scores else None
+        return Evidence(scores=scores, greedy=self.greedy, hidden=hidden, bad=bad)
+
+    def _prefixes(self) -> list[Tensor]:
+        """Ids of every row before the root, laid out as `transformers.generate` holds them."""
+        rows = []
+        for prompt, tokens in zip(self.prompt, self.tokens, strict=True):
+            if tokens:
+                rows.append(torch.cat([prompt, torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device)]))
+            else:
+                rows.append(prompt[:-1])
+        return rows
+
+    def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
+        raise ValueError("regenerate: expected a rule that returns a path for text tokens, got one that asks for new blocks")
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        run, _ = run_of(draft, verdict)
+        columns = [run, verdict.path, verdict.depth[:, None]]
+        if evidence.bad is not None:
+            columns.append(gather_nodes(evidence.bad, verdict.node[:, None]).long())
+        rows = torch.cat(columns, 1).tolist()  # the round's one transfer to the host
+        width, paths, accepted = run.shape[1], [], []
+        for row, line in enumerate(rows):
+            depth, failed = line[2 * width], evidence.bad is not None and bool(line[2 * width + 1])
+            alive = self.live[row]
+            paths.append(line[width : width + depth + 1] if alive else [])
+            accepted.append(self._take(row, line[:depth] if failed else line[: depth + 1], failed) if alive else None)
+        self._advance(verdict, evidence, paths, run)
+        return accepted
+
+    def _take(self, row: int, run: list[int], failed: bool) -> int:
+        """Appends a run to a live row. Returns how many drafted tokens of it were kept."""
+        kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
+        self.tokens[row] += kept
+        self.live[row] = not (stop or failed)
+        if failed and not stop:
+            self.errors[row] = (f"row {row}: expected finite logits, got NaN or Inf after {len(self.tokens[row])} generated "
+                                "tokens; the row stopped there")  # fmt: skip
+        if self.listener is not None:
+            self.listener(row, kept, len(run) - (not failed))
+        return min(len(kept), len(run) - (not failed))
+
+    def _advance(self, verdict: Verdict, evidence: Evidence, paths: list[list[int]], run: Tensor) -> None:
+        if self.keep_scores:
+            self._record(evidence, paths)
+        self.paths = paths
+        self.cache.commit(paths)
+        step = torch.tensor([len(p) for p in paths], device=self.device)
+        self.next_position = self.next_position + step
+        self.pending = verdict.correction
+
+    def _record(self, evidence: Evidence, paths: list[list[int]]) -> None:
+        for row, path in enumerate(paths):
+            for node in path[: len(self.tokens[row]) - len(self.scores[row])]:
+                self.scores[row].append(evidence.scores[row, node])
+                self.logits[row].append(self._raw[row, node])
