@@ -38,6 +38,16 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def _mix_int(x: int) -> int:
+    """`_mix` of one Python int, as a signed 64-bit number: no tensor calls for what all rows share."""
+    mask = (1 << 64) - 1
+    x &= mask
+    x = (x ^ x >> 30) * _MIX1 & mask
+    x = (x ^ x >> 27) * _MIX2 & mask
+    x ^= x >> 31
+    return x - (x >> 63 << 64)
+
+
 @dataclass(slots=True)
 class Keys:
     """Random numbers of one request. seeds: int64 [B]; round: the current round, advanced by the loop."""
@@ -66,7 +76,7 @@ class Keys:
         for size in shape:
             count *= size
         stream = (self.round * 8 + int(purpose)) * 65536 + step
-        row = _mix(self.seeds ^ _mix(self.seeds.new_tensor(stream) * _GOLDEN))
+        row = _mix(self.seeds ^ _mix_int(stream * _GOLDEN))
         lane = torch.arange(1, count + 1, device=row.device) * _GOLDEN
         bits = _mix(row[:, None] + lane)
         return (_shift(bits, 11).double() * 2.0**-53).reshape(-1, *shape)

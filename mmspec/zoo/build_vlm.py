@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
-from .captioner import FIRST_SEED, Mixture, train_captioner
+from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
 from .registry import load_vlm
 from .tower import PatchReader, new_tower, pretrain_tower
 from .training import Plan, load_state
@@ -25,9 +25,9 @@ class VlmRecipe:
 
     name: str = "vlm"
     size: TextSize = TextSize()
-    tower_steps: int = 2800
-    steps: int = 2600
-    lr: float = 1.2e-3
+    tower_steps: int = 3160
+    steps: int = 2100
+    lr: float = 1.5e-3
     seed: int = 0
 
 
@@ -51,17 +51,18 @@ def build(
     The tower in `work/tower` is shared by all recipes. `preview` names a folder that receives a loadable copy at every checkpoint
     after `preview_from` of the captioner's steps. `measure` is given the model read back from `out` and adds its figures to the card.
     """
-    tower, tower_accuracy = _tower(recipe, work / "tower", resume, device)
+    reader, tower_accuracy = _tower(recipe, work / "tower", resume, device)
     processor = new_processor()
     torch.manual_seed(recipe.seed)
     model = new_model(processor.tokenizer, recipe.size)
-    model.model.vision_tower.load_state_dict(tower.state_dict())
+    model.model.vision_tower.load_state_dict(reader.tower.state_dict())
+    start_projector(model, reader)
 
     def on_save(step: int) -> None:
         if preview is not None and step >= preview_from * recipe.steps:
             export(model, processor, preview)
 
-    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=150, weight_decay=0.05)
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
     folder = work / recipe.name.replace("/", "_")
     figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
     export(model, processor, out)
@@ -86,15 +87,15 @@ def build(
     return card
 
 
-def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str):
+def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[PatchReader, dict[str, float]]:
     finished = folder / "accuracy.json"
     if resume and finished.exists():
         reader = PatchReader(new_tower())
         load_state(folder / "state.safetensors", reader)
-        return reader.tower, json.loads(finished.read_text())
-    tower, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
+        return reader, json.loads(finished.read_text())
+    reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
     finished.write_text(json.dumps(accuracy))
-    return tower, accuracy
+    return reader, accuracy
 
 
 def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out: Path) -> None:

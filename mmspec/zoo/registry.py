@@ -18,9 +18,17 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
     return model, LlavaProcessor.from_pretrained(folder, local_files_only=True)
 
 
+def load_vlm_drafter(folder: Path) -> Any:
+    """The trained drafter stored in `folder` (fp32, eval mode)."""
+    from mmspec.vlm.checkpoints import load_drafter
+
+    return load_drafter(folder)
+
+
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_vlm,
+    "vlm/eagle": load_vlm_drafter,
 }
 
 

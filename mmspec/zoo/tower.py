@@ -26,6 +26,8 @@ HEADS = {
     "texture": (TEXTURES, 0.5),
     "tone": (tuple(TONES), 0.2),
     "backdrop": (BACKDROPS, 0.3),
+    "row": (tuple(str(i) for i in range(SIDE)), 0.3),  # captions name places: a tower that forgets them is no use
+    "column": (tuple(str(i) for i in range(SIDE)), 0.3),
 }
 IGNORE = -100
 
@@ -91,6 +93,7 @@ def patch_labels(scene: Scene) -> dict[str, np.ndarray]:
     labels = {name: np.full((SIDE, SIDE), IGNORE, dtype=np.int64) for name in HEADS}
     labels["tone"][:] = list(TONES).index(scene.background.tone)
     labels["backdrop"][:] = BACKDROPS.index(scene.background.texture)
+    labels["row"][:], labels["column"][:] = np.mgrid[0:SIDE, 0:SIDE]
     centers = np.arange(SIDE) * PATCH + PATCH / 2
     for thing in scene.things:
         rows = np.flatnonzero((centers > thing.y) & (centers < thing.y + thing.pixels))
@@ -129,8 +132,8 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 
 def pretrain_tower(
     folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu"
-) -> tuple[CLIPVisionModel, dict[str, float]]:
-    """Train a fresh tower on patch labels in bf16 autocast; returns it with its held-out patch accuracies."""
+) -> tuple[PatchReader, dict[str, float]]:
+    """Train a fresh tower on patch labels in bf16 autocast; returns it with its heads and its held-out patch accuracies."""
     reader = PatchReader(new_tower()).to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -140,7 +143,7 @@ def pretrain_tower(
         return reading_loss(logits, {name: label.to(device) for name, label in labels.items()})
 
     train(reader, loss_of, Plan(steps=steps, lr=lr), folder, "vision tower", resume, lambda step: _log_eval(reader, folder))
-    return reader.tower, evaluate_tower(reader)
+    return reader, evaluate_tower(reader)
 
 
 def _log_eval(reader: PatchReader, folder: Path) -> None:

@@ -130,7 +130,13 @@ def train(
                 if on_save is not None:
                     on_save(step + 1)
                 saved = time.monotonic()
-    return means
+    return means or _last_logged(folder)
+
+
+def _last_logged(folder: Path) -> dict[str, float]:
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    row = json.loads(lines[-1]) if lines else {}
+    return {key: value for key, value in row.items() if key not in ("step", "seconds_per_step")}
 
 
 def _update(

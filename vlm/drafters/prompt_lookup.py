@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 
@@ -25,7 +26,7 @@ class PromptLookup:
     Raises ValueError unless 1 <= min_ngram <= max_ngram and longest >= 1.
     """
 
-    longest: int = 8
+    longest: int = 5
     max_ngram: int = 3
     min_ngram: int = 1
 
@@ -35,7 +36,7 @@ class PromptLookup:
         if self.longest < 1:
             raise ValueError(f"longest: expected at least 1, got {self.longest}")
         if not 1 <= self.min_ngram <= self.max_ngram:
-            raise ValueError(f"min_ngram: expected 1 <= min_ngram <= max_ngram, got {self.min_ngram} and {self.max_ngram}")
+            raise ValueError(f"min_ngram: expected 1 to max_ngram={self.max_ngram}, got {self.min_ngram}")
 
     def open(self, target: TextTarget) -> LookupState:
         return LookupState(self, target)
@@ -73,10 +74,9 @@ class NgramIndex:
         end = len(self.ids)
         for size in self.sizes:
             found = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
-            if found is not None:
+            if found is not None and not self._bars(self.ids[found]):
                 copied = self.ids[found : found + longest]
-                stop = next((i for i, token in enumerate(copied) if self._bars(token)), len(copied))
-                return copied[:stop]
+                return list(takewhile(lambda token: not self._bars(token), copied))
         return []
 
 

@@ -25,8 +25,8 @@ class RecyclingTable:
             self.rows = torch.full((rows, vocab_size + 1, self.width), -1, dtype=torch.int32, device=device)
         have = (self.rows.shape[1] - 1, self.rows.device)
         if have != (vocab_size, torch.device(device)):
-            raise ValueError(f"table: expected a table for vocabulary {vocab_size} on {device}, got one for {have[0]} on "
-                             f"{have[1]}; use one table per model")  # fmt: skip
+            raise ValueError(f"table: expected vocabulary {vocab_size} on {device}, got {have[0]} on {have[1]}; "
+                             "use one table per model")  # fmt: skip
         return self
 
     def look(self, token: Tensor, rank: Tensor) -> Tensor:

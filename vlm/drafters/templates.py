@@ -35,7 +35,7 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float] = HIT_RATE
                 heapq.heappush(heap, (chance * rate, came, node))
                 came += 1
     if len(parents) < nodes:
-        raise ValueError(f"nodes: expected at most {len(parents)} for depth {depth} and width {len(rates)}, got {nodes}")
+        raise ValueError(f"nodes: expected at most {len(parents)} at depth {depth}, width {len(rates)}, got {nodes}")
     return tuple(parents)
 
 

@@ -35,6 +35,7 @@ class KSeq(Rule):
         count = torch.zeros_like(laws.token).scatter_add_(1, parent, drawn).index_select(1, node)
         found = kseq_discount(laws.p.index_select(1, node), laws.q.index_select(1, laws.row[node]), count)
         state = torch.ones(2, *count.shape[:1], draft.tree.nodes, dtype=laws.p.dtype, device=node.device)
+        state[1] = 0
         rho, scale = state.index_copy_(2, node, torch.stack(found))
         threshold = (laws.child_p / (rho.gather(1, parent) * laws.child_q).clamp_min(TINY)).clamp_max(1)
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)

@@ -57,7 +57,7 @@ def _shape(rng: np.random.Generator, scene: Scene) -> Question:
         return Question("shape", prompt, choose(rng, ("Nothing is there.", "That place is empty.")), "empty")
     what = noun_phrase(rng, here[0])
     answer = choose(rng, (f"There is {what}.", f"It is {what}.", f"The {where} holds {what}."))
-    return Question("shape", prompt, answer, short_name(here[0]))
+    return Question("shape", prompt, answer, here[0].kind)
 
 
 def _digit(rng: np.random.Generator, scene: Scene) -> Question:

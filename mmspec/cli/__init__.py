@@ -1,0 +1,39 @@
+"""The `mmspec` command. Commands import what they need when they run, so that `mmspec --help` is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from mmspec.cli import bench, zoo
+from mmspec.cli.caption import caption
+from mmspec.cli.demo import demo
+from mmspec.cli.supported import supported
+
+_HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
+app = typer.Typer(
+    name="mmspec",
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(caption)
+app.add_typer(bench.app, name="bench")
+app.add_typer(zoo.app, name="zoo")
+app.command()(supported)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from mmspec import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.callback(help=_HELP)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version, is_eager=True),
+) -> None:
+    """Options of the command itself."""

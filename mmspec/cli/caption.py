@@ -1,0 +1,141 @@
+"""`mmspec caption`: one answer about one or several pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mmspec.cli.console import check_writable, save_json, screen, told, waiting
+from mmspec.cli.models import ZOO, open_shelf
+from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
+
+if TYPE_CHECKING:
+    from mmspec.core.stats import Stats
+    from mmspec.evaluate.shelf import Shelf
+
+
+@told
+def caption(
+    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP; several make one prompt.")],
+    prompt: Annotated[str, typer.Option(help="What to ask about the pictures.")] = "Describe this picture in detail.",
+    drafter: Drafter = None,
+    temperature: Annotated[float, typer.Option(help="0 takes the most probable token; above 0 samples.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Seed of a sampled answer; drawn and printed when left out.")] = None,
+    max_new_tokens: MaxNewTokens = 192,
+    model: Annotated[str, typer.Option(help="'zoo', a folder, or a hub id 'owner/name' (downloads it).")] = ZOO,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Show the text as it grows, drafted runs in colour.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Describe pictures, or answer a question about them, with drafted decoding."""
+    check_at_least("--temperature", temperature, 0)
+    check_at_least("--max-new-tokens", max_new_tokens, 1)
+    check_at_least("--seed", seed or 0, 0)
+    check_drafter(drafter)
+    check_writable(json)
+    from mmspec.core.images import open_image
+
+    pictures = tuple(open_image(path) for path in images)
+    if seed is None and temperature > 0:
+        import secrets
+
+        seed = secrets.randbelow(1 << 31)
+    shelf = open_shelf(model)
+    name = drafter or ("eagle" if shelf.is_zoo else "lookup")
+    text, seconds, stats = _answer(shelf, pictures, prompt, name, temperature, seed, max_new_tokens, stream)
+    record = {
+        "images": images,
+        "prompt": prompt,
+        "model": shelf.name,
+        "drafter": name,
+        "temperature": temperature,
+        "seed": seed,
+        "text": text,
+        **figures(stats, seconds),
+    }
+    save_json(json, record)
+    _print(record, stream)
+
+
+def _answer(
+    shelf: Shelf,
+    pictures: tuple,
+    prompt: str,
+    name: str,
+    temperature: float,
+    seed: int | None,
+    limit: int,
+    stream: bool,
+) -> tuple[str, float, Stats]:
+    from time import perf_counter
+
+    import mmspec
+    from mmspec.evaluate.prompts import Prompt, encode
+    from mmspec.evaluate.vlm_methods import sampling
+
+    inputs = encode(shelf.processor, [Prompt(prompt, pictures)])
+    streamer = _streamer(shelf) if stream else None
+    chosen = shelf.drafter(name)
+    asked = {"max_new_tokens": limit, **sampling(temperature)}
+    began = perf_counter()
+    if stream:
+        out = mmspec.generate(
+            shelf.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **inputs, **asked
+        )
+    else:
+        with waiting("generating"):
+            out = mmspec.generate(shelf.model, drafter=chosen, seed=seed, return_dict=True, **inputs, **asked)
+    seconds = perf_counter() - began
+    new = out.sequences[0, inputs["input_ids"].shape[1] :]
+    text = shelf.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+    if out.errors:
+        screen().print("" if stream else text, markup=False, soft_wrap=True)
+        raise ValueError("; ".join(out.errors.values()))
+    return text, seconds, out.stats
+
+
+def _streamer(shelf: Shelf) -> object:
+    from rich.text import Text
+
+    from mmspec.cli.stream import DRAFTED, OWN, ColouredRuns
+
+    out = screen()
+    if out.is_terminal:
+        out.print(Text.assemble(("drafted and accepted", DRAFTED), ", ", ("the target's own token", OWN), style="dim"))
+    return ColouredRuns(
+        shelf.processor.tokenizer, lambda text, style: out.print(Text(text, style=style), end="", soft_wrap=True)
+    )
+
+
+def figures(stats: Stats, seconds: float) -> dict:
+    """What a request cost, rounded once for the screen and the file."""
+    tokens = sum(stats.emitted)
+    return {
+        "tokens": tokens,
+        "seconds": round(seconds, 4),
+        "tokens_per_second": round(tokens / seconds, 1),
+        "target_passes": stats.target_passes,
+        "drafter_passes": stats.drafter_passes,
+        "accept_length": round(stats.accept_length, 3),
+        "exact": stats.exact,
+        **{
+            f"{part}_s": round(getattr(stats, f"{part}_s"), 4)
+            for part in ("prefill", "draft", "target", "verify", "other")
+        },
+    }
+
+
+def _print(record: dict, streamed: bool) -> None:
+    out = screen()
+    out.print("" if streamed else record["text"], markup=False, soft_wrap=True)
+    seed = "" if record["seed"] is None else f", seed {record['seed']}"
+    law = "exact" if record["exact"] else "relaxed"
+    out.print(
+        f"{record['tokens']} tokens in {record['seconds']} s, {record['tokens_per_second']} tokens/s, "
+        f"{record['accept_length']} tokens per target pass ({record['target_passes']} passes), "
+        f"drafter {record['drafter']} ({law}), temperature {record['temperature']:g}{seed}; {record['model']}",
+        style="dim", markup=False, soft_wrap=True,
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""What all commands share: two consoles, one-sentence errors, progress, and JSON files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+_WIDE = 200  # where nobody looks at a terminal, tables are not squeezed
+
+
+class BadOption(ValueError):
+    """An option's value was refused: a usage error."""
+
+
+def screen(stderr: bool = False) -> Console:
+    """A console on the present stdout or stderr; colours only on a terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _WIDE, highlight=False)
+
+
+def told(command: Callable) -> Callable:
+    """Ends a command that raises ValueError or OSError with the error's one sentence, in red on stderr.
+
+    Exit code 2 for a refused option, 1 for everything else.
+    """
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except (ValueError, OSError) as error:
+            say_error(" ".join(str(error).split()))
+            raise typer.Exit(2 if isinstance(error, BadOption) else 1) from error
+
+    return run
+
+
+def say_error(sentence: str) -> None:
+    """One red sentence on stderr."""
+    from rich.text import Text
+
+    screen(stderr=True).print(Text(f"Error: {sentence}", style="red"), soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A progress display on stderr that disappears when done; silent unless stderr is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = screen(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """A spinner on stderr while something of unknown length runs; silent unless stderr is a terminal."""
+    console = screen(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
+
+
+def quiet_transformers() -> None:
+    """Keeps transformers' own bars and hints off the screen; what it raises still arrives."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Refuses, before any work is done, files that could not be written at the end."""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise BadOption(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
+        if not path.resolve().parent.is_dir():
+            raise BadOption(f"expected an existing folder for {str(path)!r}, got none, create it first")
+
+
+def save_json(path: Path | None, value: Any) -> None:
+    """Writes what the screen shows, whole or not at all; nothing without a path."""
+    if path is not None:
+        from mmspec.core.files import write_json_atomic
+
+        write_json_atomic(path, value)

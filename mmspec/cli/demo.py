@@ -1,0 +1,131 @@
+"""`mmspec demo`: three held-out pictures captioned by transformers and by drafted decoding, and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mmspec.cli.console import check_writable, progress, save_json, screen, told
+from mmspec.cli.models import ZOO, open_shelf
+from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mmspec.evaluate.bench import Run
+    from mmspec.evaluate.shelf import Shelf
+
+REPEATS = 3
+_REQUEST = "Describe this picture in detail."
+
+
+@told
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the pictures are written.")] = Path("mmspec-demo"),
+    drafter: Drafter = "eagle",
+    max_new_tokens: MaxNewTokens = 192,
+    json: Json = None,
+) -> None:
+    """Caption three held-out pictures plainly and drafted, and show that the text is the same."""
+    check_at_least("--max-new-tokens", max_new_tokens, 1)
+    check_drafter(drafter)
+    check_writable(json)
+    shelf = open_shelf(ZOO)
+    pictures = _draw(folder)
+    runs = _decode(shelf, [picture for _, picture in pictures], drafter, max_new_tokens)
+    records = [_record(path, shelf, *pair) for (path, _), pair in zip(pictures, runs, strict=True)]
+    record = {"model": shelf.name, "drafter": drafter, "scenes": records, **_summary(records)}
+    save_json(json, record)
+    _print(record)
+    if record["identical"] < len(records):
+        raise ValueError(
+            f"expected the drafted text of all {len(records)} pictures to be identical, got it for {record['identical']}, "
+            "report this with the pictures"
+        )
+
+
+def _draw(folder: Path) -> list[tuple[Path, Image]]:
+    """Renders the scenes to files and reads them back through the gate that users' pictures go through."""
+    from mmspec.core.files import replacing
+    from mmspec.core.images import open_image
+    from mmspec.evaluate.prompts import demo_scenes
+    from mmspec.zoo.world.render import render
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, scene in enumerate(demo_scenes(), 1):
+        path = folder / f"scene-{number}.png"
+        with replacing(path) as temporary:
+            render(scene).save(temporary)
+        paths.append(path)
+    return [(path, open_image(path)) for path in paths]
+
+
+def _decode(shelf: Shelf, pictures: list[Image], drafter: str, limit: int) -> list[tuple[Run, Run]]:
+    """(transformers, drafted) per picture, each the run of median time; warmed up and in turns."""
+    from mmspec.evaluate.bench import interleave
+    from mmspec.evaluate.prompts import Prompt, encode
+    from mmspec.evaluate.vlm_methods import run_ours, run_peer
+
+    asked = {"max_new_tokens": limit, "do_sample": False}
+    chosen = shelf.drafter(drafter)
+    runners = {
+        "plain": lambda inputs, seed: run_peer(shelf.model, inputs, seed, **asked),
+        "drafted": lambda inputs, seed: run_ours(shelf.model, inputs, seed, chosen, "exact", **asked),
+    }
+    cases = [encode(shelf.processor, [Prompt(_REQUEST, (picture,))]) for picture in pictures]
+    with progress() as bar:
+        task = bar.add_task("captioning", total=len(runners) * (1 + REPEATS * len(cases)))
+        results = interleave(cases, runners, repeats=REPEATS, on_run=lambda name: bar.advance(task))
+    return [tuple(_median_run(results[name][case]) for name in runners) for case in range(len(cases))]
+
+
+def _median_run(attempts: list) -> Run:
+    from mmspec.evaluate.bench import Failure
+
+    for one in attempts:
+        if isinstance(one, Failure):
+            raise ValueError(one.reason)
+    return sorted(attempts, key=lambda run: run.seconds)[len(attempts) // 2]
+
+
+def _record(path: Path, shelf: Shelf, plain: Run, drafted: Run) -> dict:
+    tokens = len(drafted.output[0])
+    return {
+        "image": str(path),
+        "text": shelf.processor.tokenizer.decode(drafted.output[0], skip_special_tokens=True).strip(),
+        "tokens": tokens,
+        "plain_tokens_per_second": round(len(plain.output[0]) / plain.seconds, 1),
+        "drafted_tokens_per_second": round(tokens / drafted.seconds, 1),
+        "speedup_vs_hf": round(plain.seconds / drafted.seconds, 2),
+        "accept_length": round(drafted.accept_length, 2),
+        "identical": plain.output == drafted.output,
+    }
+
+
+def _summary(records: list[dict]) -> dict:
+    ratios = sorted(record["speedup_vs_hf"] for record in records)
+    return {
+        "identical": sum(record["identical"] for record in records),
+        "speedup_vs_hf": ratios[len(ratios) // 2],
+        "accept_length": round(sum(record["accept_length"] for record in records) / len(records), 2),
+    }
+
+
+def _print(record: dict) -> None:
+    out = screen()
+    out.print(f"Model: {record['model']}, a small model of mmspec's own world of shapes and digits.", soft_wrap=True)
+    for one in record["scenes"]:
+        out.print(f"\n{one['image']}", style="bold", markup=False, soft_wrap=True)
+        out.print(one["text"], markup=False, soft_wrap=True)
+        out.print(f"  plain        {one['plain_tokens_per_second']} tokens/s (transformers.generate)")
+        out.print(f"  speculative  {one['drafted_tokens_per_second']} tokens/s ({one['speedup_vs_hf']}x)")
+        out.print(f"  accept length  {one['accept_length']} tokens per target pass, {one['tokens']} tokens")
+        out.print("  identical: " + ("yes" if one["identical"] else "no"), style="green" if one["identical"] else "red")
+    out.print(
+        f"\n{record['identical']} of {len(record['scenes'])} texts identical to plain decoding, {record['speedup_vs_hf']}x its "
+        f"speed (median), {record['accept_length']} tokens per target pass, drafter {record['drafter']}.",
+        style="bold", soft_wrap=True,
+    )  # fmt: skip

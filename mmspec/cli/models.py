@@ -1,0 +1,48 @@
+"""Which model a command runs: the zoo's, a folder's, or one the user names by its hub id."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmspec.cli.console import quiet_transformers, waiting
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.shelf import Shelf
+
+ZOO = "zoo"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def open_shelf(spec: str) -> Shelf:
+    """The model called `spec` with its processor. Only a hub id uses the network.
+
+    Raises ValueError when there is no such model, or it is none that takes pictures and text.
+    """
+    with waiting("loading the model"):
+        quiet_transformers()
+        from mmspec.evaluate.shelf import zoo_shelf
+
+        return zoo_shelf() if spec == ZOO else _published(spec)
+
+
+def _published(spec: str) -> Shelf:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from mmspec.evaluate.shelf import Shelf
+
+    local = Path(spec).is_dir()
+    if not local and not _HUB_ID.fullmatch(spec):
+        raise ValueError(f"--model: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
+    try:
+        processor = AutoProcessor.from_pretrained(spec, local_files_only=local)
+        model = AutoModelForImageTextToText.from_pretrained(
+            spec, dtype="auto", use_safetensors=True, local_files_only=local
+        ).eval()
+    except (OSError, KeyError) as error:
+        raise ValueError(
+            f"--model: expected a model that takes pictures and text, got {spec!r} ({error}), check it"
+        ) from error
+    size = sum(p.numel() for p in model.parameters())
+    return Shelf(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

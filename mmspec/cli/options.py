@@ -1,0 +1,41 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mmspec.cli.console import BadOption
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
+Drafter = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="eagle, small, lookup, recycling, none, or a folder with a saved drafter."),
+]
+MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
+
+
+def check_at_least(name: str, value: float, least: float) -> None:
+    """Refuses a value below `least`, and NaN."""
+    if not least <= value < float("inf"):
+        raise BadOption(f"{name}: expected at least {least}, got {value}, raise it")
+
+
+def check_drafter(name: str | None) -> None:
+    """Refuses a name that is neither a drafter nor a folder."""
+    if name is None or Path(name).is_dir():
+        return
+    from mmspec.evaluate.shelf import drafter_names, unknown_drafter
+
+    if name not in drafter_names():
+        raise BadOption(unknown_drafter(name))
+
+
+def numbers(name: str, text: str, kind: type) -> tuple:
+    """The values of a comma-separated option."""
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError as error:
+        raise BadOption(f"{name}: expected numbers separated by commas, got {text!r}, write for example 1,4") from error

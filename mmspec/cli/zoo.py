@@ -1,0 +1,133 @@
+"""`mmspec zoo`: the embedded models, what is known about them, and how to build them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mmspec.cli.console import BadOption, check_writable, quiet_transformers, save_json, screen, told
+from mmspec.cli.options import Json
+
+app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
+
+_WHAT = {
+    "vlm": "captions and answers about pictures of the world (LLaVA)",
+    "vlm/small": "a narrower captioner that drafts for vlm (LLaVA)",
+    "vlm/eagle": "EAGLE drafter for vlm",
+}
+
+
+@app.command("list")
+@told
+def list_models(json: Json = None) -> None:
+    """Names, sizes and measured figures of the embedded models."""
+    check_writable(json)
+    from rich.table import Table
+
+    from mmspec import zoo
+
+    records = [_describe(name) for name in zoo.names()]
+    save_json(json, records)
+    table = Table(title="zoo", title_justify="left")
+    for head in ("name", "what", "parameters", "on disk", "card", "here"):
+        table.add_column(head, justify="right" if head in ("parameters", "on disk") else "left")
+    for one in records:
+        size = "-" if one["parameters"] is None else f"{one['parameters']:,}"
+        known = ", ".join(f"{name} {value}" for name, value in one["figures"].items()) or "-"
+        disk = f"{one['megabytes']} MB" if one["available"] else "-"
+        here = "yes" if one["available"] else f"no: mmspec zoo build {one['name']}"
+        table.add_row(one["name"], one["what"], size, disk, known, here)
+    screen().print(table)
+
+
+def _describe(name: str) -> dict:
+    from mmspec.zoo.registry import folder_of
+
+    folder = folder_of(name)
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    card = _card(folder)
+    figures = card.get("evaluation") or card.get("training") or {}
+    return {
+        "name": name,
+        "what": _WHAT.get(name, card.get("class", "-")),
+        "parameters": card.get("parameters"),
+        "megabytes": round(sum(path.stat().st_size for path in files) / 1e6, 1),
+        "figures": {key: value for key, value in figures.items() if isinstance(value, int | float)},
+        "available": any(path.suffix == ".safetensors" for path in files),
+        "folder": str(folder),
+    }
+
+
+def _card(folder: Path) -> dict:
+    import json
+
+    path = folder / "card.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+@app.command()
+@told
+def build(
+    name: Annotated[str, typer.Argument(help="A name from `mmspec zoo list`.")],
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint, or start again.")
+    ] = True,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the weights go; the package's own folder when left out.")
+    ] = None,
+    work: Annotated[Path, typer.Option(help="Checkpoints and logs.")] = Path("mmspec-zoo"),
+    device: Annotated[str, typer.Option(help="cpu or a GPU such as cuda.")] = "cpu",
+) -> None:
+    """Train an embedded model from nothing: one to two hours on two CPU cores, minutes on a GPU."""
+    if name not in _BUILDERS:
+        raise BadOption(
+            f"NAME: expected one of {', '.join(_BUILDERS)}, got {name!r}, pick a name from `mmspec zoo list`"
+        )
+    import torch
+
+    from mmspec.zoo.registry import folder_of
+
+    if device != "cpu" and not (device.partition(":")[0] == "cuda" and torch.cuda.is_available()):
+        raise BadOption(f"--device: expected cpu or an available cuda device, got {device!r}, use --device cpu")
+    quiet_transformers()
+    work.mkdir(parents=True, exist_ok=True)
+    target = out or folder_of(name)
+    card = _BUILDERS[name](target, work, resume, device)
+    out_console = screen()
+    out_console.print(f"{name}: written to {target}", markup=False, soft_wrap=True)
+    for key, value in (card.get("evaluation") or card.get("training") or {}).items():
+        out_console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
+
+
+def _build_vlm(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.evaluate.vlm_quality import evaluate_vlm
+    from mmspec.zoo.build_vlm import VlmRecipe
+    from mmspec.zoo.build_vlm import build as train
+
+    return train(VlmRecipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
+
+
+def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.evaluate.vlm_quality import evaluate_vlm
+    from mmspec.zoo.build_vlm import build as train
+    from mmspec.zoo.build_vlm import small_recipe
+
+    return train(small_recipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
+
+
+def _build_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec import zoo
+    from mmspec.zoo.build_eagle import EagleRecipe
+    from mmspec.zoo.build_eagle import build as train
+
+    return train(EagleRecipe(), zoo.load("vlm"), out, work, resume, device)
+
+
+_BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
+    "vlm": _build_vlm,
+    "vlm/small": _build_small,
+    "vlm/eagle": _build_eagle,
+}

@@ -1,0 +1,106 @@
+"""Paired, interleaved timing of several methods on the same cases, and the statistics of their ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+Case = TypeVar("Case")
+
+# what a peer's decoding loop was seen to raise on inputs it cannot take; anything else is a bug here and ends the bench
+FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One timed request.
+
+    seconds: wall time of the whole call.   output: generated ids per row.   target_passes: passes of the target, the prompt's
+    among them.   accept_length: tokens per target pass and row.   parts: seconds by name (prefill, draft, target, verify), of
+    methods that report them.   exact: as the method itself reports it.
+    """
+
+    seconds: float
+    output: tuple[tuple[int, ...], ...]
+    target_passes: int
+    accept_length: float
+    parts: Mapping[str, float] | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request the method could not do; reason: one line."""
+
+    reason: str
+
+
+Attempt = Run | Failure
+Runner = Callable[[Case, int], Run]
+
+
+def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
+    """Runs once; what the method raises becomes a Failure."""
+    try:
+        return runner(case, seed)
+    except FAILURES as error:
+        message = " ".join(str(error).split())[:300]
+        return Failure(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def interleave(
+    cases: Sequence[Case],
+    runners: Mapping[str, Runner],
+    *,
+    repeats: int = 1,
+    seed: int = 0,
+    on_run: Callable[[str], None] = lambda name: None,
+) -> dict[str, list[list[Attempt]]]:
+    """Every method on every case, case by case, so that slow drifts of the machine meet all methods alike.
+
+    The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case once
+    untimed. The seed of a request depends on its case and repeat only. Returns [method][case][repeat].
+    """
+    if not cases or repeats < 1:
+        raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")
+    names = list(runners)
+    for name in names:
+        attempt(runners[name], cases[0], seed)
+        on_run(name)
+    results: dict[str, list[list[Attempt]]] = {name: [[] for _ in cases] for name in names}
+    for repeat in range(repeats):
+        for index, case in enumerate(cases):
+            start = (index + repeat) % len(names)
+            for name in names[start:] + names[:start]:
+                results[name][index].append(attempt(runners[name], case, seed + index + repeat * len(cases)))
+                on_run(name)
+    return results
+
+
+def completed(attempts: Sequence[Sequence[Attempt]]) -> list[Run]:
+    """The runs among [case][repeat] attempts."""
+    return [one for case in attempts for one in case if isinstance(one, Run)]
+
+
+def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
+    """The failures among [case][repeat] attempts."""
+    return [one for case in attempts for one in case if isinstance(one, Failure)]
+
+
+def paired_ratios(base: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> list[float]:
+    """base seconds / own seconds of every case and repeat that both completed: above 1 where `own` is faster."""
+    pairs = [pair for case in zip(base, own, strict=True) for pair in zip(*case, strict=True)]
+    return [a.seconds / b.seconds for a, b in pairs if isinstance(a, Run) and isinstance(b, Run)]
+
+
+def middle(values: Sequence[float], digits: int = 3) -> float | None:
+    """The median, rounded; None of nothing."""
+    return round(float(np.median(values)), digits) if len(values) else None
+
+
+def spread(values: Sequence[float], digits: int = 3) -> list[float] | None:
+    """The 10th and 90th percentile, rounded; None of nothing."""
+    return [round(float(v), digits) for v in np.percentile(values, [10, 90])] if len(values) else None

@@ -1,0 +1,117 @@
+"""Commands end to end on a tiny stand-in for the zoo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from tests.evaluate.tiny_zoo import use_tiny_zoo
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_zoo(monkeypatch)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "picture.png"
+    Image.effect_noise((24, 24), 60).convert("RGB").save(path)
+    return str(path)
+
+
+def invoke(*arguments: str):
+    result = runner.invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_help_and_version_name_the_commands() -> None:
+    text = invoke("--help").stdout
+    assert all(command in text for command in ("demo", "caption", "bench", "zoo", "supported"))
+    assert invoke("--version").stdout.strip().count(".") == 2
+
+
+def test_demo_shows_and_writes_three_identical_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("demo", "--max-new-tokens", "6", "--json", "demo.json")
+    record = json.loads(Path("demo.json").read_text())
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("identical: yes") == 3 == record["identical"]
+    for one in record["scenes"]:
+        assert Path(one["image"]).is_file() and one["image"] in result.stdout
+        assert f"{one['plain_tokens_per_second']} tokens/s" in result.stdout
+        assert f"{one['drafted_tokens_per_second']} tokens/s ({one['speedup_vs_hf']}x)" in result.stdout
+    assert "3 of 3 texts identical" in result.stdout
+    assert "zoo vlm" in result.stdout
+
+
+def test_demo_fails_when_a_text_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from mmspec.evaluate import vlm_methods
+
+    ours = vlm_methods.run_ours
+    monkeypatch.setattr(vlm_methods, "run_ours", lambda *a, **k: replace(ours(*a, **k), output=((5,),)))
+    result = invoke("demo", "--max-new-tokens", "4", "--folder", str(tmp_path / "new"))
+    assert result.exit_code == 1 and "identical: no" in result.stdout and "got it for 0" in result.stderr
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "lookup", "recycling", "small", "none"])
+def test_every_drafter_gives_the_same_greedy_caption(drafter: str, picture: str, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    result = invoke("caption", picture, "--drafter", drafter, "--max-new-tokens", "12", "--json", str(file))
+    plain = invoke("caption", picture, "--drafter", "none", "--max-new-tokens", "12")
+    record = json.loads(file.read_text())
+    assert result.exit_code == 0, result.stderr
+    assert record["text"] in result.stdout and record["text"] in plain.stdout
+    assert f"{record['tokens']} tokens in {record['seconds']} s" in result.stdout
+    assert record["drafter"] == drafter and record["exact"] and record["seed"] is None
+
+
+def test_streaming_prints_the_text_once(picture: str) -> None:
+    whole = invoke("caption", picture, "--max-new-tokens", "12").stdout.splitlines()
+    grown = invoke("caption", picture, "--max-new-tokens", "12", "--stream").stdout.splitlines()
+    assert grown[:-1] == whole[:-1] and grown[-1].startswith(whole[-1].split(" in ")[0])
+
+
+def test_a_sampled_answer_can_be_had_again(picture: str, tmp_path: Path) -> None:
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    common = ("caption", picture, picture, "--temperature", "0.8", "--max-new-tokens", "10")
+    assert invoke(*common, "--json", str(first)).exit_code == 0
+    seed = json.loads(first.read_text())["seed"]
+    assert invoke(*common, "--json", str(again), "--seed", str(seed)).exit_code == 0
+    assert json.loads(first.read_text())["text"] == json.loads(again.read_text())["text"]
+
+
+def test_bench_writes_what_it_shows(tmp_path: Path) -> None:
+    file, page = tmp_path / "bench.json", tmp_path / "bench.md"
+    arguments = ("--prompts", "2", "--new-tokens", "4", "--batch", "1", "--temperature", "0", "--methods", "lookup")
+    result = invoke("bench", "vlm", *arguments, "--json", str(file), "--markdown", str(page))
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["key"] for row in rows] == ["hf", "plain", "lookup"]
+    for row in rows:
+        assert str(row["seconds"]) in result.stdout and str(row["seconds"]) in page.read_text()
+    assert f"mean top-1 probability {rows[0]['top1_probability']}" in result.stdout
+
+
+def test_zoo_list_and_supported(tmp_path: Path) -> None:
+    from mmspec import zoo
+
+    file = tmp_path / "list.json"
+    result = invoke("zoo", "list", "--json", str(file))
+    assert result.exit_code == 0, result.stderr
+    assert [one["name"] for one in json.loads(file.read_text())] == list(zoo.names())
+    result = invoke("supported", "--json", str(file))
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(file.read_text())
+    assert all(one["model"] in result.stdout and one["eagle"] == "exact" for one in record["models"])

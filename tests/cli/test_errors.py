@@ -1,0 +1,129 @@
+"""Bad input: one sentence on stderr, an exit code, nothing half-written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from tests.evaluate.tiny_zoo import tiny_zoo, use_tiny_zoo
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "picture.png"
+    Image.new("RGB", (16, 16), "navy").save(path)
+    return str(path)
+
+
+def refused(code: int, *arguments: str) -> str:
+    """The one line of stderr of a command that must end with `code` and print nothing."""
+    result = runner.invoke(app, list(arguments))
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def test_a_missing_picture() -> None:
+    assert "no such file" in refused(1, "caption", "nowhere.png")
+
+
+def test_a_corrupt_picture_beside_a_good_one(picture: str, tmp_path: Path) -> None:
+    bad, out = tmp_path / "bad.png", tmp_path / "out.json"
+    bad.write_bytes(Path(picture).read_bytes()[:60])
+    assert "damaged or truncated" in refused(1, "caption", picture, str(bad), "--json", str(out))
+    assert not out.exists()
+
+
+def test_something_that_is_no_picture(tmp_path: Path) -> None:
+    text = tmp_path / "text.png"
+    text.write_text("hello")
+    assert "expected PNG, JPEG or WebP" in refused(1, "caption", str(text))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--drafter", "magic", "expected one of eagle, small, lookup, recycling, none"),
+        ("--max-new-tokens", "-3", "expected at least 1, got -3"),
+        ("--max-new-tokens", "0", "expected at least 1, got 0"),
+        ("--temperature", "-0.5", "expected at least 0, got -0.5"),
+        ("--temperature", "nan", "expected at least 0, got nan"),
+        ("--seed", "-1", "expected at least 0, got -1"),
+        ("--json", "no/such/folder/out.json", "expected an existing folder"),
+    ],
+)
+def test_a_refused_option_is_a_usage_error(option: str, value: str, sentence: str, picture: str) -> None:
+    assert sentence in refused(2, "caption", picture, option, value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--prompts", "0"), ("--batch", "x"), ("--batch", "64"), ("--methods", "magic"), ("--temperature", "-1")],
+)
+def test_a_refused_bench(arguments: tuple[str, str]) -> None:
+    assert "expected" in refused(2, "bench", "vlm", *arguments)
+
+
+def test_a_model_that_does_not_exist(picture: str) -> None:
+    assert "expected 'zoo', a folder or a hub id" in refused(1, "caption", picture, "--model", "no/such/model")
+
+
+def test_a_folder_without_a_model(picture: str, tmp_path: Path) -> None:
+    assert "expected a model that takes pictures and text" in refused(1, "caption", picture, "--model", str(tmp_path))
+
+
+def test_a_folder_without_a_drafter(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_zoo(monkeypatch)
+    (tmp_path / "empty").mkdir()
+    assert "expected config.json" in refused(1, "caption", picture, "--drafter", str(tmp_path / "empty"))
+
+
+def test_a_placeholder_in_the_prompt(picture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_zoo(monkeypatch)
+    assert "placeholder" in refused(1, "caption", picture, "--prompt", "<image> and what else?")
+
+
+def test_missing_weights_say_how_to_build_them(picture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("mmspec.zoo.registry.WEIGHTS", tmp_path)
+    assert "mmspec zoo build vlm" in refused(1, "caption", picture)
+
+
+def test_unknown_names_to_build() -> None:
+    assert "expected one of vlm" in refused(2, "zoo", "build", "magic")
+    assert "--device" in refused(2, "zoo", "build", "vlm", "--device", "abacus")
+
+
+def test_nan_logits_keep_the_text_so_far_and_write_nothing(
+    picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_tiny_zoo(monkeypatch)
+    model, _ = tiny_zoo()["vlm"]
+    calls = []
+
+    def spoil(module: object, args: tuple, output: object) -> object:
+        calls.append(1)
+        return output * float("nan") if len(calls) == 4 else output
+
+    hook = model.lm_head.register_forward_hook(spoil)
+    out = tmp_path / "out.json"
+    try:
+        result = runner.invoke(app, ["caption", picture, "--drafter", "none", "--json", str(out)])
+    finally:
+        hook.remove()
+    assert result.exit_code == 1 and "NaN or Inf after 3 generated tokens" in result.stderr
+    assert result.stdout.strip() and not out.exists()
+
+
+def test_the_help_needs_neither_torch_nor_transformers() -> None:
+    code = "import sys, mmspec.cli; sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

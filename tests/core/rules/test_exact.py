@@ -1,0 +1,93 @@
+"""Every exact rule emits the target's joint law: all drafts, all decisions, no sampling error."""
+
+from __future__ import annotations
+
+import pytest
+
+from mmspec.core.draft import Drawn
+from mmspec.core.exactness import expected_accepted, inexactness, random_tables
+from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.tree import chain, static_tree
+from tests.core.rules.cases import CHAINS, GROWS, LAWS, RULES, TREES, WITH, WITHOUT, laws
+
+ROUNDING = 1e-12
+named = pytest.mark.parametrize(
+    ("rule", "drawn", "chains_only"), RULES, ids=[f"{rule.name} {drawn}" for rule, drawn, _ in RULES]
+)
+
+
+@named
+@pytest.mark.parametrize("kind", LAWS)
+def test_chains_are_exact(rule: Rule, drawn: Drawn, chains_only: bool, kind: str) -> None:
+    for depth, tree in enumerate(CHAINS.values()):
+        for size in (3, 4) if depth == 4 else (3, 4, 5):
+            p, q = laws(kind, size, depth, seed=depth * 10 + size)
+            assert inexactness(rule, tree, p, q, drawn=drawn) < ROUNDING
+
+
+@named
+@pytest.mark.parametrize("kind", LAWS)
+def test_trees_are_exact(rule: Rule, drawn: Drawn, chains_only: bool, kind: str) -> None:
+    if chains_only:
+        pytest.skip("chains only")
+    for name, tree in TREES.items():
+        p, q = laws(kind, 3, tree.max_depth, seed=len(name))
+        assert inexactness(rule, tree, p, q, drawn=drawn) < ROUNDING
+
+
+@named
+def test_wider_vocabularies_are_exact(rule: Rule, drawn: Drawn, chains_only: bool) -> None:
+    tree = chain(2) if chains_only else static_tree([0, 0, 0, 0, 1])
+    for size in (4, 5):
+        p, q = laws("random", size, tree.max_depth, seed=size)
+        assert inexactness(rule, tree, p, q, drawn=drawn) < ROUNDING
+
+
+@named
+@pytest.mark.parametrize("grow", GROWS)
+@pytest.mark.parametrize("kind", ("random", "both with zeros"))
+def test_nodes_left_undrawn_by_earlier_values_keep_it_exact(
+    rule: Rule, drawn: Drawn, chains_only: bool, grow: object, kind: str
+) -> None:
+    for name, tree in (CHAINS if chains_only else CHAINS | TREES).items():
+        p, q = laws(kind, 3, tree.max_depth, seed=len(name))
+        assert inexactness(rule, tree, p, q, drawn=drawn, grow=grow(tree)) < ROUNDING
+
+
+@named
+def test_a_tree_per_row_is_exact(rule: Rule, drawn: Drawn, chains_only: bool) -> None:
+    tree = chain(3) if chains_only else static_tree([0, 0, 0, 1, 1, 2])
+    p, q = laws("both with zeros", 3, tree.max_depth, seed=3)
+    assert inexactness(rule, tree, p, q, drawn=drawn, grow=GROWS[2](tree), per_row=True) < ROUNDING
+
+
+@pytest.mark.parametrize("drawn", ("deterministic", "none"))
+@pytest.mark.parametrize("kind", LAWS)
+def test_target_match_is_exact_for_every_single_draft(drawn: Drawn, kind: str) -> None:
+    for tree in (chain(3), static_tree([0, 0, 0, 0, 1, 1]), static_tree([0, 0, 0, 1, 1, 2])):
+        p, _ = laws(kind, 3, tree.max_depth, seed=1)
+        assert inexactness(TargetMatch(), tree, p, p, drawn=drawn) < ROUNDING
+
+
+def test_block_verification_reaches_the_published_lengths() -> None:
+    p, q = random_tables(2, 3, 0), random_tables(2, 2, 0)
+    for table in p:
+        table[:, 0], table[:, 1] = 1 / 3, 2 / 3
+    for table in q:
+        table[:, 0], table[:, 1] = 2 / 3, 1 / 3
+    assert expected_accepted(TokenWise(), chain(2), p, q) == pytest.approx(10 / 9)
+    assert expected_accepted(BlockVerification(), chain(2), p, q) == pytest.approx(11 / 9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stronger_rules_accept_more(seed: int) -> None:
+    tree = TREES["two levels of two"]
+    p, q = random_tables(3, 3, seed), random_tables(3, 2, seed + 50)
+
+    def accepted(rule: Rule, drawn: Drawn = WITHOUT) -> float:
+        return expected_accepted(rule, tree, p, q, drawn=drawn)
+
+    assert accepted(Traversal()) > accepted(RecursiveRejection()) > accepted(TargetMatch())
+    assert accepted(RecursiveRejection()) > accepted(RecursiveRejection(replacement=True), WITH)
+    assert accepted(KSeq(), WITH) > accepted(TargetMatch(), WITH)
+    assert expected_accepted(BlockVerification(), chain(2), p, q) >= expected_accepted(TokenWise(), chain(2), p, q)

@@ -1,0 +1,79 @@
+"""A stand-in for the zoo: random tiny models and a byte-level processor with the zoo's chat layout."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
+from mmspec.zoo.vlm_files import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
+from tests.vlm.tiny import liven
+
+SIDE, PATCH, WIDTH = 8, 4, 32
+
+
+def byte_processor() -> hf.LlavaProcessor:
+    """One token per byte; pictures to 8x8 in four image tokens."""
+    names = [PAD, BOS, EOS, IMAGE, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 1)])
+    fast = hf.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, additional_special_tokens=[IMAGE]
+    )
+    size = {"height": SIDE, "width": SIDE}
+    return hf.LlavaProcessor(
+        image_processor=hf.CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size=size),
+        tokenizer=fast,
+        patch_size=PATCH,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        image_token=IMAGE,
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def llava(layers: int, seed: int) -> hf.LlavaForConditionalGeneration:
+    """A random LLaVA over the byte vocabulary whose end-of-text token is id 2."""
+    text = hf.LlamaConfig(
+        vocab_size=260, hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=2,
+        max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    tower = hf.CLIPVisionConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=SIDE,
+        patch_size=PATCH,
+    )
+    config = hf.LlavaConfig(vision_config=tower, text_config=text, image_token_id=3)
+    torch.manual_seed(seed)
+    model = hf.LlavaForConditionalGeneration(config).eval()
+    liven(model)
+    model.generation_config = hf.GenerationConfig(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    return model.requires_grad_(False)
+
+
+@lru_cache(maxsize=1)
+def tiny_zoo() -> dict[str, Any]:
+    """What `mmspec.zoo.load` gives for each name."""
+    processor = byte_processor()
+    torch.manual_seed(1)
+    config = EagleConfig(hidden_size=WIDTH, intermediate_size=48, num_attention_heads=2, vocab_size=260)
+    return {
+        "vlm": (llava(2, 3), processor),
+        "vlm/small": (llava(1, 4), processor),
+        "vlm/eagle": Eagle(config).eval().requires_grad_(False),
+    }
+
+
+def use_tiny_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mmspec.zoo.load` hands out the tiny models during the test."""
+    monkeypatch.setattr("mmspec.zoo.load", lambda name: tiny_zoo()[name])
