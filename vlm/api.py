@@ -15,8 +15,10 @@ from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.caller import inputs_of_caller, streamer_of_caller
 from mmspec.vlm.output import Generated, RowsFailed, collect
-from mmspec.vlm.streaming import StreamerFeed, streamer_of_caller
+from mmspec.vlm.prompts import own_inputs
+from mmspec.vlm.streaming import StreamerFeed
 from mmspec.vlm.target import TextTarget
 
 
@@ -42,7 +44,7 @@ def generate(
     """
     if inputs.get("stop_strings") is not None:
         inputs = _with_stop_strings(inputs)
-    engine = _Engine(drafter, rule, seed, streamer, return_dict)
+    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs)
     return model.generate(**inputs, streamer=streamer, custom_generate=engine)
 
 
@@ -58,7 +60,7 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
-    return model.generate(**inputs, custom_generate=_Engine(drafter, rule, seed, None, False, open_only=True))
+    return model.generate(**inputs, custom_generate=_Engine(drafter, rule, seed, None, False, inputs, open_only=True))
 
 
 def decode(
@@ -76,16 +78,16 @@ def decode(
 
     A `streamer=` given to `model.generate` is served although transformers does not pass it on.
     """
-    engine = _Engine(drafter, rule, seed, streamer_of_caller(), False)
+    engine = _Engine(drafter, rule, seed, streamer_of_caller(), False, inputs_of_caller())
     return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
 
 class _Engine:
     """A callable for `custom_generate` that carries what transformers would lose on the way."""
 
-    def __init__(self, drafter, rule, seed, streamer, return_dict: bool, open_only: bool = False):
+    def __init__(self, drafter, rule, seed, streamer, return_dict: bool, inputs: dict | None, open_only: bool = False):
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
-        self.return_dict, self.open_only = return_dict, open_only
+        self.return_dict, self.inputs, self.open_only = return_dict, inputs, open_only
 
     @torch.no_grad()
     def __call__(
@@ -121,6 +123,7 @@ class _Engine:
             greedy=not config.do_sample,
             pad=0 if pad is None else int(pad),
             model_kwargs=model_kwargs,
+            inputs=own_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
         )
@@ -130,10 +133,14 @@ class _Engine:
 
 def _refuse(config: GenerationConfig, model_kwargs: dict) -> None:
     if config.num_beams and config.num_beams > 1:
-        raise ValueError(f"num_beams: expected 1, got {config.num_beams}; beam search has no draft-and-verify form here")
+        raise ValueError(
+            f"num_beams: expected 1, got {config.num_beams}; beam search has no draft-and-verify form here"
+        )
     past = model_kwargs.pop("past_key_values", None)
     if past is not None and past.get_seq_length() > 0:
-        raise ValueError("past_key_values: expected none or an empty cache, got one with content; send the whole prompt")
+        raise ValueError(
+            "past_key_values: expected none or an empty cache, got one with content; send the whole prompt"
+        )
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")

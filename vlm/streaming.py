@@ -1,27 +1,8 @@
-"""Streamers: transformers drops them on the `custom_generate` path, so they are found and fed here."""
+"""Streamers: fed run by run as the loop commits."""
 
 from __future__ import annotations
 
-import sys
-
 import torch
-from transformers import GenerationMixin
-
-_GENERATE = getattr(GenerationMixin.generate, "__wrapped__", GenerationMixin.generate).__code__
-
-
-def streamer_of_caller() -> object | None:
-    """The `streamer` given to the `transformers.generate` call this code runs under, if there is one.
-
-    `generate` hands a callable every argument but the streamer, after having put the prompt on it; an iterating reader
-    would then wait for ever. The call's own frame still holds it.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _GENERATE:
-            return frame.f_locals.get("streamer")
-        frame = frame.f_back
-    return None
 
 
 class StreamerFeed:

@@ -24,6 +24,7 @@ class TextTarget:
     tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
     cache.lengths: rows of the cache. These three advance together but none is derived from another.
     prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt.
+    inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
     paths: per row, the nodes the last round accepted (root first), empty for a stopped row.
     errors: per failed row, one sentence; such a row stops and keeps what it had.
     """
@@ -38,6 +39,7 @@ class TextTarget:
         greedy: bool,
         pad: int,
         model_kwargs: dict,
+        inputs: dict | None = None,
         listener: object | None = None,
         keep_scores: bool = False,
     ):
@@ -45,7 +47,8 @@ class TextTarget:
         self.batch = input_ids.shape[0]
         self.processors = NodeProcessors(processors, self.batch)
         self.stopping = Stopping(stopping, input_ids)
-        self.model_kwargs, self.listener, self.keep_scores = model_kwargs, listener, keep_scores
+        self.model_kwargs, self.inputs = model_kwargs, inputs
+        self.listener, self.keep_scores = listener, keep_scores
         room = min(self.stopping.most or _ROOM, _ROOM)
         self.cache = SlotCache(parts.layers, input_ids.shape[1] + room + 64)
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
@@ -128,7 +131,9 @@ class TextTarget:
         return rows
 
     def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
-        raise ValueError("regenerate: expected a rule that returns a path for text tokens, got one that asks for new blocks")
+        raise ValueError(
+            "regenerate: expected a rule that returns a path for text tokens, got one that asks for new blocks"
+        )
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         run, _ = run_of(draft, verdict)

@@ -42,8 +42,7 @@ def vlm(
     check_writable(json, markdown)
     sizes, warmths = numbers("--batch", batch, int), numbers("--temperature", temperature, float)
     keys = tuple(methods.split(",")) if methods else None
-    config = _config(prompts, new_tokens, sizes, warmths, keys, repeats, seed, threads)
-    result = _run(config)
+    result = _run(_config(prompts, new_tokens, sizes, warmths, keys, repeats, seed, threads))
     from mmspec.core.files import write_text_atomic
     from mmspec.evaluate.bench_vlm import verdict
     from mmspec.evaluate.report import environment_line, tables
@@ -61,22 +60,12 @@ def vlm(
         raise ValueError("; ".join(wrong))
 
 
-def _config(
-    prompts: int,
-    new_tokens: int,
-    sizes: tuple,
-    warmths: tuple,
-    keys: tuple | None,
-    repeats: int,
-    seed: int,
-    threads: int,
-) -> VlmBench:
+def _config(*settings: object) -> VlmBench:
+    """The bench of these settings, in the order of VlmBench's fields; what it refuses is a usage error."""
     from mmspec.evaluate.bench_vlm import VlmBench
-    from mmspec.evaluate.prompts import check_seed
 
     try:
-        check_seed(seed)
-        return VlmBench(prompts, new_tokens, sizes, warmths, keys, repeats, seed, threads)
+        return VlmBench(*settings)
     except ValueError as error:
         raise BadOption(str(error)) from error
 

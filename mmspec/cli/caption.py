@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,9 +25,7 @@ def caption(
     seed: Annotated[int | None, typer.Option(help="Seed of a sampled answer; drawn and printed when left out.")] = None,
     max_new_tokens: MaxNewTokens = 192,
     model: Annotated[str, typer.Option(help="'zoo', a folder, or a hub id 'owner/name' (downloads it).")] = ZOO,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Show the text as it grows, drafted runs in colour.")
-    ] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the text as it grows, drafts in colour.")] = False,
     json: Json = None,
 ) -> None:
     """Describe pictures, or answer a question about them, with drafted decoding."""
@@ -70,6 +68,7 @@ def _answer(
     limit: int,
     stream: bool,
 ) -> tuple[str, float, Stats]:
+    """The text, the seconds of the call and its statistics."""
     from time import perf_counter
 
     import mmspec
@@ -79,15 +78,10 @@ def _answer(
     inputs = encode(shelf.processor, [Prompt(prompt, pictures)])
     streamer = _streamer(shelf) if stream else None
     chosen = shelf.drafter(name)
-    asked = {"max_new_tokens": limit, **sampling(temperature)}
+    asked = {**inputs, "max_new_tokens": limit, **sampling(temperature)}
     began = perf_counter()
-    if stream:
-        out = mmspec.generate(
-            shelf.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **inputs, **asked
-        )
-    else:
-        with waiting("generating"):
-            out = mmspec.generate(shelf.model, drafter=chosen, seed=seed, return_dict=True, **inputs, **asked)
+    with nullcontext() if stream else waiting("generating"):
+        out = mmspec.generate(shelf.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **asked)
     seconds = perf_counter() - began
     new = out.sequences[0, inputs["input_ids"].shape[1] :]
     text = shelf.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
@@ -113,6 +107,7 @@ def _streamer(shelf: Shelf) -> object:
 def figures(stats: Stats, seconds: float) -> dict:
     """What a request cost, rounded once for the screen and the file."""
     tokens = sum(stats.emitted)
+    parts = ("prefill", "draft", "target", "verify", "other")
     return {
         "tokens": tokens,
         "seconds": round(seconds, 4),
@@ -121,10 +116,7 @@ def figures(stats: Stats, seconds: float) -> dict:
         "drafter_passes": stats.drafter_passes,
         "accept_length": round(stats.accept_length, 3),
         "exact": stats.exact,
-        **{
-            f"{part}_s": round(getattr(stats, f"{part}_s"), 4)
-            for part in ("prefill", "draft", "target", "verify", "other")
-        },
+        **{f"{part}_s": round(getattr(stats, f"{part}_s"), 4) for part in parts},
     }
 
 

@@ -41,7 +41,7 @@ def demo(
     _print(record)
     if record["identical"] < len(records):
         raise ValueError(
-            f"expected the drafted text of all {len(records)} pictures to be identical, got it for {record['identical']}, "
+            f"expected identical texts for all {len(records)} pictures, got them for {record['identical']}, "
             "report this with the pictures"
         )
 
@@ -125,7 +125,8 @@ def _print(record: dict) -> None:
         out.print(f"  accept length  {one['accept_length']} tokens per target pass, {one['tokens']} tokens")
         out.print("  identical: " + ("yes" if one["identical"] else "no"), style="green" if one["identical"] else "red")
     out.print(
-        f"\n{record['identical']} of {len(record['scenes'])} texts identical to plain decoding, {record['speedup_vs_hf']}x its "
-        f"speed (median), {record['accept_length']} tokens per target pass, drafter {record['drafter']}.",
+        f"\n{record['identical']} of {len(record['scenes'])} texts identical to plain decoding, "
+        f"{record['speedup_vs_hf']}x its speed (median), {record['accept_length']} tokens per target pass, "
+        f"drafter {record['drafter']}.",
         style="bold", soft_wrap=True,
     )  # fmt: skip

@@ -40,9 +40,8 @@ def _published(spec: str) -> Shelf:
         model = AutoModelForImageTextToText.from_pretrained(
             spec, dtype="auto", use_safetensors=True, local_files_only=local
         ).eval()
-    except (OSError, KeyError) as error:
-        raise ValueError(
-            f"--model: expected a model that takes pictures and text, got {spec!r} ({error}), check it"
-        ) from error
+    except (OSError, KeyError, ValueError) as error:
+        what = "expected a safetensors model that takes pictures and text"
+        raise ValueError(f"--model: {what}, got {spec!r} ({error}), check it") from error
     size = sum(p.numel() for p in model.parameters())
     return Shelf(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

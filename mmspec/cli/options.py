@@ -20,7 +20,7 @@ MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help
 def check_at_least(name: str, value: float, least: float) -> None:
     """Refuses a value below `least`, and NaN."""
     if not least <= value < float("inf"):
-        raise BadOption(f"{name}: expected at least {least}, got {value}, raise it")
+        raise BadOption(f"{name}: expected a number of at least {least}, got {value}, change it")
 
 
 def check_drafter(name: str | None) -> None:

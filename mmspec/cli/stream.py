@@ -11,8 +11,8 @@ DRAFTED, OWN = "green", "bold yellow"
 class ColouredRuns:
     """A streamer for one row: `write(text, style)` is called as soon as a token's text is known.
 
-    A piece of text takes the colour of the token that completes it: DRAFTED for an accepted draft, OWN for what the target
-    itself put there.
+    A piece of text takes the colour of the token that completes it: DRAFTED for an accepted draft, OWN for what the
+    target itself put there.
     """
 
     def __init__(self, tokenizer: Any, write: Callable[[str, str], None]):

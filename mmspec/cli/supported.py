@@ -18,8 +18,9 @@ def supported(json: Json = None) -> None:
     out.print(_table("models: what each drafter's output is, greedy and sampled", models))
     out.print(_table("drafters", drafters))
     out.print(
-        "Other decoder-only *ForCausalLM classes with full attention are taken too, untested. Exact: sampled output has the model's law, greedy "
-        "output its tokens (in fp32; at lower precision two nearly equal logits can change places).",
+        "Other decoder-only *ForCausalLM classes with full attention are taken too, untested.\n"
+        "Exact: sampled output has the model's law, greedy output its tokens (in fp32; at lower precision two nearly "
+        "equal logits can change places).",
         soft_wrap=True,
     )
 

@@ -72,20 +72,14 @@ def _card(folder: Path) -> dict:
 @told
 def build(
     name: Annotated[str, typer.Argument(help="A name from `mmspec zoo list`.")],
-    resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint, or start again.")
-    ] = True,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the weights go; the package's own folder when left out.")
-    ] = None,
+    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint or not.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Where the weights go; by default into the package.")] = None,
     work: Annotated[Path, typer.Option(help="Checkpoints and logs.")] = Path("mmspec-zoo"),
     device: Annotated[str, typer.Option(help="cpu or a GPU such as cuda.")] = "cpu",
 ) -> None:
     """Train an embedded model from nothing: one to two hours on two CPU cores, minutes on a GPU."""
     if name not in _BUILDERS:
-        raise BadOption(
-            f"NAME: expected one of {', '.join(_BUILDERS)}, got {name!r}, pick a name from `mmspec zoo list`"
-        )
+        raise BadOption(f"NAME: expected one of {', '.join(_BUILDERS)}, got {name!r}, see `mmspec zoo list`")
     import torch
 
     from mmspec.zoo.registry import folder_of

@@ -18,9 +18,10 @@ FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
 class Run:
     """One timed request.
 
-    seconds: wall time of the whole call.   output: generated ids per row.   target_passes: passes of the target, the prompt's
-    among them.   accept_length: tokens per target pass and row.   parts: seconds by name (prefill, draft, target, verify), of
-    methods that report them.   exact: as the method itself reports it.
+    seconds: wall time of the whole call.   output: generated ids per row.
+    target_passes: passes of the target, the prompt's among them.   accept_length: tokens per target pass and row.
+    parts: seconds by name (prefill, draft, target, verify, other), of methods that report them.
+    exact: as the method itself reports it.
     """
 
     seconds: float
@@ -61,8 +62,8 @@ def interleave(
 ) -> dict[str, list[list[Attempt]]]:
     """Every method on every case, case by case, so that slow drifts of the machine meet all methods alike.
 
-    The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case once
-    untimed. The seed of a request depends on its case and repeat only. Returns [method][case][repeat].
+    The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case
+    once, untimed. The seed of a request depends on its case and repeat only. Returns [method][case][repeat].
     """
     if not cases or repeats < 1:
         raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")

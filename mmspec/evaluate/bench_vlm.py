@@ -18,7 +18,7 @@ from mmspec.evaluate.bench import (
     spread,
 )
 from mmspec.evaluate.machine import environment, threads
-from mmspec.evaluate.prompts import Prompt, encode, held_out
+from mmspec.evaluate.prompts import Prompt, check_seed, encode, held_out
 from mmspec.evaluate.shelf import Shelf, zoo_shelf
 from mmspec.evaluate.vlm_methods import PEER, PLAIN, Inputs, Method, chosen, make_runner, sampling
 
@@ -44,11 +44,10 @@ class VlmBench:
                 flag = name.replace("_", "-")
                 raise ValueError(f"--{flag}: expected at least 1, got {getattr(self, name)}, raise it")
         if not self.batches or not all(1 <= size <= self.prompts for size in self.batches):
-            raise ValueError(
-                f"--batch: expected sizes from 1 to the {self.prompts} prompts, got {self.batches}, change one"
-            )
+            raise ValueError(f"--batch: expected 1 to {self.prompts} (the prompts), got {self.batches}, change one")
         if not self.temperatures or not all(0 <= value < float("inf") for value in self.temperatures):
             raise ValueError(f"--temperature: expected values of at least 0, got {self.temperatures}, change them")
+        check_seed(self.seed)
         chosen(self.methods)
 
     def requests(self) -> int:
@@ -84,7 +83,7 @@ def _env(config: VlmBench, shelf: Shelf) -> dict:
         new_tokens=config.new_tokens,
         repeats=config.repeats,
         seed=config.seed,
-        timing="whole call, vision tower and prefill included; medians of paired ratios; spread is the 10th to 90th percentile",
+        timing="whole calls with vision tower and prefill; medians of paired ratios; spread: 10th and 90th percentile",
     )
 
 
@@ -199,7 +198,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def verdict(result: dict) -> list[str]:
-    """What is wrong with a finished bench: exact rows that differ from transformers at T = 0, methods of ours that failed."""
+    """What is wrong with a finished bench: exact rows unlike transformers at T = 0, and methods of ours that failed."""
     wrong = []
     for row in result["rows"]:
         where = f"{row['method']} (batch {row['batch']}, T = {row['temperature']:g})"

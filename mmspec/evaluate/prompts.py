@@ -31,8 +31,8 @@ class Prompt:
 def held_out(count: int, seed: int = 0) -> list[Prompt]:
     """`count` requests with long answers about scenes that no training saw; a pure function of its arguments.
 
-    Scenes hold at least five objects, so that the answer is a long one. Every tenth request shows three pictures and asks
-    about one of them.
+    Scenes hold at least five objects, so that the answer is a long one. Every tenth request shows three pictures and
+    asks about one of them.
     """
     if count < 1:
         raise ValueError(f"--prompts: expected at least 1, got {count}, ask for more")

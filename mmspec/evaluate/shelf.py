@@ -27,7 +27,8 @@ class Shelf:
         """A model of the zoo that belongs to its VLM.   Raises ValueError where the model is another one."""
         if not self.is_zoo:
             raise ValueError(
-                f"expected the zoo's model, which {name!r} was trained for, got {self.name}, use --drafter lookup or recycling"
+                f"expected the zoo's model, which {name!r} was trained for, got {self.name}, "
+                "use --drafter lookup or recycling"
             )
         if name not in self._kept:
             self._kept[name] = zoo.load(name)
@@ -61,9 +62,7 @@ def _eagle(shape: object | None = None) -> Callable[[Shelf], Any]:
 
 
 DRAFTERS: dict[str, Choice] = {
-    "eagle": Choice(
-        _eagle(), "tree from the target's hidden states (EAGLE-2)", "for its target; shipped for the zoo's"
-    ),
+    "eagle": Choice(_eagle(), "tree from the target's hidden states (EAGLE-2)", "per target; shipped for the zoo's"),
     "small": Choice(
         lambda shelf: drafters.SmallModel(shelf.zoo_part("vlm/small")[0]),
         "chain from a smaller model",

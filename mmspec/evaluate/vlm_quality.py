@@ -46,7 +46,7 @@ def held_out(count: int, offset: int = 0) -> list[Scene]:
 def generate_texts(
     model, processor, scenes: list[Scene], prompts: list[str], batch: int = 50, sample: bool = False
 ) -> tuple[list[str], Tensor]:
-    """Captions by stock `generate` (greedy, or T = 1 when `sample`) and the top-1 probability of every new token, [T]."""
+    """Texts by `generate` (greedy, or T = 1 when `sample`) and the top-1 probability of each sampled token, [T]."""
     texts, certain = [], []
     for first in range(0, len(scenes), batch):
         part = slice(first, first + batch)
@@ -74,7 +74,7 @@ def generate_texts(
 
 
 def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int = 50) -> VlmQuality:
-    """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes; no caption ever saw their handwriting."""
+    """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes in handwriting never trained on."""
     scenes = held_out(count)
     request = [REQUESTS[0]] * count
     captions, _ = generate_texts(model, processor, scenes, request, batch)

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
@@ -26,7 +27,7 @@ class VlmRecipe:
     name: str = "vlm"
     size: TextSize = TextSize()
     tower_steps: int = 3160
-    steps: int = 2100
+    steps: int = 1500
     lr: float = 1.5e-3
     seed: int = 0
 
@@ -45,11 +46,12 @@ def build(
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
     preview: Path | None = None,
     preview_from: float = 0.4,
-) -> dict[str, float]:
-    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card's figures.
+) -> dict[str, Any]:
+    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
 
-    The tower in `work/tower` is shared by all recipes. `preview` names a folder that receives a loadable copy at every checkpoint
-    after `preview_from` of the captioner's steps. `measure` is given the model read back from `out` and adds its figures to the card.
+    The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
+    figures to the card. `preview` names a folder that receives a loadable copy at every checkpoint after `preview_from`
+    of the captioner's steps.
     """
     reader, tower_accuracy = _tower(recipe, work / "tower", resume, device)
     processor = new_processor()
@@ -115,13 +117,8 @@ def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out:
         os.replace(partial, out)
 
 
-def write_card(out: Path, card: dict) -> None:
+def write_card(out: Path, card: dict[str, Any]) -> None:
     """Write `card.json`, by rename."""
     partial = out / "card.partial"
     partial.write_text(json.dumps(card, indent=2) + "\n")
     os.replace(partial, out / "card.json")
-
-
-def quick(recipe: VlmRecipe, steps: int, tower_steps: int) -> VlmRecipe:
-    """The recipe with other step counts, for trials and tests."""
-    return replace(recipe, steps=steps, tower_steps=tower_steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
-from .conversations import RowBatch, RowEncoder, many_row, picture_row, text_row
+from .conversations import Row, RowBatch, RowEncoder, many_row, picture_row, text_row
 from .tower import PatchReader, tower_batch
 from .training import Plan, train
 from .world.words import COLORS, DIGITS, SHAPES
@@ -21,7 +21,10 @@ FIRST_SEED = 1 << 24  # far from the tower's scenes
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Rows of a step: pictures with a few text-only rows; late in training every `many_every`-th step asks about several pictures."""
+    """Rows of a step: one picture each and a few text-only ones.
+
+    From the share `many_from` of training on, every `many_every`-th step asks about several pictures instead.
+    """
 
     batch: int = 16
     text_rows: int = 1
@@ -32,9 +35,9 @@ class Mixture:
 
     def __post_init__(self) -> None:
         if not 0 <= self.text_rows < self.batch:
-            raise ValueError(f"expected 0 <= text_rows < batch, got {self.text_rows} and {self.batch}, change the mixture")
+            raise ValueError(f"expected 0 <= text_rows < batch, got {self.text_rows} and {self.batch}, change them")
 
-    def rows(self, step: int, steps: int) -> list:
+    def rows(self, step: int, steps: int) -> list[Row]:
         """The rows of one step, a pure function of it."""
         first = FIRST_SEED + step * self.batch
         if step >= self.many_from * steps and step % self.many_every == 0:
@@ -48,8 +51,8 @@ class Mixture:
 def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, scenes: int = 64) -> None:
     """Point the projector's first layer along the tower's reading heads, every property with the same variance.
 
-    Shape fills half the variance of the tower's features and color a twentieth; from a random projector the text model learns
-    to find objects by what the caption already said of them and ignores places and colors for hundreds of steps.
+    Shape fills half the variance of the tower's features and color a twentieth: from a random projector the text model
+    learns to find objects by what the caption already said of them, and ignores places and colors for long.
     """
     pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
     hidden = reader.tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:].flatten(0, 1)
@@ -66,7 +69,7 @@ def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, s
 
 
 def embed_rows(model: LlavaForConditionalGeneration, rows: RowBatch) -> Tensor:
-    """Input embeddings [B, S, width] with projected patch features in the image placeholders; the tower gets no gradient."""
+    """Input embeddings [B, S, width], projected patch features in the image placeholders; no gradient to the tower."""
     embeds = model.get_input_embeddings()(rows.ids)
     if rows.pixels is None:
         return embeds
@@ -104,7 +107,8 @@ def train_captioner(
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
     encode = RowEncoder(tokenizer)
-    named = {name: _word_ids(tokenizer, words) for name, words in (("color", COLORS), ("shape", SHAPES), ("digit", DIGITS))}
+    classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
+    named = {name: _word_ids(tokenizer, words).to(device) for name, words in classes.items()}
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         rows = _to(encode(mixture.rows(step, plan.steps)), device)
@@ -116,7 +120,7 @@ def train_captioner(
     return train(model, loss_of, plan, folder, "captioner", resume, on_save)
 
 
-def _word_ids(tokenizer: PreTrainedTokenizerFast, words) -> Tensor:
+def _word_ids(tokenizer: PreTrainedTokenizerFast, words: Iterable[str]) -> Tensor:
     return torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
 
 
@@ -124,9 +128,8 @@ def _reading_notes(logits: Tensor, target: Tensor, named: dict[str, Tensor]) -> 
     """Mean top-1 probability, and per word class how often the right member has the largest logit of its class."""
     notes = {"top1": float(logits.softmax(-1).amax(-1).mean())}
     for name, ids in named.items():
-        here = torch.isin(target, ids.to(target.device))
-        among = logits[here][:, ids.to(target.device)].argmax(-1)
-        right = (ids.to(target.device)[among] == target[here]).float()
+        here = torch.isin(target, ids)
+        right = (ids[logits[here][:, ids].argmax(-1)] == target[here]).float()
         notes[name] = float(right.mean()) if len(right) else 1.0
     return notes
 

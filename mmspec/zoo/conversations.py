@@ -6,6 +6,7 @@ positions), so that one encoded picture pays for several captions and no answer 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Padded rows: ids int64 [B, S], supervised bool [B, S], positions int64 [B, S], visible bool [B, 1, S, S], pixels."""
+    """Padded rows: ids and positions int64 [B, S], supervised bool [B, S], visible bool [B, 1, S, S], pixels."""
 
     ids: Tensor
     supervised: Tensor
@@ -105,9 +106,10 @@ class RowEncoder:
         pieces = iter(self._encode_pieces(rows))
         encoded = [self._one(row, pieces) for row in rows]
         size = -(-max(len(ids) for ids, *_ in encoded) // 16) * 16
+        fills = (self.tokenizer.pad_token_id, False, 0, -1)
         ids, supervised, positions, branch = (
-            torch.from_numpy(np.stack([np.pad(np.asarray(row[part]), (0, size - len(row[0])), constant_values=fill) for row in encoded]))
-            for part, fill in ((0, self.tokenizer.pad_token_id), (1, False), (2, 0), (3, -1))
+            torch.tensor([row[part] + [fill] * (size - len(row[part])) for row in encoded])
+            for part, fill in enumerate(fills)
         )
         pictures = [render_array(scene) for row in rows for scene in row.scenes]
         return RowBatch(ids, supervised, positions, branch_mask(branch), to_pixels(pictures) if pictures else None)
@@ -121,7 +123,7 @@ class RowEncoder:
                     texts += [f"{lead}{prompt} ASSISTANT:", f" {answer}</s>"]
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
 
-    def _one(self, row: Row, pieces) -> tuple[list[int], list[bool], list[int], list[int]]:
+    def _one(self, row: Row, pieces: Iterator[list[int]]) -> tuple[list[int], list[bool], list[int], list[int]]:
         ids = list(self.prefixes[len(row.scenes)])
         start = len(ids)
         supervised, positions, branch = [False] * start, list(range(start)), [0] * start
@@ -139,7 +141,10 @@ class RowEncoder:
 
 
 def branch_mask(branch: Tensor) -> Tensor:
-    """Who sees whom, bool [B, 1, S, S]: earlier tokens of the prefix (branch 0) and of one's own branch; padding (-1) itself."""
+    """Who sees whom, bool [B, 1, S, S]: earlier tokens of the prefix (branch 0) and of one's own branch.
+
+    Padding (branch -1) sees only padding, so that no row of the softmax is empty.
+    """
     size = branch.shape[1]
     own = branch[:, :, None] == branch[:, None, :]
     prefix = (branch == 0)[:, None, :] & (branch >= 0)[:, :, None]

@@ -133,7 +133,7 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 def pretrain_tower(
     folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu"
 ) -> tuple[PatchReader, dict[str, float]]:
-    """Train a fresh tower on patch labels in bf16 autocast; returns it with its heads and its held-out patch accuracies."""
+    """Train a fresh tower on patch labels in bf16 autocast; returns it, heads included, and held-out accuracies."""
     reader = PatchReader(new_tower()).to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -142,13 +142,8 @@ def pretrain_tower(
             logits = reader(pixels.to(device))
         return reading_loss(logits, {name: label.to(device) for name, label in labels.items()})
 
-    train(reader, loss_of, Plan(steps=steps, lr=lr), folder, "vision tower", resume, lambda step: _log_eval(reader, folder))
+    train(reader, loss_of, Plan(steps=steps, lr=lr), folder, "vision tower", resume)
     return reader, evaluate_tower(reader)
-
-
-def _log_eval(reader: PatchReader, folder: Path) -> None:
-    with (folder / "eval.log").open("a") as log:
-        log.write(f"{evaluate_tower(reader)}\n")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A small resumable training loop: AdamW, warm-up and cosine, safetensors checkpoints, a rich progress bar, a jsonl log."""
+"""A small resumable training loop: AdamW, warm-up and cosine, safetensors checkpoints, progress bar, jsonl log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.steps < 1 or self.lr <= 0 or self.warmup < 0:
             raise ValueError(
-                f"expected steps >= 1, lr > 0 and warmup >= 0, got {self.steps}, {self.lr} and {self.warmup}, change the plan"
+                f"expected steps >= 1, lr > 0, warmup >= 0, got {self.steps}, {self.lr} and {self.warmup}, change them"
             )
 
     def lr_at(self, step: int) -> float:

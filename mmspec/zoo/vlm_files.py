@@ -54,7 +54,7 @@ class TextSize:
     def __post_init__(self) -> None:
         if self.layers < 1 or self.width < 64 or self.width % 64:
             raise ValueError(
-                f"expected layers >= 1 and a width that is a multiple of 64, got {self.layers} and {self.width}, change them"
+                f"expected layers >= 1 and a multiple of 64 as width, got {self.layers} and {self.width}, change them"
             )
 
 
@@ -78,7 +78,7 @@ def _corpus(scenes: int = 1500) -> list[str]:
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
-    """Whole words of the world as single tokens over a 256-byte alphabet: every text encodes and decodes back exactly."""
+    """Whole words of the world as single tokens over a 256-byte alphabet: every text encodes and decodes back."""
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     words = {piece for text in _corpus() for piece, _ in split.pre_tokenize_str(text.replace(IMAGE, ""))}
     names = [PAD, BOS, EOS, IMAGE, *sorted(pre_tokenizers.ByteLevel.alphabet())]

@@ -62,7 +62,7 @@ def test_demo_fails_when_a_text_differs(tmp_path: Path, monkeypatch: pytest.Monk
     ours = vlm_methods.run_ours
     monkeypatch.setattr(vlm_methods, "run_ours", lambda *a, **k: replace(ours(*a, **k), output=((5,),)))
     result = invoke("demo", "--max-new-tokens", "4", "--folder", str(tmp_path / "new"))
-    assert result.exit_code == 1 and "identical: no" in result.stdout and "got it for 0" in result.stderr
+    assert result.exit_code == 1 and "identical: no" in result.stdout and "got them for 0" in result.stderr
 
 
 @pytest.mark.parametrize("drafter", ["eagle", "lookup", "recycling", "small", "none"])
@@ -94,7 +94,20 @@ def test_a_sampled_answer_can_be_had_again(picture: str, tmp_path: Path) -> None
 
 def test_bench_writes_what_it_shows(tmp_path: Path) -> None:
     file, page = tmp_path / "bench.json", tmp_path / "bench.md"
-    arguments = ("--prompts", "2", "--new-tokens", "4", "--batch", "1", "--temperature", "0", "--methods", "lookup")
+    arguments = (
+        "--prompts",
+        "2",
+        "--new-tokens",
+        "4",
+        "--batch",
+        "1",
+        "--temperature",
+        "0",
+        "--methods",
+        "lookup",
+        "--threads",
+        "1",
+    )
     result = invoke("bench", "vlm", *arguments, "--json", str(file), "--markdown", str(page))
     assert result.exit_code == 0, result.stderr
     rows = json.loads(file.read_text())["rows"]

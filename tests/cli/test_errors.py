@@ -54,11 +54,11 @@ def test_something_that_is_no_picture(tmp_path: Path) -> None:
     ("option", "value", "sentence"),
     [
         ("--drafter", "magic", "expected one of eagle, small, lookup, recycling, none"),
-        ("--max-new-tokens", "-3", "expected at least 1, got -3"),
-        ("--max-new-tokens", "0", "expected at least 1, got 0"),
-        ("--temperature", "-0.5", "expected at least 0, got -0.5"),
-        ("--temperature", "nan", "expected at least 0, got nan"),
-        ("--seed", "-1", "expected at least 0, got -1"),
+        ("--max-new-tokens", "-3", "expected a number of at least 1, got -3"),
+        ("--max-new-tokens", "0", "expected a number of at least 1, got 0"),
+        ("--temperature", "-0.5", "expected a number of at least 0, got -0.5"),
+        ("--temperature", "nan", "expected a number of at least 0, got nan"),
+        ("--seed", "-1", "expected a number of at least 0, got -1"),
         ("--json", "no/such/folder/out.json", "expected an existing folder"),
     ],
 )
@@ -67,11 +67,18 @@ def test_a_refused_option_is_a_usage_error(option: str, value: str, sentence: st
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--prompts", "0"), ("--batch", "x"), ("--batch", "64"), ("--methods", "magic"), ("--temperature", "-1")],
+    ("option", "value"),
+    [
+        ("--prompts", "0"),
+        ("--batch", "x"),
+        ("--batch", "64"),
+        ("--methods", "magic"),
+        ("--temperature", "-1"),
+        ("--seed", "-1"),
+    ],
 )
-def test_a_refused_bench(arguments: tuple[str, str]) -> None:
-    assert "expected" in refused(2, "bench", "vlm", *arguments)
+def test_a_refused_bench(option: str, value: str) -> None:
+    assert f"{option}: expected" in refused(2, "bench", "vlm", option, value)
 
 
 def test_a_model_that_does_not_exist(picture: str) -> None:
@@ -79,7 +86,7 @@ def test_a_model_that_does_not_exist(picture: str) -> None:
 
 
 def test_a_folder_without_a_model(picture: str, tmp_path: Path) -> None:
-    assert "expected a model that takes pictures and text" in refused(1, "caption", picture, "--model", str(tmp_path))
+    assert "model that takes pictures and text" in refused(1, "caption", picture, "--model", str(tmp_path))
 
 
 def test_a_folder_without_a_drafter(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def result() -> dict:
     patch = pytest.MonkeyPatch()
     patch.setattr("mmspec.zoo.load", lambda name: tiny_zoo()[name])
     told = []
-    config = VlmBench(prompts=2, new_tokens=8, batches=(1, 2))
+    config = VlmBench(prompts=2, new_tokens=8, batches=(1, 2), threads=1)
     try:
         result = bench_vlm(config, on_run=told.append)
     finally:
@@ -112,6 +112,7 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
         {"temperatures": (-1.0,)},
         {"temperatures": (float("nan"),)},
         {"methods": ("magic",)},
+        {"seed": -1},
     ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:

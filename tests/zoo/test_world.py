@@ -65,7 +65,7 @@ def test_parser_skips_what_places_nothing():
     text = "There are two objects. The red star is above the blue 7. Nothing else. At the upper left we see a red star."
     assert parse_caption(text) == [Claim(0, "red", "star")]
     assert parse_caption("") == []
-    pair = "In the center there is a small cyan handwritten 8, and in the very middle there is an orange heart with dots."
+    pair = "In the center we see a small cyan handwritten 8, and in the very middle there is an orange heart with dots."
     assert parse_caption(pair) == [Claim(4, "cyan", "8"), Claim(4, "orange", "heart")]
 
 

@@ -23,6 +23,7 @@ class Context:
         self.cache = SlotCache(parts.layers, capacity)
         self.next_position: Tensor | None = None
 
+    @torch.no_grad()
     def prefill(self, ids: Tensor, mask: Tensor | None, **kwargs: object) -> None:
         """Reads the prompts. ids: int64 [B, P]; mask: int [B, P], 0 at left padding, or None.
 
@@ -38,6 +39,7 @@ class Context:
         if mask is not None:
             self.cache.hidden = mask == 0
 
+    @torch.no_grad()
     def read(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
         """Reads the first `counts[b]` of row b's ids int64 [B, n].
 

@@ -15,6 +15,7 @@ from mmspec.core.verdict import Verdict
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.context import Context
 from mmspec.vlm.drafters.limits import forbid, text_rows, useful
+from mmspec.vlm.prompts import prepare
 from mmspec.vlm.target import TextTarget
 
 
@@ -122,8 +123,11 @@ class SmallModelState:
 
 def _read_prompt(context: Context, target: TextTarget) -> None:
     if context.parts.placeholders:
-        kwargs = dict(target.model_kwargs)
-        context.prefill(target.prompt, kwargs.pop("attention_mask", None), **kwargs)
+        if target.inputs is None:
+            raise ValueError("model: expected the pictures of the prompt for a vision-language drafter, got none; call "
+                             "mmspec.generate or pass mmspec.decode to model.generate itself")  # fmt: skip
+        ids, kwargs = prepare(context.parts.model, target.inputs)
+        context.prefill(ids, kwargs.pop("attention_mask", None), **kwargs)
         return
     rows = [row or [0] for row in text_rows(target, context.parts.vocab_size)]
     longest = max(map(len, rows))

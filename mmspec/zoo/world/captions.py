@@ -226,11 +226,13 @@ def _color_count(rng: np.random.Generator, scene: Scene) -> str:
     count = colors.count(most)
     if count == 1:
         return "Every object has its own color."
-    return choose(rng, (f"{capital(COUNTS[count])} of the objects are {most}.", f"The color {most} appears {COUNTS[count]} times."))
+    number = COUNTS[count]
+    return choose(rng, (f"{capital(number)} of the objects are {most}.", f"The color {most} appears {number} times."))
 
 
 def _largest(rng: np.random.Generator, scene: Scene) -> str:
     large = [thing for thing in scene.things if thing.size == "large"]
     if len(large) == 1:
         return choose(rng, ("Only one object is large.", f"The largest object is the {short_name(large[0])}."))
-    return choose(rng, (f"{capital(COUNTS[len(large)])} objects are large.", f"There are {plural(len(large), 'large object')}."))
+    number = COUNTS[len(large)]
+    return choose(rng, (f"{capital(number)} objects are large.", f"There are {number} large objects."))

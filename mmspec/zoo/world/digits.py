@@ -1,8 +1,8 @@
-"""Handwritten digit glyphs (UCI optical digits, as bundled with scikit-learn), split into training and evaluation samples."""
+"""Handwritten digit glyphs (UCI optical digits, as bundled with scikit-learn), split for training and evaluation."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from PIL import Image
@@ -18,7 +18,7 @@ def _samples() -> tuple[np.ndarray, np.ndarray]:
     return bundle.images.astype(np.float32), bundle.target.astype(np.int64)  # [1797, 8, 8], [1797]
 
 
-@lru_cache(maxsize=None)
+@cache
 def digit_samples(digit: int, evaluation: bool) -> tuple[int, ...]:
     """Indices of the handwritten samples of `digit` in one of the two disjoint splits."""
     if not 0 <= digit <= 9:

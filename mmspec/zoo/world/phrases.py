@@ -70,7 +70,7 @@ def noun_phrase(rng: np.random.Generator, thing: Thing, full: bool = False) -> s
 
 
 def plural(count: int, noun: str) -> str:
-    """"no stars", "one star", "two stars"."""
+    """A counted noun: "no stars", "one star", "two stars"."""
     return f"{COUNTS[count]} {noun}{'' if count == 1 else 's'}"
 
 

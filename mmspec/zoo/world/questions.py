@@ -89,7 +89,8 @@ def _where(rng: np.random.Generator, scene: Scene) -> Question:
     cells = [other.cell for other in scene.things if short_name(other) == name]
     places = " and ".join(f"in the {position_name(rng, cell)}" for cell in cells)
     answer = choose(rng, (f"It is {places}.", f"The {name} is {places}.", f"You can find it {places}."))
-    return Question("where", choose(rng, (f"Where is the {name}?", f"Where do you see the {name}?"), 0.5), answer, places)
+    prompt = choose(rng, (f"Where is the {name}?", f"Where do you see the {name}?"), 0.5)
+    return Question("where", prompt, answer, places)
 
 
 def _exists(rng: np.random.Generator, scene: Scene) -> Question:
@@ -106,7 +107,8 @@ def _exists(rng: np.random.Generator, scene: Scene) -> Question:
     if not found:
         return Question("exists", prompt, choose(rng, (f"No, there is no {name}.", "No, there is none.")), "No")
     where = position_name(rng, found[0].cell)
-    return Question("exists", prompt, choose(rng, (f"Yes, it is in the {where}.", f"Yes, there is one at the {where}.")), "Yes")
+    answer = choose(rng, (f"Yes, it is in the {where}.", f"Yes, there is one at the {where}."))
+    return Question("exists", prompt, answer, "Yes")
 
 
 def _background(rng: np.random.Generator, scene: Scene) -> Question:

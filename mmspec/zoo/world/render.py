@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from PIL import Image
@@ -31,7 +31,7 @@ def _cloud_bank() -> np.ndarray:
     return np.asarray(smooth, dtype=np.float32)[..., None]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _pattern(texture: str, shift: int) -> np.ndarray:
     rows, columns = np.mgrid[0:IMAGE_SIDE, 0:IMAGE_SIDE] + shift
     if texture == "striped":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def _inside(shape: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     raise ValueError(f"expected a shape of the world, got {shape!r}, see words.SHAPES")
 
 
-@lru_cache(maxsize=None)
+@cache
 def shape_mask(shape: str, pixels: int) -> np.ndarray:
     """Coverage of a shape filling a square, float32 [pixels, pixels] in 0..1."""
     fine = pixels * SUPERSAMPLE
@@ -46,7 +46,7 @@ def shape_mask(shape: str, pixels: int) -> np.ndarray:
     return inside.reshape(pixels, SUPERSAMPLE, pixels, SUPERSAMPLE).mean((1, 3)).astype(np.float32)
 
 
-@lru_cache(maxsize=None)
+@cache
 def texture_mask(texture: str, pixels: int) -> np.ndarray:
     """How much an object keeps of its color under a texture, float32 [pixels, pixels, 1]."""
     rows, columns = np.mgrid[0:pixels, 0:pixels]

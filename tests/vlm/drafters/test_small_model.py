@@ -79,6 +79,28 @@ def test_a_text_model_reads_the_prompt_without_the_image() -> None:
             torch.testing.assert_close(first_scores(r, row), expected, rtol=1e-4, atol=1e-3)
 
 
+def smaller(kind: str) -> nn.Module:
+    """A model of the class with narrower text layers, so that the target's picture features would not fit it."""
+    config = copy.deepcopy(tiny(kind).config)
+    text = config.get_text_config()
+    text.hidden_size, text.num_attention_heads, text.num_key_value_heads, text.num_hidden_layers = 16, 2, 1, 1
+    if hasattr(config.vision_config, "out_hidden_size"):
+        config.vision_config.out_hidden_size = 16
+    return type(tiny(kind))(config).eval()
+
+
+@pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
+def test_a_smaller_vision_model_looks_at_the_pictures_itself(kind: str) -> None:
+    model, inputs = tiny(kind), dict(prompt(kind, images=1, batch=4), max_new_tokens=6)
+    drafter = SmallModel(smaller(kind))
+    expected = model.generate(**inputs, do_sample=False)
+    assert torch.equal(mmspec.generate(model, drafter=drafter, do_sample=False, **inputs), expected)
+    through_transformers = model.generate(**inputs, do_sample=False, custom_generate=mmspec.decode, drafter=drafter)
+    assert torch.equal(through_transformers, expected)
+    twice = mmspec.generate(model, drafter=drafter, do_sample=True, num_return_sequences=2, seed=0, **inputs)
+    assert len(twice) == 8 and torch.equal(twice[::2, :-6], inputs["input_ids"])
+
+
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
 @pytest.mark.parametrize("own", (True, False))
 def test_placeholders_have_no_chance(kind: str, own: bool) -> None:

@@ -1,0 +1,29 @@
+"""One prompt for two models: what the caller gave, prepared for a model other than the target."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from transformers import GenerationConfig
+
+_NOT_PROMPT = {"streamer", "logits_processor", "stopping_criteria", "generation_config", "prefix_allowed_tokens_fn",
+               "custom_generate", "tokenizer", "past_key_values", "assistant_model", "synced_gpus"}  # fmt: skip
+
+
+def own_inputs(inputs: dict | None, config: GenerationConfig) -> dict | None:
+    """The prompt among the arguments of a `generate` call: ids, masks, pictures, and how often each row is repeated."""
+    if inputs is None:
+        return None
+    prompt = {k: v for k, v in inputs.items() if v is not None and k not in _NOT_PROMPT and not hasattr(config, k)}
+    return prompt | {"num_return_sequences": config.num_return_sequences or 1}
+
+
+def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
+    """What `model.generate` makes of `inputs` (see `own_inputs`): the ids [B, P] and the arguments of its first pass.
+
+    Runs the model's own vision tower where the prompt holds pictures.
+    """
+    return model.generate(**inputs, do_sample=True, max_new_tokens=1, custom_generate=_take)
+
+
+def _take(model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs):
+    return input_ids, model_kwargs
