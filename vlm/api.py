@@ -8,6 +8,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation import GenerationMode
 from transformers.generation.stopping_criteria import StopStringCriteria
 
 from mmspec.core.keys import Keys
@@ -18,7 +19,7 @@ from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.caller import inputs_of_caller, streamer_of_caller
 from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
-from mmspec.vlm.streaming import StreamerFeed
+from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
 
 
@@ -42,10 +43,13 @@ def generate(
     Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
     Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf.
     """
+    if inputs.get("assistant_model") is not None:
+        raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     if inputs.get("stop_strings") is not None:
         inputs = _with_stop_strings(inputs)
     engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs)
-    return model.generate(**inputs, streamer=streamer, custom_generate=engine)
+    with ended(streamer):
+        return model.generate(**inputs, streamer=streamer, custom_generate=engine)
 
 
 def start(
@@ -78,8 +82,10 @@ def decode(
 
     A `streamer=` given to `model.generate` is served although transformers does not pass it on.
     """
-    engine = _Engine(drafter, rule, seed, streamer_of_caller(), False, inputs_of_caller())
-    return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
+    streamer = streamer_of_caller()
+    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_caller())
+    with ended(streamer):
+        return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
 
 class _Engine:
@@ -95,15 +101,11 @@ class _Engine:
     ):
         started = perf_counter()
         config = generation_config
-        try:
-            decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs)
-            if self.open_only:
-                return decoding
-            stats = decoding.run()
-            stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
-        finally:
-            if self.streamer is not None:
-                self.streamer.end()
+        decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs)
+        if self.open_only:
+            return decoding
+        stats = decoding.run()
+        stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
         wants = config.return_dict_in_generate
         result = collect(
             decoding.target, stats, scores=wants and config.output_scores, logits=wants and config.output_logits
@@ -113,7 +115,9 @@ class _Engine:
         return result if self.return_dict or wants else result.sequences
 
     def _open(self, model, input_ids, processors, stopping, config, model_kwargs) -> Decoding:
-        _refuse(config, model_kwargs)
+        _refuse(input_ids, config, model_kwargs)
+        if self.streamer is not None and input_ids.shape[0] > 1:
+            raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
         pad = config._pad_token_tensor
         target = TextTarget(
             take_apart(model),
@@ -131,11 +135,18 @@ class _Engine:
         return Decoding(target, self.drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
 
 
-def _refuse(config: GenerationConfig, model_kwargs: dict) -> None:
+def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
+    mode = config.get_generation_mode()
     if config.num_beams and config.num_beams > 1:
         raise ValueError(
             f"num_beams: expected 1, got {config.num_beams}; beam search has no draft-and-verify form here"
         )
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
+        raise ValueError(f"generation_config: expected greedy search or sampling, got {mode.value}; unset its settings")
+    embeds = model_kwargs.get("inputs_embeds")
+    if input_ids.shape[1] == 0 or (embeds is not None and embeds.shape[1] != input_ids.shape[1]):
+        raise ValueError(f"input_ids: expected the ids of the whole prompt, got {input_ids.shape[1]} of them; "
+                         "beside inputs_embeds, pass as many input_ids")  # fmt: skip
     past = model_kwargs.pop("past_key_values", None)
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(

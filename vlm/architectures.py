@@ -80,7 +80,9 @@ def take_apart(model: nn.Module) -> Parts:
                          f"{getattr(config, 'sliding_window', None)}; a tree of drafts needs the whole context")  # fmt: skip
     attention = model.config._attn_implementation
     if attention not in ("sdpa", "eager"):
-        raise ValueError(f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'")
+        raise ValueError(
+            f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
+        )
     head = model.get_output_embeddings()
     return Parts(
         model=model,

@@ -47,5 +47,7 @@ def collect(target: TextTarget, stats: Stats, *, scores: bool = False, logits: b
 
 
 def _steps(rows: list[list[Tensor]], longest: int) -> tuple[Tensor, ...]:
-    """Per generated position [B, V]; a row that stopped earlier repeats its last entry."""
+    """Per generated position [B, V]; a row that stopped earlier repeats its last entry, one that has none is NaN."""
+    blank = [torch.full_like(row[0], torch.nan) for row in rows if row][:1]
+    rows = [row or blank for row in rows]
     return tuple(torch.stack([row[min(i, len(row) - 1)] for row in rows]) for i in range(longest))

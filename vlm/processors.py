@@ -21,15 +21,23 @@ _CONTEXT_FREE = tuple(
 # they keep state from call to call, or run a model of their own: a rolled-back draft would corrupt them
 _STATEFUL = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor",
              "WhisperTimeStampLogitsProcessor", "WhisperNoSpeechDetection")  # fmt: skip
-# they know rows by their place in the batch
-_ROW_BOUND = ("PrefixConstrainedLogitsProcessor", "EncoderRepetitionPenaltyLogitsProcessor",
-              "EncoderNoRepeatNGramLogitsProcessor")  # fmt: skip
+# they look at one row's prefix and know nothing of the batch, so nodes of one depth go through them together
+_ROW_FREE = tuple(
+    getattr(hf, name)
+    for name in (
+        "RepetitionPenaltyLogitsProcessor NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor MinLengthLogitsProcessor "
+        "MinNewTokensLengthLogitsProcessor ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
+        "ExponentialDecayLengthPenalty SuppressTokensAtBeginLogitsProcessor WatermarkLogitsProcessor"
+    ).split()
+    if hasattr(hf, name)
+)
 
 
 class NodeProcessors:
     """Applies a LogitsProcessorList to all nodes of a draft.
 
-    Raises ValueError for processors that keep state between calls, and for those bound to a row's place when batch > 1.
+    A processor of a kind not known here, or one that tells rows by their place, sees one node at a time in a batch as
+    wide as the request's. Raises ValueError for processors that keep state between calls.
     """
 
     def __init__(self, processors: LogitsProcessorList, batch: int):
@@ -38,11 +46,10 @@ class NodeProcessors:
             if name in _STATEFUL:
                 raise ValueError(f"logits_processor: {name} keeps state between calls, which a rejected draft would corrupt; "
                                  "remove it or decode with transformers.generate")  # fmt: skip
-            if name in _ROW_BOUND and batch > 1:
-                raise ValueError(f"logits_processor: {name} works at batch 1 here, got batch {batch}; send rows one by one")
-        self.processors = processors
+        self.batch = batch
+        self.rows = [LogitsProcessorList([_of_row(p, row) for p in processors]) for row in range(batch)]
         self.free = LogitsProcessorList([p for p in processors if isinstance(p, _CONTEXT_FREE)])
-        self.one_by_one = any(type(p).__name__ in _ROW_BOUND for p in processors)
+        self.one_by_one = not all(isinstance(p, _CONTEXT_FREE + _ROW_FREE) for p in processors)
         self.bound = len(self.free) < len(processors)
 
     def warp(self, logits: Tensor) -> Tensor:
@@ -66,8 +73,22 @@ class NodeProcessors:
                     if len(part):
                         drafted = draft.value[row][path[row, part, : level + 1]]
                         ids = torch.cat([prefix[row].expand(len(part), -1), drafted], 1)
-                        scores[row, part] = self.processors(ids, logits[row, part])
+                        scores[row, part] = self._one_row(row, ids, logits[row, part])
         return scores
+
+    def _one_row(self, row: int, ids: Tensor, logits: Tensor) -> Tensor:
+        if not self.one_by_one:
+            return self.rows[row](ids, logits)
+        wide = self.batch, -1
+        return self.rows[row](ids.expand(*wide).clone(), logits.expand(*wide).clone())[row : row + 1]
+
+
+def _of_row(processor: object, row: int) -> object:
+    """`processor` as row `row` needs it: transformers gives the repetition penalty one padding length per row."""
+    skipped = getattr(processor, "prompt_ignore_length", None)
+    if not isinstance(skipped, Tensor):
+        return processor
+    return hf.RepetitionPenaltyLogitsProcessor(processor.penalty, int(skipped[row]))
 
 
 def _no_prefix(flat: Tensor) -> Tensor:

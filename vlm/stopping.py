@@ -13,7 +13,9 @@ class Stopping:
 
     def __init__(self, criteria: StoppingCriteriaList, prompt: Tensor):
         self.prompt = prompt
-        self.eos = {int(i) for c in criteria if isinstance(c, EosTokenCriteria) for i in c.eos_token_id.flatten().tolist()}
+        self.eos = {
+            int(i) for c in criteria if isinstance(c, EosTokenCriteria) for i in c.eos_token_id.flatten().tolist()
+        }
         lengths = [c.max_length for c in criteria if isinstance(c, MaxLengthCriteria)]
         self.most = min(lengths) - prompt.shape[1] if lengths else None
         self.others = StoppingCriteriaList(

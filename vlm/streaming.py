@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
+
+
+@contextmanager
+def ended(streamer: object | None) -> Iterator[None]:
+    """Ends the streamer behind the block, after errors too, so that no reader waits for ever."""
+    try:
+        yield
+    finally:
+        if streamer is not None:
+            streamer.end()
 
 
 class StreamerFeed:

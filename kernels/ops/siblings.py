@@ -42,7 +42,9 @@ def reject_in_turn(
         share = qx
         after = lower + 1
         if rank and not replacement:
-            rest = _without(rest[:, :count], token[rank - 1][:, :count], None if drawn is None else drawn[rank - 1][:, :count])
+            rest = _without(
+                rest[:, :count], token[rank - 1][:, :count], None if drawn is None else drawn[rank - 1][:, :count]
+            )
             left = rest.sum(-1).clamp_min(TINY)
             share, after = qx / left, lower + left.reciprocal()
         accept = ((upper * px - lower * qx) / share.clamp_min(TINY)).clamp_(0, 1)

@@ -45,7 +45,7 @@ def vlm(
     result = _run(_config(prompts, new_tokens, sizes, warmths, keys, repeats, seed, threads))
     from mmspec.core.files import write_text_atomic
     from mmspec.evaluate.bench_vlm import verdict
-    from mmspec.evaluate.report import environment_line, tables
+    from mmspec.evaluate.report import environment_line, same_drafts_notes, tables
     from mmspec.evaluate.report import markdown as as_markdown
 
     save_json(json, result)
@@ -55,6 +55,8 @@ def vlm(
     out.print(environment_line(result["env"]), markup=False, soft_wrap=True)
     for part in tables(result["rows"]):
         out.print(part, markup=False, soft_wrap=isinstance(part, str))
+    for note in same_drafts_notes(result):
+        out.print(note, markup=False, soft_wrap=True)
     wrong = verdict(result)
     if wrong:
         raise ValueError("; ".join(wrong))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Drawn, Draft, Law
+from mmspec.core.draft import Draft, Drawn, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.tree import Tree, dynamic_tree
@@ -42,7 +42,9 @@ def every_draft(tree: Tree, q: Tables, drawn: Drawn, grow: Grow | None = None) -
     nodes = tree.nodes
     value = torch.full((1, nodes), -1)
     value[:, 0] = 0
-    found = Drafts(value, torch.zeros_like(value), torch.ones(1, nodes, dtype=torch.bool), torch.ones(1, dtype=torch.float64))
+    found = Drafts(
+        value, torch.zeros_like(value), torch.ones(1, nodes, dtype=torch.bool), torch.ones(1, dtype=torch.float64)
+    )
     for level in tree.levels:
         for node, parent in zip(level.node.tolist(), level.parent.tolist(), strict=True):
             earlier = [j for j in range(1, node) if tree.parent[0, j] == parent]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
+
 from mmspec.core.draft import Draft, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
@@ -95,6 +97,7 @@ class Decoding:
             pass
         return self.stats
 
+    @torch.no_grad()
     def step(self) -> bool:
         """One round (the first is the prefill). Returns whether rows are left to decode."""
         stats, target = self.stats, self.target

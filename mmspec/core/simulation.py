@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Drawn, Draft, Law
+from mmspec.core.draft import Draft, Drawn, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule

@@ -44,4 +44,3 @@ def run_of(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
     past = torch.arange(run.shape[1], device=run.device) >= verdict.depth[:, None]
     past = past.reshape(*past.shape, *([1] * (run.dim() - 2)))
     return run.where(~past, tail.to(run.dtype).expand_as(run)), verdict.depth + 1
-

@@ -19,10 +19,22 @@ from mmspec.evaluate.bench import (
 )
 from mmspec.evaluate.machine import environment, threads
 from mmspec.evaluate.prompts import Prompt, check_seed, encode, held_out
+from mmspec.evaluate.same_drafts import accept_lengths
 from mmspec.evaluate.shelf import Shelf, zoo_shelf
-from mmspec.evaluate.vlm_methods import PEER, PLAIN, Inputs, Method, chosen, make_runner, sampling
+from mmspec.evaluate.vlm_methods import (
+    PEER,
+    PLAIN,
+    Inputs,
+    Method,
+    chosen,
+    end_tokens,
+    make_runner,
+    sampling,
+    without_end,
+)
 
 PARTS = ("draft", "target", "verify", "other")
+SAME_DRAFTS, SAME_PROMPTS = ("traversal", "recursive", "match"), 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +73,9 @@ def bench_vlm(
 ) -> dict:
     """{"env": ..., "rows": [...]}: one row per method, batch size and temperature.
 
-    Every method generates the same number of tokens: the end-of-text token stops nobody. on_run is told what ran.
-    A method that fails gets a row with the reason instead of figures.
+    Every method generates the same number of tokens: the end-of-text token is suppressed, so that the text goes on as
+    text where an answer would have ended. on_run is told what ran. A method that fails gets a row with the reason
+    instead of figures.
     """
     with threads(config.threads):
         shelf = shelf or zoo_shelf()
@@ -72,7 +85,26 @@ def bench_vlm(
             groups = [prompts[i : i + size] for i in range(0, len(prompts) - size + 1, size)]
             for temperature in config.temperatures:
                 rows += _setting(config, shelf, groups, temperature, on_run)
-        return {"env": _env(config, shelf), "rows": rows}
+        same = [_same_drafts(config, shelf, prompts, t) for t in config.temperatures if t > 0 and _compares(config)]
+        return {"env": _env(config, shelf), "rows": rows, "same_drafts": same}
+
+
+def _compares(config: VlmBench) -> bool:
+    """Whether rules are compared on trees drawn by EAGLE: all of them are among the methods."""
+    return {f"eagle-{rule}" for rule in SAME_DRAFTS} <= {method.key for method in chosen(config.methods)}
+
+
+def _same_drafts(config: VlmBench, shelf: Shelf, prompts: Sequence[Prompt], temperature: float) -> dict:
+    """Accept lengths of the rules for sampled trees on identical drafts; the reason where the drafter is missing."""
+    record: dict = {"temperature": temperature, "prompts": len(prompts[:SAME_PROMPTS]), "accept_length": None}
+    try:
+        drafter = shelf.drafter("eagle-static")
+    except ValueError as error:
+        return {**record, "failed": str(error)}
+    cases = [encode(shelf.processor, [prompt]) for prompt in prompts[:SAME_PROMPTS]]
+    generation = {"max_new_tokens": config.new_tokens, **without_end(shelf.model), **sampling(temperature)}
+    lengths = accept_lengths(shelf.model, drafter, cases, SAME_DRAFTS, **generation)
+    return {**record, "accept_length": {name: round(value, 4) for name, value in lengths.items()}}
 
 
 def _env(config: VlmBench, shelf: Shelf) -> dict:
@@ -96,7 +128,7 @@ def _setting(
 ) -> list[dict]:
     """The rows of one batch size and temperature."""
     size = len(groups[0])
-    generation = {"max_new_tokens": config.new_tokens, "eos_token_id": None, **sampling(temperature)}
+    generation = {"max_new_tokens": config.new_tokens, **without_end(shelf.model), **sampling(temperature)}
     methods = [method for method in chosen(config.methods) if method.serves(temperature)]
     cases = [encode(shelf.processor, group) for group in groups]
     runners = {method.key: _runner_or_failure(method, shelf, generation) for method in methods}
@@ -108,7 +140,7 @@ def _setting(
         on_run=lambda key: on_run(f"batch {size}, T = {temperature:g}, {key}"),
     )
     shared = {"batch": size, "temperature": temperature, "prompts": len(groups) * size, "tokens": config.new_tokens}
-    shared["top1_probability"] = _mean_top1(shelf, cases, results[PEER])
+    shared |= _certainty(shelf, cases, results[PEER])
     return [_row(method, results, shared, temperature == 0) for method in methods]
 
 
@@ -171,9 +203,13 @@ def _identical(peer: list[list[Attempt]], own: list[list[Attempt]]) -> str | Non
 
 
 @torch.no_grad()
-def _mean_top1(shelf: Shelf, cases: Sequence[Inputs], peer: list[list[Attempt]]) -> float | None:
-    """The target's mean largest probability (at temperature 1) over the tokens the peer generated."""
-    total, count = 0.0, 0
+def _certainty(shelf: Shelf, cases: Sequence[Inputs], peer: list[list[Attempt]]) -> dict:
+    """How easy the text is, over the tokens the peer generated.
+
+    top1_probability: the target's mean largest probability at temperature 1.   answer_share: tokens up to the first
+    place where the target would most probably have ended its answer.
+    """
+    top1, inside = [], []
     for inputs, run in zip(cases, _first_runs(peer), strict=True):
         if run is None:
             continue
@@ -182,10 +218,16 @@ def _mean_top1(shelf: Shelf, cases: Sequence[Inputs], peer: list[list[Attempt]])
         first = shelf.model(**inputs, use_cache=True, logits_to_keep=1)
         mask = torch.cat([inputs["attention_mask"], torch.ones_like(new)], 1)
         rest = shelf.model(input_ids=new, attention_mask=mask, past_key_values=first.past_key_values)
-        logits = torch.cat([first.logits, rest.logits[:, :-1]], 1)
-        top1 = logits.float().softmax(-1).amax(-1)
-        total, count = total + float(top1.sum()), count + top1.numel()
-    return round(total / count, 3) if count else None
+        logits = torch.cat([first.logits, rest.logits[:, :-1]], 1).float()
+        ends = torch.tensor(end_tokens(shelf.model), dtype=torch.long)
+        inside.append((torch.isin(logits.argmax(-1), ends).cumsum(-1) == 0).flatten())
+        top1.append(logits.index_fill(-1, ends, float("-inf")).softmax(-1).amax(-1).flatten())
+    if not top1:
+        return {"top1_probability": None, "answer_share": None}
+    return {
+        name: round(float(torch.cat(x).float().mean()), 3)
+        for name, x in (("top1_probability", top1), ("answer_share", inside))
+    }
 
 
 def _first_runs(attempts: Sequence[Sequence[Attempt]]) -> list[Run | None]:

@@ -61,7 +61,8 @@ def settings(rows: Sequence[dict]) -> Iterator[tuple[str, list[dict]]]:
         first = part[0]
         yield (
             f"batch {batch}, T = {temperature:g}: {first['prompts']} prompts, {first['tokens']} new tokens, "
-            f"mean top-1 probability {first['top1_probability']}",
+            f"mean top-1 probability {first['top1_probability']}, share of tokens inside the answer "
+            f"{first['answer_share']}",
             part,
         )
 
@@ -96,7 +97,20 @@ def markdown(result: dict, columns: Sequence[Column] = VLM_COLUMNS) -> str:
         lines += [_line([column.cell(row) for column in columns]) for row in part]
         lines += ["", *(f"- {note}" for note in failure_notes(part))]
         lines += [""] if lines[-1] else []
+    lines += [f"- {note}" for note in same_drafts_notes(result)]
     return "\n".join(lines)
+
+
+def same_drafts_notes(result: dict) -> list[str]:
+    """A sentence per temperature on what each rule accepts of identical drafts."""
+    notes = []
+    for one in result.get("same_drafts", []):
+        lengths = one["accept_length"]
+        text = one.get("failed") or ", ".join(f"{name} {value}" for name, value in lengths.items())
+        notes.append(
+            f"accept length on identical sampled trees, T = {one['temperature']:g}, {one['prompts']} prompts: {text}"
+        )
+    return notes
 
 
 def environment_line(env: dict) -> str:

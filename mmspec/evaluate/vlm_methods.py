@@ -84,6 +84,22 @@ def sampling(temperature: float) -> dict:
     return {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
 
 
+def end_tokens(model: nn.Module) -> list[int]:
+    """Ids that end a text of this model."""
+    ends = model.generation_config.eos_token_id
+    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
+
+
+def without_end(model: nn.Module) -> dict:
+    """Arguments of `generate` that keep a model from ending its text.
+
+    Merely not stopping at the end-of-text token would go on behind it, where no training has been. The processor this
+    installs looks at no prefix, so it costs every method one call a pass.
+    """
+    ends = end_tokens(model)
+    return {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
+
+
 def make_runner(method: Method, shelf: Shelf, **generation: object) -> Callable[[Inputs, int], Run]:
     """A function of (inputs, seed) that decodes once, timed. What it needs is loaded now.
 

@@ -19,7 +19,8 @@ from .build_vlm import write_card
 from .captioner import embed_rows
 from .conversations import Row, RowBatch, RowEncoder
 from .training import Plan, train
-from .world.captions import BRIEF_REQUESTS, REQUESTS, brief_caption, caption
+from .world.captions import BRIEF_REQUESTS, REQUESTS, REVERSED_REQUESTS, brief_caption, caption
+from .world.many import many_turn
 from .world.phrases import choose
 from .world.questions import question
 from .world.scene import sample_scene
@@ -31,7 +32,7 @@ FIRST_SEED = 1 << 25  # far from the tower's and the captioner's scenes
 class EagleRecipe:
     """Everything that decides the drafter; the defaults are the shipped `vlm/eagle`."""
 
-    steps: int = 2400
+    steps: int = 1000
     batch: int = 12
     lr: float = 1.2e-3
     inner: int = 688
@@ -40,10 +41,15 @@ class EagleRecipe:
 
 
 def conversation_row(seed: int) -> Row:
-    """One picture and one conversation about it: a caption, then questions, sometimes the other way round."""
+    """One conversation about a picture: a caption, then questions, sometimes the other way round; now and then about one of
+    several pictures."""
     rng = np.random.default_rng((seed, 9))
+    if seed % 16 == 0:
+        scenes = tuple(sample_scene(seed + (index << 23)) for index in range(2 + seed // 16 % 2))
+        return Row(scenes, (tuple(many_turn(scenes, index) for index in range(3)),))
     scene = sample_scene(seed)
-    turns = [(choose(rng, REQUESTS, 0.4), caption(scene, seed))]
+    back = rng.random() < 0.12
+    turns = [(choose(rng, REVERSED_REQUESTS if back else REQUESTS, 0.4), caption(scene, seed, reverse=back))]
     asked = [question(scene, index) for index in range(2)]
     others = [(q.prompt, q.answer) for q in asked]
     if rng.random() < 0.3:

@@ -27,7 +27,7 @@ class VlmRecipe:
     name: str = "vlm"
     size: TextSize = TextSize()
     tower_steps: int = 3160
-    steps: int = 1500
+    steps: int = 1240
     lr: float = 1.5e-3
     seed: int = 0
 

@@ -13,7 +13,8 @@ from tests.evaluate.tiny_zoo import tiny_zoo
 
 COLUMNS = {
     "method", "exact", "batch", "temperature", "tokens", "target_passes", "accept_length", "seconds", "speedup_vs_ar",
-    "speedup_vs_hf", "draft_share", "target_share", "verify_share", "spread", "top1_probability", "identical",
+    "speedup_vs_hf", "draft_share", "target_share", "verify_share", "spread", "top1_probability",
+    "answer_share", "identical",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Drafters that know the answer: they propose the true continuation with errors planted at known depths."""
+"""Drafters for tests: one knows the answer and plants errors at known depths, one draws from a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
+from mmspec.core.keys import Keys, Purpose
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 
 STATIC = (0, 0, 0, 0, 1, 1, 2, 4, 4, 6, 7, 9)  # depth 4, ragged
@@ -94,3 +95,30 @@ def random_tree(batch: int, nodes: int, rng: torch.Generator, max_depth: int = 5
 def continuation(sequences: Tensor, length: int) -> list[list[int]]:
     """What was generated behind prompts of `length` ids."""
     return [row[length:].tolist() for row in sequences]
+
+
+@dataclass(frozen=True)
+class Bigram:
+    """Draws from a table of log-weights [V, V] given the token before: siblings without replacement, q on record."""
+
+    table: Tensor
+    parents: tuple[int, ...] = (0, 0, 1, 2)
+    name: str = "bigram"
+    passes: int = 0
+
+    def open(self, target: object) -> Bigram:
+        return self
+
+    def propose(self, target: object, keys: Keys) -> Draft:
+        tree, size = static_tree(self.parents), self.table.shape[0]
+        value = target.pending[:, None].repeat(1, tree.nodes)
+        noise = keys.gumbel(Purpose.DRAFT, tree.nodes, size)
+        for node in range(tree.nodes):
+            order = (self.table[value[:, node]] + noise[:, node]).argsort(-1, descending=True)
+            for child in (n for n in range(1, tree.nodes) if self.parents[n] == node):
+                value[:, child] = order[:, tree.sibling_rank[0, child]]
+        row = torch.tensor([n if n in self.parents else -1 for n in range(tree.nodes)])
+        return Draft(value, tree, Law("without_replacement", row, self.table[value]))
+
+    def observe(self, target: object, draft: Draft, evidence: object, verdict: object) -> None:
+        return None

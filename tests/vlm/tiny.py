@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 import transformers as hf
@@ -75,7 +75,7 @@ _CLASS = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def tiny(kind: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32) -> nn.Module:
     """A two-layer model of the class, one object per kind: tests must leave it as they found it."""
     config = _config(kind)

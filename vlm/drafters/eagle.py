@@ -79,7 +79,9 @@ class Eagle(PretrainedDrafter):
             ("vocab_size", self.config.vocab_size, parts.vocab_size),
         ):
             if own != theirs:
-                raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target")
+                raise ValueError(
+                    f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target"
+                )
 
     def open(self, target: object) -> object:
         """State of one request over a TextTarget."""
@@ -109,7 +111,9 @@ class Eagle(PretrainedDrafter):
         gate, up = self.gate_up(self.norm(u)).chunk(2, -1)
         return u + self.down(F.silu(gate) * up)
 
-    def forward(self, embeds: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
+    def forward(
+        self, embeds: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor, cache: SlotCache, bias: Tensor | None
+    ) -> Tensor:
         """Predicted features [B, n, H] of n new slots, whose keys and values go to `cache`.
 
         embeds, hidden: [B, n, H].   cos, sin: [B, 1, n, head_dim].   bias: additive [B or 1, 1, n, slots], None for causal

@@ -118,7 +118,9 @@ def static(state: object, target: object, shape: StaticTree | Chain, keys: Keys)
             hidden = out[:, source[keep]]
             out = state.expand(value[:, inner], hidden, seen, before, level)
     if drawn_to < nodes:
-        return Draft(value[:, :drawn_to], chain(drawn_to - 1, value.device), _law(target, laws, drawn_to), valid[:, :drawn_to])
+        return Draft(
+            value[:, :drawn_to], chain(drawn_to - 1, value.device), _law(target, laws, drawn_to), valid[:, :drawn_to]
+        )
     return Draft(value, plan.tree, _law(target, laws, nodes, plan.row), valid)
 
 

@@ -22,10 +22,14 @@ class DynamicTree:
 
     def __post_init__(self) -> None:
         if min(self.nodes, self.depth, self.width) < 1:
-            raise ValueError(f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}")
+            raise ValueError(
+                f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
+            )
         pool = self.width + (self.depth - 1) * self.width**2
         if self.nodes > pool:
-            raise ValueError(f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}")
+            raise ValueError(
+                f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,9 @@ class Rule:
             allowed = ", ".join(f"{k} {d}" for k, d in sorted(self.proven_for))
             raise ValueError(f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}")
         if self.chains_only and draft.tree.max_rank:
-            raise ValueError(f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node")
+            raise ValueError(
+                f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node"
+            )
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         raise TypeError(f"{type(self).__name__} must define weigh")

@@ -56,7 +56,9 @@ def laws_of(evidence: Evidence, draft: Draft) -> Laws:
                          "map the drafter's vocabulary onto the target's")  # fmt: skip
     parent, row = draft.tree.parent, law_row(draft)
     token = draft.value.clamp(0, p.shape[-1] - 1)
-    return Laws(p, q, mass_at(p, parent, token), mass_at(q, row[parent], token), token, row, live_nodes(evidence, draft))
+    return Laws(
+        p, q, mass_at(p, parent, token), mass_at(q, row[parent], token), token, row, live_nodes(evidence, draft)
+    )
 
 
 def law_row(draft: Draft) -> Tensor:

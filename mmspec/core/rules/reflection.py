@@ -48,7 +48,9 @@ class Reflection(Rule):
         if draft.tree.nodes > 1:
             # on a chain, the value after an accepted node was rejected if it was drawn at all
             after = (node + 1).clamp_max(draft.tree.nodes - 1)
-            mirrored = reflect_point(at(draft.value, after), at(draft.law.mean, draft.law.row.clamp_min(0)[node]), mean, scale)
+            mirrored = reflect_point(
+                at(draft.value, after), at(draft.law.mean, draft.law.row.clamp_min(0)[node]), mean, scale
+            )
             rejected = at(weights.extra, after) & (node + 1 < draft.tree.nodes)
             fresh = torch.where(rejected[:, None], mirrored, fresh)
         verdict.correction = fresh

@@ -22,12 +22,15 @@ class BestExact(Rule):
 
     name = "exact"
     exact = True
-    proven_for = (
-        TargetMatch.proven_for | BlockVerification.proven_for | Traversal.proven_for | Reflection.proven_for
-    )
+    proven_for = TargetMatch.proven_for | BlockVerification.proven_for | Traversal.proven_for | Reflection.proven_for
 
     def __init__(self) -> None:
-        self.match, self.block, self.traversal, self.reflection = TargetMatch(), BlockVerification(), Traversal(), Reflection()
+        self.match, self.block, self.traversal, self.reflection = (
+            TargetMatch(),
+            BlockVerification(),
+            Traversal(),
+            Reflection(),
+        )
         self.replacement = RecursiveRejection(replacement=True)
 
     def on(self, draft: Draft, evidence: Evidence) -> Rule:

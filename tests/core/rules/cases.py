@@ -25,6 +25,7 @@ TREES = {
     "three children": static_tree([0, 0, 0, 0, 1, 2]),
     "irregular": static_tree([0, 0, 0, 1, 1, 2, 4]),
     "not in breadth order": static_tree([0, 0, 1, 0, 1, 3, 2]),
+    "deep": static_tree([0, 0, 0, 1, 3, 4, 4]),
 }
 RULES: list[tuple[Rule, str, bool]] = [
     (TokenWise(), WITHOUT, True),

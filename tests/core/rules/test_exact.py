@@ -11,12 +11,16 @@ from mmspec.core.tree import chain, static_tree
 from tests.core.rules.cases import CHAINS, GROWS, LAWS, RULES, TREES, WITH, WITHOUT, laws
 
 ROUNDING = 1e-12
-named = pytest.mark.parametrize(
-    ("rule", "drawn", "chains_only"), RULES, ids=[f"{rule.name} {drawn}" for rule, drawn, _ in RULES]
-)
+BRANCHING = [case for case in RULES if not case[2]]
 
 
-@named
+def over(cases: list[tuple[Rule, str, bool]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("rule", "drawn", "chains_only"), cases, ids=[f"{rule.name} {drawn}" for rule, drawn, _ in cases]
+    )
+
+
+@over(RULES)
 @pytest.mark.parametrize("kind", LAWS)
 def test_chains_are_exact(rule: Rule, drawn: Drawn, chains_only: bool, kind: str) -> None:
     for depth, tree in enumerate(CHAINS.values()):
@@ -25,17 +29,15 @@ def test_chains_are_exact(rule: Rule, drawn: Drawn, chains_only: bool, kind: str
             assert inexactness(rule, tree, p, q, drawn=drawn) < ROUNDING
 
 
-@named
+@over(BRANCHING)
 @pytest.mark.parametrize("kind", LAWS)
 def test_trees_are_exact(rule: Rule, drawn: Drawn, chains_only: bool, kind: str) -> None:
-    if chains_only:
-        pytest.skip("chains only")
     for name, tree in TREES.items():
         p, q = laws(kind, 3, tree.max_depth, seed=len(name))
         assert inexactness(rule, tree, p, q, drawn=drawn) < ROUNDING
 
 
-@named
+@over(RULES)
 def test_wider_vocabularies_are_exact(rule: Rule, drawn: Drawn, chains_only: bool) -> None:
     tree = chain(2) if chains_only else static_tree([0, 0, 0, 0, 1])
     for size in (4, 5):
@@ -43,7 +45,7 @@ def test_wider_vocabularies_are_exact(rule: Rule, drawn: Drawn, chains_only: boo
         assert inexactness(rule, tree, p, q, drawn=drawn) < ROUNDING
 
 
-@named
+@over(RULES)
 @pytest.mark.parametrize("grow", GROWS)
 @pytest.mark.parametrize("kind", ("random", "both with zeros"))
 def test_nodes_left_undrawn_by_earlier_values_keep_it_exact(
@@ -54,7 +56,7 @@ def test_nodes_left_undrawn_by_earlier_values_keep_it_exact(
         assert inexactness(rule, tree, p, q, drawn=drawn, grow=grow(tree)) < ROUNDING
 
 
-@named
+@over(RULES)
 def test_a_tree_per_row_is_exact(rule: Rule, drawn: Drawn, chains_only: bool) -> None:
     tree = chain(3) if chains_only else static_tree([0, 0, 0, 1, 1, 2])
     p, q = laws("both with zeros", 3, tree.max_depth, seed=3)

@@ -1,0 +1,61 @@
+"""Models and drafters from folders, and what `zoo build` hands to the builders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from tests.evaluate.tiny_zoo import tiny_zoo, use_tiny_zoo
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "picture.webp"
+    Image.new("RGB", (16, 16), "navy").save(path)
+    return str(path)
+
+
+def test_a_model_saved_in_a_folder(picture: str, tmp_path: Path) -> None:
+    model, processor = tiny_zoo()["vlm"]
+    folder, out = tmp_path / "model", tmp_path / "out.json"
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    common = ("caption", picture, "--model", str(folder), "--max-new-tokens", "6")
+    result = runner.invoke(app, [*common, "--json", str(out)])
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(out.read_text())
+    assert record["drafter"] == "lookup" and record["model"].startswith(str(folder))
+    result = runner.invoke(app, [*common, "--drafter", "eagle"])
+    assert result.exit_code == 1 and "expected the zoo's model" in result.stderr
+
+
+def test_a_drafter_saved_in_a_folder(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_zoo(monkeypatch)
+    tiny_zoo()["vlm/eagle"].save_pretrained(tmp_path / "drafter")
+    result = runner.invoke(app, ["caption", picture, "--drafter", str(tmp_path / "drafter"), "--max-new-tokens", "4"])
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(("flags", "resume"), [((), True), (("--fresh",), False)])
+def test_zoo_build_trains_the_named_recipe(
+    flags: tuple[str, ...], resume: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def build(recipe, out, work, resumed, device, measure):
+        seen.append((recipe.name, out, work, resumed, device, callable(measure)))
+        return {"evaluation": {"objects_right": 0.9}}
+
+    monkeypatch.setattr("mmspec.zoo.build_vlm.build", build)
+    out, work = tmp_path / "out", tmp_path / "work"
+    result = runner.invoke(app, ["zoo", "build", "vlm/small", "--out", str(out), "--work", str(work), *flags])
+    assert result.exit_code == 0, result.stderr
+    assert seen == [("vlm/small", out, work, resume, "cpu", True)]
+    assert "objects_right: 0.9" in result.stdout

@@ -1,0 +1,114 @@
+"""Rules by name, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.rules import (
+    BestExact,
+    BlockVerification,
+    RecursiveRejection,
+    Reflection,
+    Rule,
+    TargetMatch,
+    TokenWise,
+    Traversal,
+    resolve,
+)
+from mmspec.core.tree import Tree, chain, static_tree
+
+TREE, CHAIN = static_tree([0, 0, 0]), chain(2)
+NAMES = ("exact", "token", "block", "traversal", "match", "recursive", "recursive_replacement", "kseq", "reflection")
+SCORES = torch.zeros(1, 3, 4)
+
+
+def draft(tree: Tree, drawn: str, kind: str = "categorical") -> Draft:
+    row = torch.arange(3)
+    if kind == "gaussian":
+        return Draft(torch.zeros(1, 3, 2), tree, Law(drawn, row, mean=torch.zeros(1, 3, 2), scale=torch.ones(1, 3, 1)))
+    law = Law(drawn, row, SCORES) if kind == "categorical" else Law(drawn)
+    return Draft(torch.zeros(1, 3, dtype=torch.long), tree, law)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_makes_an_exact_rule_of_that_name(name: str) -> None:
+    rule = resolve(name, greedy=False)
+    assert rule.name == name and rule.exact
+
+
+def test_unknown_rules_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="expected one of exact, token, block.*got 'fast'"):
+        resolve("fast", greedy=False)
+    with pytest.raises(ValueError, match="got int"):
+        resolve(3, greedy=False)
+
+
+def test_greedy_requests_match_the_target() -> None:
+    for name in NAMES[:-1]:
+        assert isinstance(resolve(name, greedy=True), TargetMatch)
+    assert isinstance(resolve("reflection", greedy=True), Reflection)
+
+
+def test_a_rule_is_taken_as_it_is_unless_greedy_makes_it_target_match() -> None:
+    class Relaxed(TargetMatch):
+        exact = False
+
+    mine, relaxed = TokenWise(), Relaxed()
+    assert resolve(mine, greedy=False) is mine
+    assert resolve(relaxed, greedy=True) is relaxed
+    assert isinstance(resolve(mine, greedy=True), TargetMatch)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (draft(CHAIN, "without_replacement"), BlockVerification),
+        (draft(CHAIN, "with_replacement"), BlockVerification),
+        (draft(TREE, "without_replacement"), Traversal),
+        (draft(TREE, "with_replacement"), RecursiveRejection),
+        (draft(TREE, "deterministic", "onehot"), TargetMatch),
+        (draft(CHAIN, "none", "none"), TargetMatch),
+        (root_only(torch.zeros(1, dtype=torch.long)), TargetMatch),
+    ],
+)
+def test_exact_takes_the_best_proven_rule(made: Draft, expected: type[Rule]) -> None:
+    chosen = BestExact().on(made, Evidence(SCORES))
+    assert type(chosen) is expected
+    chosen.check(made)
+    assert isinstance(BestExact().on(made, Evidence(SCORES, greedy=True)), TargetMatch)
+
+
+def test_exact_takes_reflection_for_vectors() -> None:
+    evidence = Evidence(mean=torch.zeros(1, 3, 2), scale=torch.ones(1, 3, 1))
+    for made in (draft(CHAIN, "without_replacement", "gaussian"), root_only(torch.zeros(1, 2))):
+        assert isinstance(BestExact().on(made, evidence), Reflection)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("token", draft(TREE, "without_replacement")),
+        ("block", draft(TREE, "without_replacement")),
+        ("block", draft(CHAIN, "deterministic", "onehot")),
+        ("traversal", draft(TREE, "with_replacement")),
+        ("recursive", draft(TREE, "with_replacement")),
+        ("recursive_replacement", draft(TREE, "without_replacement")),
+        ("kseq", draft(TREE, "without_replacement")),
+        ("kseq", draft(TREE, "none", "none")),
+        ("match", draft(CHAIN, "without_replacement", "gaussian")),
+        ("reflection", draft(CHAIN, "without_replacement")),
+        ("reflection", draft(TREE, "without_replacement", "gaussian")),
+    ],
+)
+def test_rules_refuse_drafts_they_are_not_proven_for(name: str, made: Draft) -> None:
+    with pytest.raises(ValueError, match=f"rule '{name}': expected"):
+        resolve(name, greedy=False).check(made)
+
+
+@pytest.mark.parametrize("name", NAMES[1:8])
+@pytest.mark.parametrize("drawn", ("without_replacement", "with_replacement"))
+def test_a_chain_drawn_with_or_without_replacement_is_the_same(name: str, drawn: str) -> None:
+    resolve(name, greedy=False).check(draft(CHAIN, drawn))

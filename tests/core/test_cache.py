@@ -1,0 +1,109 @@
+"""The slot cache holds what a fresh pass over the committed ids would compute, whatever was drafted and rejected."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import mmspec
+from mmspec.core.cache import SlotCache
+from mmspec.core.loop import Decoding
+from mmspec.vlm import target as target_module
+from tests.vlm.drafts import SHAPES, Scripted, continuation
+from tests.vlm.tiny import prompt, tiny
+
+STEPS = 40
+
+
+def begin(kind: str, shape: str, inputs: dict[str, Tensor]) -> Decoding:
+    plain = tiny(kind).generate(**inputs, max_new_tokens=STEPS)
+    drafter = Scripted(continuation(plain, inputs["input_ids"].shape[1]), shape, invalid=True)
+    return mmspec.vlm.start(tiny(kind), drafter=drafter, **inputs, max_new_tokens=STEPS)
+
+
+def fresh(kind: str, row: int, decoding: Decoding, inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values [H, L, D] per layer of row `row`'s committed ids, without padding, in one pass."""
+    keep = inputs["attention_mask"][row].bool()
+    ids = torch.cat([inputs["input_ids"][row][keep], torch.tensor(decoding.target.tokens[row][:-1], dtype=torch.long)])
+    pixels = {"pixel_values": inputs["pixel_values"]} if "pixel_values" in inputs else {}
+    with torch.no_grad():
+        cache = tiny(kind)(input_ids=ids[None], **pixels, use_cache=True).past_key_values
+    return [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+
+
+def check(kind: str, decoding: Decoding, inputs: dict[str, Tensor]) -> None:
+    cache = decoding.target.cache
+    assert cache.lengths == cache.length.tolist()
+    for row, live in enumerate(decoding.target.live):
+        if not live:
+            continue
+        padding = int((inputs["attention_mask"][row] == 0).sum())
+        for layer, expected in enumerate(fresh(kind, row, decoding, inputs)):
+            for pool, one in zip((cache.keys, cache.values), expected, strict=True):
+                torch.testing.assert_close(pool[layer, row, :, padding : cache.lengths[row]], one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("kind", "images", "batch"), (("llama", 0, 4), ("qwen3", 0, 1), ("llava", 1, 1)))
+def test_commit_equals_recomputation(kind: str, images: int, batch: int, shape: str) -> None:
+    inputs = prompt(kind, images, batch=batch, seed=1)
+    decoding = begin(kind, shape, inputs)
+    while decoding.step():
+        check(kind, decoding, inputs)
+    counts = {count for line in decoding.stats.accepted for count in line}
+    assert counts >= {0, 1, 2, 3}
+
+
+def test_pool_grows_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_module, "_ROOM", -60)
+    inputs = prompt("llama", batch=4, seed=2)
+    decoding = begin("llama", "static", inputs)
+    small = decoding.target.cache.capacity
+    while decoding.step():
+        check("llama", decoding, inputs)
+    assert decoding.target.cache.capacity >= 2 * small
+    assert decoding.target.emitted == [STEPS] * 4
+
+
+class Naive:
+    """What a slot cache should hold: per cache row a list of committed columns."""
+
+    def __init__(self, rows: int):
+        self.rows = [[] for _ in range(rows)]
+
+    def commit(self, new: Tensor, paths: list[list[int]]) -> None:
+        for row, committed in enumerate(self.rows):
+            committed += [new[:, row, :, node] for node in paths[row % len(paths)]]
+
+
+@pytest.mark.poison
+@pytest.mark.parametrize("copies", (1, 2))
+def test_random_commits_and_growth(copies: int) -> None:
+    generator = torch.Generator().manual_seed(copies)
+    layers, batch = 3, 3
+    cache, naive = SlotCache(layers, 2, copies=copies), Naive(batch * copies)
+    for _ in range(30):
+        nodes = int(torch.randint(1, 7, (), generator=generator))
+        new = torch.randn(layers, batch * copies, 2, nodes, 4, generator=generator)
+        for layer in range(layers):
+            keys, values = cache.layers[layer].update(new[layer], -new[layer])
+            assert keys.shape[2] == values.shape[2] == cache.width + nodes
+        take = torch.rand(batch, nodes, generator=generator) < 0.6
+        paths = [[0, *(row.nonzero()[:, 0] + 1).tolist()] for row in take[:, 1:]]
+        paths[1] = paths[1] if nodes > 2 else []  # a row that has stopped keeps nothing
+        naive.commit(new, paths)
+        cache.commit(paths)
+        for row, columns in enumerate(naive.rows):
+            assert cache.lengths[row] == len(columns)
+            if columns:
+                expected = torch.stack(columns, 2)
+                assert torch.equal(cache.keys[:, row, :, : len(columns)], expected)
+                assert torch.equal(cache.values[:, row, :, : len(columns)], -expected)
+
+
+def test_layers_of_other_shapes_are_refused() -> None:
+    cache = SlotCache(2, 8)
+    cache.layers[0].update(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))
+    with pytest.raises(ValueError, match="differ in shape"):
+        cache.layers[1].update(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
