@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 
 from torch import nn
 
@@ -83,6 +84,8 @@ def take_apart(model: nn.Module) -> Parts:
         raise ValueError(
             f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
         )
+    if "position_ids" not in signature(model.forward).parameters:
+        raise ValueError(f"model: expected a forward that takes position_ids, got {name}; drafts on a tree need them")
     head = model.get_output_embeddings()
     return Parts(
         model=model,

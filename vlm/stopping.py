@@ -9,7 +9,11 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 
 
 class Stopping:
-    """Cuts runs of tokens as `transformers.generate` would, one token at a time, have stopped."""
+    """Cuts runs of tokens as `transformers.generate` would, one token at a time, have stopped.
+
+    A stopped row is padded from there on; transformers does so only where an eos id is set, and else generates on until
+    every row has stopped.
+    """
 
     def __init__(self, criteria: StoppingCriteriaList, prompt: Tensor):
         self.prompt = prompt

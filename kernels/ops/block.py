@@ -23,6 +23,6 @@ def block_thresholds(ratio: Tensor, p: Tensor, q: Tensor, drawn: Tensor | None) 
     before = weight[:, :-1]
     mass = residual_mass(p[:, :-1], q, before, torch.ones_like(before))
     room = mass + (1 - before)
-    height = torch.where(room > 0, mass / room, 1.0)
+    height = torch.where(room == 0, 1.0, mass / room)
     height = height if drawn is None else torch.where(drawn, height, before)
     return torch.cat((height, weight[:, -1:]), 1), weight

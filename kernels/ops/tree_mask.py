@@ -16,14 +16,15 @@ def tree_bias(ancestor: Tensor, length: Tensor, width: int, uniform: bool, hidde
     """
     low = torch.finfo(dtype).min
     queries, nodes = ancestor.shape[-2:]
-    block = torch.where(ancestor, 0.0, low).to(dtype)
+    zero = torch.zeros((), dtype=dtype, device=length.device)
+    block = torch.where(ancestor, zero, low)
     if uniform:
         rows = max(block.shape[0], 1 if hidden is None else hidden.shape[0])
         bias = block.new_zeros(rows, queries, width + nodes)
         bias[:, :, width:] = block
     else:
         slot = torch.arange(width + nodes, device=length.device)
-        bias = torch.where(slot < length[:, None], 0.0, low).to(dtype)[:, None, :].repeat(1, queries, 1)
+        bias = torch.where(slot < length[:, None], zero, low)[:, None, :].repeat(1, queries, 1)
         at = (length[:, None] + torch.arange(nodes, device=length.device))[:, None, :].expand(-1, queries, -1)
         bias.scatter_(2, at, block.expand(length.shape[0], -1, -1))
     if hidden is not None:

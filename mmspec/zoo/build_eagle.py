@@ -32,7 +32,7 @@ FIRST_SEED = 1 << 25  # far from the tower's and the captioner's scenes
 class EagleRecipe:
     """Everything that decides the drafter; the defaults are the shipped `vlm/eagle`."""
 
-    steps: int = 1000
+    steps: int = 700
     batch: int = 12
     lr: float = 1.2e-3
     inner: int = 688

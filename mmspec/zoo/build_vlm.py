@@ -34,7 +34,7 @@ class VlmRecipe:
 
 def small_recipe() -> VlmRecipe:
     """The assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
-    return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=1600, lr=2e-3)
+    return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=700, lr=2e-3)
 
 
 def build(

@@ -11,15 +11,16 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.loop import Decoding
 from mmspec.vlm import target as target_module
 from tests.vlm.drafts import SHAPES, Scripted, continuation
-from tests.vlm.tiny import prompt, tiny
+from tests.vlm.tiny import IMAGE, prompt, tiny
 
-STEPS = 40
+# a generated placeholder would look like a second picture to the fresh pass
+SETTINGS = dict(max_new_tokens=40, suppress_tokens=[IMAGE])
 
 
 def begin(kind: str, shape: str, inputs: dict[str, Tensor]) -> Decoding:
-    plain = tiny(kind).generate(**inputs, max_new_tokens=STEPS)
+    plain = tiny(kind).generate(**inputs, **SETTINGS)
     drafter = Scripted(continuation(plain, inputs["input_ids"].shape[1]), shape, invalid=True)
-    return mmspec.vlm.start(tiny(kind), drafter=drafter, **inputs, max_new_tokens=STEPS)
+    return mmspec.vlm.start(tiny(kind), drafter=drafter, **inputs, **SETTINGS)
 
 
 def fresh(kind: str, row: int, decoding: Decoding, inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -63,7 +64,7 @@ def test_pool_grows_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     while decoding.step():
         check("llama", decoding, inputs)
     assert decoding.target.cache.capacity >= 2 * small
-    assert decoding.target.emitted == [STEPS] * 4
+    assert decoding.target.emitted == [40] * 4
 
 
 class Naive:

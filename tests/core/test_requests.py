@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.drafters import PromptLookup, SmallModel, TokenRecycling
+from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling
 from tests.vlm.drafts import Bigram, Scripted, continuation
 from tests.vlm.tiny import VOCAB, prompt, tiny
 

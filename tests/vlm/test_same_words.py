@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 import mmspec
 from mmspec.core.loop import Drafter
 from tests.vlm.drafts import SHAPES, Scripted, continuation
-from tests.vlm.tiny import PAD, TEXT, VIDEO_KINDS, VLMS, prompt, tiny
+from tests.vlm.tiny import PAD, TEXT, VIDEO_KINDS, VLMS, prompt, tiny, words
 
 STEPS = 24
 FREE = ("lookup", "recycling", "small")
@@ -114,6 +114,29 @@ def test_length_reached_inside_a_run(steps: int, name: str | None) -> None:
     same("llava", prompt("llava", 1, seed=7), name, max_new_tokens=None, max_length=16 + steps)
 
 
+class PerRow(LogitsProcessor):
+    """Bars another residue in every row of the batch, and after every multiple of four, odd ids."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        column, row = torch.arange(scores.shape[1]), torch.arange(len(scores))[:, None]
+        barred = (column % 5 == row) | ((input_ids[:, -1:] % 4 == 0) & (column % 2 == 1))
+        return scores.masked_fill(barred, -torch.inf)
+
+
+ROW_BOUND = {
+    "own": dict(logits_processor=LogitsProcessorList([PerRow()])),
+    "prefix_fn": dict(prefix_allowed_tokens_fn=lambda row, ids: list(range(10 + row, 90 - len(ids) % 7))),
+    "encoder_repetition": dict(encoder_repetition_penalty=1.5),
+    "encoder_ngram": dict(encoder_no_repeat_ngram_size=1),
+}
+
+
+@pytest.mark.parametrize("name", (None, "static", "dynamic-holes"))
+@pytest.mark.parametrize("settings", ROW_BOUND.values(), ids=ROW_BOUND)
+def test_processors_that_know_rows_by_place(settings: dict, name: str | None) -> None:
+    same("llava", prompt("llava", 1, batch=4, seed=14), name, max_new_tokens=12, **settings)
+
+
 class Contains(StoppingCriteria):
     """Stops a row that has generated two even ids in a row."""
 
@@ -128,6 +151,28 @@ def test_own_stopping_criterion(batch: int, name: str | None) -> None:
     criteria = StoppingCriteriaList([Contains()])
     result = same("llava", prompt("llava", 1, batch=batch, seed=8), name, stopping_criteria=criteria, eos_token_id=3)
     assert min(result.stats.emitted) < STEPS
+
+
+@pytest.mark.parametrize("name", (None, *SHAPES))
+def test_stop_strings(name: str | None) -> None:
+    model, inputs, tokenizer = tiny("llava"), prompt("llava", 1, batch=4, seed=15), words()
+    length = inputs["input_ids"].shape[1]
+    truth = continuation(model.generate(**inputs, max_new_tokens=STEPS), length)
+    stop = [tokenizer.decode(row[5 + i : 7 + i]) for i, row in enumerate(truth)]
+    settings = dict(max_new_tokens=STEPS, stop_strings=stop, tokenizer=tokenizer, eos_token_id=3)
+    expected = model.generate(**inputs, **settings)
+    assert expected.shape[1] < length + STEPS
+    ours = mmspec.generate(model, drafter=drafter_of(name, truth), **inputs, **settings)
+    assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("name", (None, "chain", "lookup"))
+def test_embeddings_beside_ids(name: str | None) -> None:
+    """The prompt's embeddings may be given, as long as its ids are given too."""
+    model, inputs = tiny("llama"), prompt("llama", batch=4, seed=16)
+    inputs["inputs_embeds"] = 1.1 * model.get_input_embeddings()(inputs["input_ids"])
+    assert not torch.equal(model.generate(**inputs, max_new_tokens=9), model.generate(**prompt("llama", batch=4, seed=16), max_new_tokens=9))
+    same("llama", inputs, name)
 
 
 @pytest.mark.parametrize("name", (None, *SHAPES, "small"))

@@ -6,6 +6,7 @@ from functools import cache
 
 import torch
 import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
 VOCAB, HIDDEN = 101, 32
@@ -183,3 +184,11 @@ def _movie(kind: str, model: nn.Module, batch: int, rng: torch.Generator) -> tup
 
 def _patches(grid: Tensor, rng: torch.Generator) -> Tensor:
     return torch.randn(int(grid.prod(-1).sum()), 3 * 2 * PATCH * PATCH, generator=rng)
+
+
+@lru_cache(maxsize=None)
+def words() -> hf.PreTrainedTokenizerFast:
+    """A tokenizer over the tiny vocabulary: id n is the word wn."""
+    vocabulary = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w4"))
+    vocabulary.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return hf.PreTrainedTokenizerFast(tokenizer_object=vocabulary, pad_token="w0")

@@ -14,7 +14,8 @@ from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.rules.fan import Fan, fan_of, fans_by_depth, put, take
 from mmspec.core.rules.laws import Laws, keep_live, laws_of, two_scalar_residual
 from mmspec.core.tree import Tree
-from mmspec.kernels.siblings import reject_in_turn
+from mmspec.kernels.law import TINY
+from mmspec.kernels.siblings import mass_left, reject_in_turn
 
 
 class RecursiveRejection(Rule):
@@ -63,32 +64,45 @@ class Traversal(Rule):
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[Fan], order: str, replacement: bool) -> Weights:
     """Recursive rejection runs one fan of all parents at weight 1, traversal one fan per depth at the weights so far."""
-    live, token, columns = laws.live, laws.token, tree.nodes
-    both = torch.stack((laws.child_p, laws.child_q))
+    live, columns = laws.live, tree.nodes
     if not tree.static:
         # the last column stands for the children a parent lacks
-        live = torch.ones_like(token, dtype=torch.bool) if live is None else live
-        both, token, live, columns = pad(both, (0, 1)), pad(token, (0, 1)), pad(live, (0, 1)), columns + 1
-    state = laws.p.new_ones(3, len(token), columns)  # per node the weight, A and B
+        live = pad(torch.ones_like(laws.token, dtype=torch.bool) if live is None else live, (0, 1))
+        columns += 1
+    state = laws.p.new_ones(3, len(laws.token), columns)  # per node the weight, A and B
     state[2] = 0
-    for fan in fans if tree.nodes > 1 else ():
-        child_p, child_q = zip(*(take(both, child).unbind() for child in fan.child), strict=True)
-        drawn = None if live is None else [take(live, child) for child in fan.child]
-        start = state[0].index_select(1, fan.node)
-        accepted, *after = reject_in_turn(
-            laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node]),
-            start if order == "post" else torch.ones_like(start),
-            child_p, child_q, [take(token, child) for child in fan.child], drawn, replacement,
-        )  # fmt: skip
-        for child, weight in zip(fan.child, accepted, strict=True):
-            put(state[0], child, weight)
-        _keep(state if order == "post" else state[1:], fan, after if order == "post" else after[1:], drawn, tree.static)
+    if tree.nodes > 1:
+        values = _at_children(laws, tree, live, replacement)
+        for fan in fans:
+            drawn = None if live is None else [take(live, child) for child in fan.child]
+            start = state[0].index_select(1, fan.node)
+            accepted, after = reject_in_turn(
+                laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node]),
+                start if order == "post" else torch.ones_like(start), [take(values, child) for child in fan.child], drawn,
+            )  # fmt: skip
+            for child, weight in zip(fan.child, accepted, strict=True):
+                put(state[0], child, weight)
+            if not tree.static:  # the fan names all nodes, parents of this depth or not
+                after = torch.where(torch.stack(drawn).any(0), after, state[..., :-1])
+            first = 0 if order == "post" else 1
+            state[first:].index_copy_(2, fan.node, after[first:])
     weight, alpha, beta = state[..., : tree.nodes].unbind()
     return Weights(keep_live(weight, laws.live), order, laws.p, laws.q, alpha, beta)
 
 
-def _keep(state: Tensor, fan: Fan, after: Sequence[Tensor], drawn: list[Tensor] | None, static: bool) -> None:
-    new = torch.stack(tuple(after))
-    if not static:  # the fan names all nodes, parents of this fan or not
-        new = torch.where(torch.stack(drawn).any(0), new, state[..., :-1])
-    state.index_copy_(2, fan.node, new)
+def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool) -> Tensor:
+    """float [4, B, N]: p, q and s at every node's own token, and s / q, where s is the law it was really drawn from."""
+    both = torch.stack((laws.child_p, laws.child_q))
+    token = laws.token
+    if not tree.static:
+        both, token = pad(both, (0, 1)), pad(token, (0, 1))
+    left = both.new_ones(both.shape[1:])
+    if not replacement and tree.max_rank:
+        fan = fan_of(tree)
+        tokens = [take(token, child) for child in fan.child]
+        drawn = None if live is None else [take(live, child) for child in fan.child]
+        for child, rest in zip(
+            fan.child, mass_left(laws.q.index_select(1, laws.row[fan.node]), tokens, drawn), strict=True
+        ):
+            put(left, child, rest)
+    return torch.cat((both, (both[1] / left).clamp_min_(TINY)[None], left.reciprocal()[None]))

@@ -1,0 +1,91 @@
+"""Random numbers are a pure function of (seed, round, purpose, step, lane), uniform, and unrelated to each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.core.keys import Keys, Purpose, _mix, _mix_int
+
+
+def test_rows_do_not_depend_on_the_batch() -> None:
+    whole = Keys.of(7, 6).uniform(Purpose.DRAFT, 5)
+    assert torch.equal(Keys.of(7, 3).uniform(Purpose.DRAFT, 5), whole[:3])
+    alone = Keys(Keys.of(7, 6).seeds[4:5])
+    assert torch.equal(alone.uniform(Purpose.DRAFT, 5), whole[4:5])
+    listed = Keys.of([3, 4, 5], 3).uniform(Purpose.ACCEPT, 2)
+    assert torch.equal(Keys.of([4], 1).uniform(Purpose.ACCEPT, 2)[0], listed[1])
+
+
+def test_more_lanes_do_not_move_the_first_ones() -> None:
+    keys = Keys.of(1, 2)
+    assert torch.equal(keys.uniform(Purpose.ACCEPT, 3), keys.uniform(Purpose.ACCEPT, 9)[:, :3])
+    assert torch.equal(keys.uniform(Purpose.ACCEPT, 2, 3).flatten(1), keys.uniform(Purpose.ACCEPT, 6))
+
+
+def test_nothing_is_stateful_but_the_round() -> None:
+    keys = Keys.of(1, 2)
+    first = keys.uniform(Purpose.ACCEPT, 3)
+    keys.gumbel(Purpose.DRAFT, 4), torch.rand(3)
+    assert torch.equal(keys.uniform(Purpose.ACCEPT, 3), first)
+    keys.round += 1
+    assert not (keys.uniform(Purpose.ACCEPT, 3) == first).any()
+
+
+def test_no_two_streams_share_a_number() -> None:
+    seen = []
+    for seed in (0, 1, 2):
+        keys = Keys.of(seed, 4)
+        for keys.round in range(6):
+            for purpose in Purpose:
+                seen += [keys.uniform(purpose, 40, step=step).flatten() for step in (0, 1, 2)]
+    values = torch.cat(seen)
+    assert len(values.unique()) == len(values)
+
+
+def test_streams_are_uncorrelated() -> None:
+    keys = Keys.of(5, 50_000)
+    columns = [keys.uniform(purpose, 2, step=step) for purpose in Purpose for step in (0, 1)]
+    keys.round = 1
+    columns += [keys.uniform(purpose, 2) for purpose in Purpose]
+    sample = torch.cat([*columns, Keys.of(6, 50_000).uniform(Purpose.DRAFT, 2)], 1) - 0.5
+    correlation = 12 * sample.T @ sample / len(sample) - torch.eye(sample.shape[1])
+    assert correlation.abs().max() < 6 / len(sample) ** 0.5
+    # neighbouring rows and lanes
+    lanes = Keys.of(5, 1).uniform(Purpose.DRAFT, 50_000)[0] - 0.5
+    for series in (sample[:, 0], lanes):
+        assert abs(float(12 * (series[1:] * series[:-1]).mean())) < 6 / len(series) ** 0.5
+
+
+@pytest.mark.parametrize("source", ("rows", "lanes", "rounds"))
+def test_numbers_are_uniform(source: str) -> None:
+    if source == "rows":
+        sample = Keys.of(2, 100_000).uniform(Purpose.ACCEPT, 1)[:, 0]
+    elif source == "lanes":
+        sample = Keys.of(2, 1).uniform(Purpose.ACCEPT, 100_000)[0]
+    else:
+        sample = torch.cat([Keys(Keys.of(2, 10).seeds, r).uniform(Purpose.ACCEPT, 10).flatten() for r in range(1000)])
+    assert 0 <= sample.min() and sample.max() < 1
+    count = (sample * 64).long().bincount(minlength=64).double()
+    expected = len(sample) / 64
+    assert ((count - expected).square() / expected).sum() < 63 + 10 * 126**0.5
+
+
+def test_derived_laws_have_their_moments() -> None:
+    keys = Keys.of(3, 200)
+    normal, gumbel = keys.normal(Purpose.BONUS, 1000), keys.gumbel(Purpose.DRAFT, 1000)
+    assert normal.dtype == gumbel.dtype == torch.float32 and normal.isfinite().all() and gumbel.isfinite().all()
+    assert abs(float(normal.mean())) < 0.012 and abs(float(normal.var()) - 1) < 0.02
+    assert abs(float(gumbel.mean()) - 0.5772) < 0.015 and abs(float(gumbel.var()) - torch.pi**2 / 6) < 0.04
+
+
+def test_seeds() -> None:
+    assert not torch.equal(Keys.of(None, 2).seeds, Keys.of(None, 2).seeds)
+    assert Keys.of(-3, 2).seeds.shape == (2,)
+    with pytest.raises(ValueError, match="expected one int or 3 ints"):
+        Keys.of([1, 2], 3)
+
+
+def test_the_mixer_of_one_number_is_the_mixer_of_tensors() -> None:
+    for number in (0, 1, -1, 12345678901234567, -(2**63), 2**63 - 1):
+        assert _mix_int(number) == int(_mix(torch.tensor([number])))

@@ -1,0 +1,95 @@
+"""Sampled text has the target's law: the joint of the first three tokens, against every chance computed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+import transformers as hf
+from scipy import stats
+from torch import Tensor, nn
+from transformers import TemperatureLogitsWarper, TopPLogitsWarper
+
+import mmspec
+from mmspec.core.loop import Drafter
+from mmspec.vlm.drafters import SmallModel
+from tests.vlm.drafts import Bigram
+
+V, STEPS, ROWS = 8, 3, 3000
+PROMPT = torch.tensor([[1, 5, 2]])
+TREES = {"tree": (0, 0, 0, 1, 1, 2), "chain": (0, 0, 1, 2)}
+LAWS = {"t0.7": dict(temperature=0.7), "t1": dict(temperature=1.0), "t1_top_p0.9": dict(temperature=1.0, top_p=0.9)}
+
+
+@lru_cache(maxsize=None)
+def narrow(seed: int) -> nn.Module:
+    config = hf.LlamaConfig(
+        vocab_size=V, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = hf.LlamaForCausalLM(config).eval().requires_grad_(False)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            weight.normal_(0, 0.6)
+    model.generation_config = hf.GenerationConfig(pad_token_id=0)
+    return model
+
+
+def exact_law(temperature: float, top_p: float = 1.0) -> Tensor:
+    """float64 [V ** STEPS], the chance of every continuation."""
+    joint, ids = torch.ones(1, dtype=torch.float64), PROMPT
+    for _ in range(STEPS):
+        scores = TemperatureLogitsWarper(temperature)(ids, narrow(1)(ids).logits[:, -1].float())
+        scores = TopPLogitsWarper(top_p)(ids, scores) if top_p < 1 else scores
+        joint = (joint[:, None] * scores.double().softmax(-1)).flatten()
+        ids = torch.cat([ids.repeat_interleave(V, 0), torch.arange(V).repeat(len(ids))[:, None]], 1)
+    return joint
+
+
+def drafter_of(name: str) -> Drafter | None:
+    if name == "small":
+        return SmallModel(narrow(2))
+    table = 1.5 * torch.randn(V, V, generator=torch.Generator().manual_seed(3))
+    return Bigram(table, TREES[name]) if name in TREES else None
+
+
+def p_value(tokens: Tensor, law: Tensor) -> float:
+    """Chi-square of the joint, rare cells pooled; 0 when something impossible occurred."""
+    seen = torch.bincount(tokens[:, 0] * V * V + tokens[:, 1] * V + tokens[:, 2], minlength=V**STEPS).double()
+    if (seen[law == 0] > 0).any():
+        return 0.0
+    common = law * len(tokens) >= 5
+    seen, expected = (torch.cat([t[common], t[~common].sum()[None]]) for t in (seen, law * len(tokens)))
+    expected, seen = expected[expected > 0], seen[expected > 0]
+    return float(stats.chisquare(seen.numpy(), (expected * seen.sum() / expected.sum()).numpy()).pvalue)
+
+
+def sample(drafter: Drafter | None, rule: str, settings: dict, rounds: int = 2) -> tuple[Tensor, float]:
+    parts, lengths = [], []
+    for seed in range(rounds):
+        # longer than what is looked at, so that no draft is cut short by the end
+        out = mmspec.generate(
+            narrow(1), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, rule=rule, seed=seed, do_sample=True,
+            max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
+        )  # fmt: skip
+        parts.append(out.sequences[:, 3 : 3 + STEPS])
+        lengths.append(out.stats.accept_length)
+    return torch.cat(parts), sum(lengths) / rounds
+
+
+@pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("plain", "exact"), ("chain", "exact"), ("tree", "exact"), ("small", "exact"), ("tree", "recursive"), ("tree", "match")],
+)
+def test_joint_law(name: str, rule: str, settings: dict) -> None:
+    tokens, length = sample(drafter_of(name), rule, settings)
+    assert p_value(tokens, exact_law(**settings)) > 1e-3
+    assert (length > 1.1) == (name != "plain")
+
+
+def test_another_law_is_told_apart() -> None:
+    tokens, _ = sample(drafter_of("tree"), "exact", dict(temperature=0.85), rounds=1)
+    assert p_value(tokens, exact_law(1.0)) < 1e-6
