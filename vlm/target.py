@@ -158,9 +158,10 @@ class TextTarget:
         if failed and not stop:
             self.errors[row] = (f"row {row}: expected finite logits, got NaN or Inf after {len(self.tokens[row])} generated "
                                 "tokens; the row stopped there")  # fmt: skip
+        accepted = min(len(kept), len(run) - (not failed))
         if self.listener is not None:
-            self.listener(row, kept, len(run) - (not failed))
-        return min(len(kept), len(run) - (not failed))
+            self.listener(row, kept, accepted)
+        return accepted
 
     def _advance(self, verdict: Verdict, evidence: Evidence, paths: list[list[int]], run: Tensor) -> None:
         if self.keep_scores:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ TREES = {"tree": (0, 0, 0, 1, 1, 2), "chain": (0, 0, 1, 2)}
 LAWS = {"t0.7": dict(temperature=0.7), "t1": dict(temperature=1.0), "t1_top_p0.9": dict(temperature=1.0, top_p=0.9)}
 
 
-@lru_cache(maxsize=None)
+@cache
 def narrow(seed: int) -> nn.Module:
     config = hf.LlamaConfig(
         vocab_size=V, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -82,7 +82,14 @@ def sample(drafter: Drafter | None, rule: str, settings: dict, rounds: int = 2) 
 @pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [("plain", "exact"), ("chain", "exact"), ("tree", "exact"), ("small", "exact"), ("tree", "recursive"), ("tree", "match")],
+    [
+        ("plain", "exact"),
+        ("chain", "exact"),
+        ("tree", "exact"),
+        ("small", "exact"),
+        ("tree", "recursive"),
+        ("tree", "match"),
+    ],
 )
 def test_joint_law(name: str, rule: str, settings: dict) -> None:
     tokens, length = sample(drafter_of(name), rule, settings)

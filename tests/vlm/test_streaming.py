@@ -65,8 +65,8 @@ def test_the_reader_is_released_by_an_error(through: str) -> None:
 
 def test_the_reader_is_released_by_an_error_before_the_first_round() -> None:
     inputs, _, _ = case()
-    with pytest.raises(ValueError, match="num_beams"):
-        read("generate", num_beams=2, **inputs)
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        read("generate", **inputs | dict(max_new_tokens=-1))
 
 
 @pytest.mark.parametrize("skip", (True, False))
@@ -102,7 +102,7 @@ def test_runs_arrive_whole_and_the_end_once(through: str) -> None:
     call(through, streamer=streamer, drafter=Scripted(truth, "chain"), **inputs)
     assert streamer.ended == 1 and torch.equal(streamer.prompt, inputs["input_ids"])
     assert [token for ids, _ in streamer.runs for token in ids] == truth[0]
-    assert all(0 <= len(ids) - accepted <= 1 for ids, accepted in streamer.runs[:-1])
+    assert all(0 <= len(ids) - accepted <= 1 for ids, accepted in streamer.runs)
     assert max(accepted for _, accepted in streamer.runs) > 1
 
 
@@ -128,8 +128,8 @@ def test_scores_and_logits(batch: int, settings: dict, shape: str | None) -> Non
         assert isinstance(out, GenerateDecoderOnlyOutput)
         assert torch.equal(out.sequences, expected.sequences) and out["sequences"] is out.sequences
         assert len(out.scores) == len(out.logits) == STEPS and out.scores[0].shape == (batch, VOCAB)
-        torch.testing.assert_close(torch.stack(out.scores), torch.stack(expected.scores), rtol=0, atol=1e-4)
-        torch.testing.assert_close(torch.stack(out.logits), torch.stack(expected.logits), rtol=0, atol=1e-4)
+        torch.testing.assert_close(torch.stack(out.scores), torch.stack(expected.scores), rtol=1e-4, atol=5e-4)
+        torch.testing.assert_close(torch.stack(out.logits), torch.stack(expected.logits), rtol=1e-4, atol=5e-4)
 
 
 def test_scores_of_rows_that_end_early() -> None:
@@ -140,7 +140,7 @@ def test_scores_of_rows_that_end_early() -> None:
     assert torch.equal(out.sequences, expected.sequences) and out.logits is None
     for row, count in enumerate(out.stats.emitted):
         for step in range(count):
-            torch.testing.assert_close(out.scores[step][row], expected.scores[step][row], rtol=0, atol=1e-4)
+            torch.testing.assert_close(out.scores[step][row], expected.scores[step][row], rtol=1e-4, atol=5e-4)
 
 
 def test_plain_calls_return_tensors() -> None:

@@ -186,7 +186,7 @@ def _patches(grid: Tensor, rng: torch.Generator) -> Tensor:
     return torch.randn(int(grid.prod(-1).sum()), 3 * 2 * PATCH * PATCH, generator=rng)
 
 
-@lru_cache(maxsize=None)
+@cache
 def words() -> hf.PreTrainedTokenizerFast:
     """A tokenizer over the tiny vocabulary: id n is the word wn."""
     vocabulary = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w4"))
