@@ -18,6 +18,8 @@ def tree_bias(ancestor: Tensor, length: Tensor, width: int, uniform: bool, hidde
     queries, nodes = ancestor.shape[-2:]
     zero = torch.zeros((), dtype=dtype, device=length.device)
     block = torch.where(ancestor, zero, low)
+    if uniform and hidden is None:
+        return torch.nn.functional.pad(block, (width, 0))[:, None]
     if uniform:
         rows = max(block.shape[0], 1 if hidden is None else hidden.shape[0])
         bias = block.new_zeros(rows, queries, width + nodes)

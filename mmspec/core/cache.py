@@ -44,6 +44,7 @@ class SlotCache(Cache):
     layers: number of attention layers, all of one shape.
     capacity: slots to allocate at first; the pool doubles when a pass needs more.
     copies: cache rows per request row (2 for a guided pair), laid out [copies, B].
+    width: slots in use by the longest row.   uniform: whether every row has that many. Both are host numbers.
     Raises ValueError when layers differ in shape.
     """
 
@@ -54,17 +55,19 @@ class SlotCache(Cache):
         self.values: Tensor | None = None
         self.length: Tensor | None = None
         self.hidden: Tensor | None = None
-        self.lengths: list[int] = []
+        self.width, self.uniform = 0, True
+        self._lengths: list[int] = []
 
     @property
-    def width(self) -> int:
-        """Slots in use by the longest row (a host number)."""
-        return max(self.lengths, default=0)
+    def lengths(self) -> list[int]:
+        """Committed slots per row, on the host; setting them takes the cache back to that state."""
+        return self._lengths
 
-    @property
-    def uniform(self) -> bool:
-        """Every row has the same length."""
-        return min(self.lengths, default=0) == self.width
+    @lengths.setter
+    def lengths(self, lengths: list[int]) -> None:
+        self._lengths = lengths
+        self.width = max(lengths, default=0)
+        self.uniform = min(lengths, default=0) == self.width
 
     def reserve(self, key: Tensor, value: Tensor) -> None:
         """Makes room for the slots of one pass. key, value: [rows, heads, N, dim]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -117,35 +118,37 @@ def dynamic_tree(parent: Tensor, max_depth: int, max_rank: int) -> Tree:
     Post-order: children in index order, then the node.
     """
     rows, count = parent.shape
-    index = torch.arange(count, device=parent.device)
-    eye = torch.eye(count, dtype=torch.bool, device=parent.device)
-    ancestor, up = eye.expand(rows, -1, -1), parent
+    climb = [torch.arange(count, device=parent.device).expand(rows, -1)]
     for _ in range(max_depth):
-        ancestor = ancestor | (up[:, :, None] == index)
-        up = parent.gather(1, up)
-    depth = ancestor.sum(-1) - 1
-    same = (parent[:, :, None] == parent[:, None, :]) & (index[None, :] < index[:, None])
-    sibling_rank = (same & (index > 0)[None, :, None] & (index > 0)[None, None, :]).sum(-1)
-    path = _dynamic_paths(parent, depth, max_depth)
-    return Tree(parent, depth, sibling_rank, _dynamic_post(ancestor, path, depth), ancestor, path, max_depth, max_rank)
+        climb.append(parent.gather(1, climb[-1]))
+    climb = torch.stack(climb, -1)  # [B, N, D + 1]: the node, its parent, ... and then the root again and again
+    depth = (climb != 0).sum(-1)
+    step = torch.arange(max_depth + 1, device=parent.device)
+    path = climb.gather(-1, (depth[..., None] - step).clamp_(min=0))
+    ancestor = torch.zeros(rows, count, count, dtype=torch.bool, device=parent.device).scatter_(2, path, True)
+    same = parent[:, :, None] == parent[:, None, :]
+    sibling_rank = (same & _earlier(count, str(parent.device))).sum(-1)
+    post_rank = _dynamic_post(path, step <= depth[..., None])
+    return Tree(parent, depth, sibling_rank, post_rank, ancestor, path, max_depth, max_rank)
 
 
-def _dynamic_paths(parent: Tensor, depth: Tensor, max_depth: int) -> Tensor:
-    rows, count = parent.shape
-    node = torch.arange(count, device=parent.device).expand(rows, -1)
-    columns, here = [], node
-    for d in range(max_depth, -1, -1):
-        here = torch.where(depth.gather(1, here) > d, parent.gather(1, here), here)
-        columns.append(here)
-    return torch.stack(columns[::-1], -1)
+@lru_cache(maxsize=64)
+def _earlier(count: int, device: str) -> Tensor:
+    """bool [N, N], True where column j is a drafted node before the drafted node i."""
+    earlier = torch.ones(count, count, dtype=torch.bool, device=device).tril(-1)
+    earlier[:, 0] = False
+    return earlier
 
 
-def _dynamic_post(ancestor: Tensor, path: Tensor, depth: Tensor) -> Tensor:
-    # i comes before j in post-order when i descends from j, or when their paths part at a smaller index for i.
-    left, right = path[:, :, None, :], path[:, None, :, :]
-    part = (left != right).int().argmax(-1, keepdim=True)
-    at = (-1, -1, path.shape[1], -1)
-    earlier = left.expand(-1, -1, at[2], -1).gather(-1, part) < right.expand(-1, at[2], -1, -1).gather(-1, part)
-    before = torch.where(ancestor | ancestor.transpose(1, 2), ancestor, earlier.squeeze(-1))
-    before = before & ~torch.eye(path.shape[1], dtype=torch.bool, device=path.device)
-    return before.sum(1)
+def _dynamic_post(path: Tensor, inside: Tensor) -> Tensor:
+    # paths that end compare as larger than paths that go on, so lexicographic order of paths is post-order
+    count = path.shape[1]
+    digits = torch.where(inside, path, count)
+    order = torch.arange(count, device=path.device).expand(path.shape[:2])
+    per_key = max(int(62 / math.log2(count + 1)), 1)  # digits that fit one int64
+    for end in range(path.shape[2], 0, -per_key):
+        key = digits[..., max(end - per_key, 0) : end]
+        weight = (count + 1) ** torch.arange(key.shape[-1] - 1, -1, -1, device=path.device)
+        key = (key * weight).sum(-1)
+        order = order.gather(1, key.gather(1, order).argsort(stable=True, dim=-1))
+    return order.argsort(-1)

@@ -16,23 +16,24 @@ from mmspec.core.loop import Drafter
 from mmspec.vlm.drafters import SmallModel
 from tests.vlm.drafts import Bigram
 
-V, STEPS, ROWS = 8, 3, 3000
+V, STEPS, ROWS = 8, 3, 6000
 PROMPT = torch.tensor([[1, 5, 2]])
 TREES = {"tree": (0, 0, 0, 1, 1, 2), "chain": (0, 0, 1, 2)}
 LAWS = {"t0.7": dict(temperature=0.7), "t1": dict(temperature=1.0), "t1_top_p0.9": dict(temperature=1.0, top_p=0.9)}
 
 
 @cache
-def narrow(seed: int) -> nn.Module:
+def narrow(noise: float = 0.0) -> nn.Module:
+    """The target; with noise on its weights, a model that drafts for it."""
     config = hf.LlamaConfig(
         vocab_size=V, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     model = hf.LlamaForCausalLM(config).eval().requires_grad_(False)
     for weight in model.parameters():
         if weight.dim() > 1:
-            weight.normal_(0, 0.6)
+            weight.normal_(0, 0.6).add_(noise * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)))
     model.generation_config = hf.GenerationConfig(pad_token_id=0)
     return model
 
@@ -41,7 +42,7 @@ def exact_law(temperature: float, top_p: float = 1.0) -> Tensor:
     """float64 [V ** STEPS], the chance of every continuation."""
     joint, ids = torch.ones(1, dtype=torch.float64), PROMPT
     for _ in range(STEPS):
-        scores = TemperatureLogitsWarper(temperature)(ids, narrow(1)(ids).logits[:, -1].float())
+        scores = TemperatureLogitsWarper(temperature)(ids, narrow()(ids).logits[:, -1].float())
         scores = TopPLogitsWarper(top_p)(ids, scores) if top_p < 1 else scores
         joint = (joint[:, None] * scores.double().softmax(-1)).flatten()
         ids = torch.cat([ids.repeat_interleave(V, 0), torch.arange(V).repeat(len(ids))[:, None]], 1)
@@ -50,7 +51,7 @@ def exact_law(temperature: float, top_p: float = 1.0) -> Tensor:
 
 def drafter_of(name: str) -> Drafter | None:
     if name == "small":
-        return SmallModel(narrow(2))
+        return SmallModel(narrow(0.2))
     table = 1.5 * torch.randn(V, V, generator=torch.Generator().manual_seed(3))
     return Bigram(table, TREES[name]) if name in TREES else None
 
@@ -71,7 +72,7 @@ def sample(drafter: Drafter | None, rule: str, settings: dict, rounds: int = 2) 
     for seed in range(rounds):
         # longer than what is looked at, so that no draft is cut short by the end
         out = mmspec.generate(
-            narrow(1), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, rule=rule, seed=seed, do_sample=True,
+            narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, rule=rule, seed=seed, do_sample=True,
             max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
         )  # fmt: skip
         parts.append(out.sequences[:, 3 : 3 + STEPS])

@@ -188,7 +188,8 @@ def _patches(grid: Tensor, rng: torch.Generator) -> Tensor:
 
 @cache
 def words() -> hf.PreTrainedTokenizerFast:
-    """A tokenizer over the tiny vocabulary: id n is the word wn."""
-    vocabulary = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w4"))
-    vocabulary.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return hf.PreTrainedTokenizerFast(tokenizer_object=vocabulary, pad_token="w0")
+    """A tokenizer over the tiny vocabulary: id n is the word wn. Stop strings want "abcdef" to have an id, 3 here."""
+    vocabulary = {f"w{i}": i for i in range(VOCAB) if i != 3} | {"abcdef": 3}
+    splitter = Tokenizer(models.WordLevel(vocabulary, unk_token="w4"))
+    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return hf.PreTrainedTokenizerFast(tokenizer_object=splitter, pad_token="w0")

@@ -90,42 +90,46 @@ class Eagle(PretrainedDrafter):
         self.check(target.parts)
         return EagleState(self, target)
 
-    def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin of positions 0..count-1, [count, head_dim] each."""
+    def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """cos and signed sin of positions 0..count-1, [count, 2, head_dim], for `heads`."""
         half = self.config.hidden_size // self.config.num_attention_heads // 2
         frequency = self.config.rope_theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
         angle = torch.arange(count, device=device, dtype=torch.float32)[:, None] * frequency
-        angle = torch.cat([angle, angle], -1)
-        return angle.cos().to(dtype), angle.sin().to(dtype)
+        cos, sin = angle.cos(), angle.sin()
+        return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1).to(dtype)
 
-    def heads(self, u: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and values, [B, heads, n, head_dim] each, of fused inputs u [B, n, H]."""
+    def heads(self, u: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values, [B, heads, n, head_dim] each.
+
+        u: fused inputs [B, n, H].   rotary: rows of `rotary()` at their positions, [B or 1, n, 2, head_dim].
+        """
         batch, count, width = u.shape
         number = self.config.num_attention_heads
-        q, k, v = self.qkv(u).view(batch, count, 3, number, width // number).permute(2, 0, 3, 1, 4)
-        return rotate(q, cos, sin), rotate(k, cos, sin), v
+        qkv = F.linear(u, self.qkv.weight).view(batch, count, 3, number, width // number)
+        qk, cos, sin = qkv[:, :, :2], rotary[:, :, :1, None], rotary[:, :, 1:, None]
+        # rotary embedding in the half-split layout: the sign of the swapped halves is in the table
+        qk = torch.addcmul(qk * cos, qk.roll(width // number // 2, -1), sin).transpose(1, 3)
+        return qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2].transpose(1, 2)
 
     def finish(self, u: Tensor, attended: Tensor) -> Tensor:
         """The layer's output [B, n, H] from its input and the attended values [B, heads, n, head_dim]."""
-        u = u + self.out(attended.transpose(1, 2).reshape(u.shape))
-        gate, up = self.gate_up(self.norm(u)).chunk(2, -1)
-        return u + self.down(F.silu(gate) * up)
+        # a step is a few small products, so functions are called on the weights: a module call costs as much as one
+        u = u + F.linear(attended.transpose(1, 2).reshape(u.shape), self.out.weight)
+        normed = F.rms_norm(u, self.norm.normalized_shape, self.norm.weight, self.norm.eps)
+        gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
+        return u + F.linear(F.silu(gate) * up, self.down.weight)
 
-    def forward(
-        self, embeds: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor, cache: SlotCache, bias: Tensor | None
-    ) -> Tensor:
+    def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
+        """The layer's inputs [B, n, H] from next embeddings and hidden states [B, n, H] each."""
+        return F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
+
+    def forward(self, embeds: Tensor, hidden: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Predicted features [B, n, H] of n new slots, whose keys and values go to `cache`.
 
-        embeds, hidden: [B, n, H].   cos, sin: [B, 1, n, head_dim].   bias: additive [B or 1, 1, n, slots], None for causal
-        attention over an empty cache.
+        embeds, hidden: [B, n, H].   rotary: [B or 1, n, 2, head_dim].   bias: additive [B or 1, 1, n, slots], None for
+        causal attention over an empty cache.
         """
-        u = self.fc(torch.cat([embeds, hidden], -1))
-        q, k, v = self.heads(u, cos, sin)
+        u = self.fuse(embeds, hidden)
+        q, k, v = self.heads(u, rotary)
         keys, values = cache.write(0, k, v)
         return self.finish(u, F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, is_causal=bias is None))
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding in the half-split layout."""
-    left, right = x.chunk(2, -1)
-    return x * cos + torch.cat([-right, left], -1) * sin

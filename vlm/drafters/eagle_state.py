@@ -25,10 +25,11 @@ class EagleState:
     def __init__(self, drafter: object, target: object):
         self.drafter, self.target, self.passes = drafter, target, 0
         self.shape = drafter.shape_for(target.greedy)
-        self.blocked = torch.tensor(target.parts.placeholders, device=target.device)
+        self.ruling = torch.zeros(target.parts.vocab_size, device=target.device)
+        self.ruling[list(target.parts.placeholders)] = -torch.inf
         embeds, hidden = target.prompt_embeds, target.prompt_hidden
         self.cache = SlotCache(1, target.cache.capacity + 64)
-        self.cos, self.sin = drafter.rotary(self.cache.capacity, target.device, embeds.dtype)
+        self.rotary = drafter.rotary(self.cache.capacity, target.device, embeds.dtype)
         self.root: Tensor | None = None
         self._prefill(embeds[:, 1:], hidden[:, :-1])
 
@@ -61,10 +62,9 @@ class EagleState:
     def _forward(self, embeds: Tensor, hidden: Tensor, position: Tensor, bias: Tensor | None) -> Tensor:
         self.passes += 1
         needed = self.cache.width + embeds.shape[1] + 1
-        if needed > self.cos.shape[0]:
-            self.cos, self.sin = self.drafter.rotary(2 * needed, embeds.device, embeds.dtype)
-        cos, sin = self.cos[position][:, None], self.sin[position][:, None]
-        return self.drafter(embeds, hidden, cos, sin, self.cache, bias)
+        if needed > self.rotary.shape[0]:
+            self.rotary = self.drafter.rotary(2 * needed, embeds.device, embeds.dtype)
+        return self.drafter.forward(embeds, hidden, self.rotary[position], self.cache, bias)
 
     @torch.no_grad()
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
@@ -96,10 +96,7 @@ class EagleState:
 
     def logits(self, out: Tensor) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out."""
-        logits = self.target.parts.head(out).float()
-        if len(self.blocked):
-            logits[..., self.blocked] = -torch.inf
-        return logits
+        return self.target.parts.head(out).float() + self.ruling
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor, back: int, depth: int) -> Tensor:
         """Predicted features of one level of drafted nodes, which stay in the cache until the draft is complete.
@@ -108,7 +105,8 @@ class EagleState:
         nodes in the cache; back: how many of those are there already; depth: of these nodes, 1 for the first level.
         """
         embeds = self.target.parts.embed(token)
-        position = (self.next_position + depth - 1)[:, None].expand_as(token)
+        # all nodes of a level share a position; rows may share it too
+        position = (self.next_position + (depth - 1))[:, None]
         out = self._forward(embeds, hidden, position, self.cache.bias(ancestor, embeds.dtype, back))
         self.cache.advance(token.shape[1])
         return out

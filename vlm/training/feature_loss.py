@@ -62,17 +62,17 @@ def unroll(drafter: Eagle, embeds: Tensor, hidden: Tensor, first: int, depths: i
     A slot at depth d reads the drafter's own feature of the slot before it at depth d - 1; it attends the true slots up to
     d before it, and its own drafted ancestors in between.   embeds, hidden: [B, n, H] of all slots.
     """
-    cos, sin = drafter.rotary(embeds.shape[1], embeds.device, embeds.dtype)
-    fused = drafter.fc(torch.cat([embeds, hidden], -1))
-    query, key, value = drafter.heads(fused, cos, sin)
+    rotary = drafter.rotary(embeds.shape[1], embeds.device, embeds.dtype)[None]
+    fused = drafter.fuse(embeds, hidden)
+    query, key, value = drafter.heads(fused, rotary)
     scale = query.shape[-1] ** -0.5
     slot = torch.arange(embeds.shape[1], device=embeds.device)
     outputs, drafted = [], []  # drafted: keys and values of depth 1, 2, ... over the slots first..
     for depth in range(depths):
         if depth:
             before = F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1]
-            fused = drafter.fc(torch.cat([embeds[:, first:], before], -1))
-            query, k, v = drafter.heads(fused, cos[first:], sin[first:])
+            fused = drafter.fuse(embeds[:, first:], before)
+            query, k, v = drafter.heads(fused, rotary[:, first:])
             drafted.append((k, v))
         else:
             query, fused = query[:, :, first:], fused[:, first:]

@@ -83,15 +83,15 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(eagle: Eagle) -> N
     slots, root, first = 10, 5, 2
     embeds, hidden = torch.randn(2, 1, slots, HIDDEN)
     outputs = unroll(eagle, embeds, hidden, first, depths=4)
-    cos, sin = eagle.rotary(slots, embeds.device, embeds.dtype)
+    rotary = eagle.rotary(slots, embeds.device, embeds.dtype)[None]
     cache = SlotCache(1, slots)
-    before = eagle(embeds[:, : root + 1], hidden[:, : root + 1], cos[: root + 1], sin[: root + 1], cache, None)[:, -1:]
+    before = eagle(embeds[:, : root + 1], hidden[:, : root + 1], rotary[:, : root + 1], cache, None)[:, -1:]
     cache.advance(root + 1)
     for depth in range(4):
         at = root + depth
         if depth:
             bias = torch.zeros(1, 1, 1, at + 1)
-            before = eagle(embeds[:, at : at + 1], before, cos[at], sin[at], cache, bias)
+            before = eagle(embeds[:, at : at + 1], before, rotary[:, at : at + 1], cache, bias)
             cache.advance(1)
         torch.testing.assert_close(outputs[depth][:, at - first], before[:, 0])
 

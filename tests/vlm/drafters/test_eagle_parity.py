@@ -57,8 +57,8 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
 
 def test_predicted_features_equal_the_public_ones(public: dict[str, Tensor]) -> None:
     drafter = eagle_of(public)
-    cos, sin = drafter.rotary(12, torch.device("cpu"), torch.float32)
-    out = drafter(public["embeds_shifted"], public["target_hidden"], cos, sin, SlotCache(1, 12), None)
+    rotary = drafter.rotary(12, torch.device("cpu"), torch.float32)[None]
+    out = drafter(public["embeds_shifted"], public["target_hidden"], rotary, SlotCache(1, 12), None)
     torch.testing.assert_close(out, public["draft_hidden"], **CLOSE)
 
 
