@@ -49,6 +49,7 @@ class NodeProcessors:
         self.batch = batch
         self.rows = [LogitsProcessorList([_of_row(p, row) for p in processors]) for row in range(batch)]
         self.free = LogitsProcessorList([p for p in processors if isinstance(p, _CONTEXT_FREE)])
+        self.always = LogitsProcessorList([p for p in processors if isinstance(p, hf.SuppressTokensLogitsProcessor)])
         self.one_by_one = not all(isinstance(p, _CONTEXT_FREE + _ROW_FREE) for p in processors)
         self.bound = len(self.free) < len(processors)
 
@@ -58,6 +59,10 @@ class NodeProcessors:
             return logits
         flat = logits.reshape(-1, logits.shape[-1])
         return self.free(_no_prefix(flat), flat).view_as(logits)
+
+    def suppress(self, logits: Tensor) -> Tensor:
+        """Only the processors that rule tokens out for good, on logits [V]."""
+        return self.always(_no_prefix(logits[None]), logits[None])[0]
 
     def __call__(self, logits: Tensor, draft: Draft, prefix: list[Tensor]) -> Tensor:
         """Scores [B, N, V] from logits [B, N, V]. prefix[b]: int64 [L_b], row b's ids up to, not including, the root."""

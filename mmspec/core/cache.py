@@ -105,7 +105,11 @@ class SlotCache(Cache):
 
     def advance(self, counts: int | list[int]) -> None:
         """Counts the first slots of the last pass as committed: `counts` of them, per row when a list."""
-        counts = [counts] * len(self.lengths) if isinstance(counts, int) else counts * self.copies
+        if isinstance(counts, int):
+            self.lengths = [n + counts for n in self.lengths]
+            self.length = self.length + counts
+            return
+        counts = counts * self.copies
         self.lengths = [n + c for n, c in zip(self.lengths, counts, strict=True)]
         self.length = self.length + torch.tensor(counts, device=self.length.device)
 

@@ -129,7 +129,9 @@ class Decoding:
         rule = self.rule.on(draft, evidence)
         rule.check(draft)
         weights = rule.weigh(evidence, draft)
-        uniform = self.keys.uniform(Purpose.ACCEPT, draft.tree.nodes)
+        shape = (draft.batch, draft.tree.nodes)
+        # a greedy request's thresholds are 0 and 1: nothing is left to chance
+        uniform = weights.threshold.new_zeros(shape) if evidence.greedy else self.keys.uniform(Purpose.ACCEPT, shape[1])
         verdict = rule.select(weights, uniform, draft)
         verdict = rule.resample(evidence, draft, weights, verdict, self.keys)
         if verdict.kind == "regenerate":

@@ -53,16 +53,18 @@ class Choice:
     public: bool = True
 
 
-def _eagle(shape: object | None = None) -> Callable[[Shelf], Any]:
+def _eagle(*shape: object) -> Callable[[Shelf], Any]:
     def make(shelf: Shelf) -> Any:
         eagle = shelf.zoo_part("vlm/eagle")
-        return eagle if shape is None else eagle.with_shape(shape)
+        return eagle if not shape else eagle.with_shape(*shape)
 
     return make
 
 
 DRAFTERS: dict[str, Choice] = {
-    "eagle": Choice(_eagle(), "tree from the target's hidden states (EAGLE-2)", "per target; shipped for the zoo's"),
+    "eagle": Choice(
+        _eagle(), "tree or chain from the target's hidden states (EAGLE-2)", "per target; shipped for the zoo's"
+    ),
     "small": Choice(
         lambda shelf: drafters.SmallModel(shelf.zoo_part("vlm/small")[0]),
         "chain from a smaller model",
@@ -73,7 +75,7 @@ DRAFTERS: dict[str, Choice] = {
     "none": Choice(lambda shelf: None, "nothing: plain decoding in the same loop", "none"),
     "eagle-dynamic": Choice(_eagle(DynamicTree()), "dynamic tree", "as eagle", public=False),
     "eagle-static": Choice(_eagle(StaticTree()), "static tree", "as eagle", public=False),
-    "eagle-chain": Choice(_eagle(Chain(FixedLength(5))), "chain", "as eagle", public=False),
+    "eagle-chain": Choice(_eagle(Chain(FixedLength(7)), Chain(FixedLength(5))), "chain", "as eagle", public=False),
 }
 
 

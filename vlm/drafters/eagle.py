@@ -59,18 +59,20 @@ class Eagle(PretrainedDrafter):
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps)
         self.gate_up = nn.Linear(width, 2 * inner, bias=False)
         self.down = nn.Linear(inner, width, bias=False)
-        self.shape: Shape | None = None
+        self.shapes: tuple[Shape, Shape] = (DynamicTree(), StaticTree())
 
-    def with_shape(self, shape: Shape) -> Eagle:
-        """The same weights drafting in another shape. Without one, greedy requests get a dynamic tree, sampled ones a
-        static tree drawn without replacement."""
+    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Eagle:
+        """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own.
+
+        Without this, greedy requests get a dynamic tree and sampled ones a static tree drawn without replacement.
+        """
         other = copy.copy(self)
-        other.shape = shape
+        other.shapes = (shape, sampled or shape)
         return other
 
     def shape_for(self, greedy: bool) -> Shape:
         """The shape a request gets."""
-        return self.shape or (DynamicTree() if greedy else StaticTree())
+        return self.shapes[0 if greedy else 1]
 
     def check(self, parts: Parts) -> None:
         """Raises ValueError when the drafter was made for another target."""
@@ -126,10 +128,11 @@ class Eagle(PretrainedDrafter):
     def forward(self, embeds: Tensor, hidden: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Predicted features [B, n, H] of n new slots, whose keys and values go to `cache`.
 
-        embeds, hidden: [B, n, H].   rotary: [B or 1, n, 2, head_dim].   bias: additive [B or 1, 1, n, slots], None for
-        causal attention over an empty cache.
+        embeds, hidden: [B, n, H].   rotary: [B or 1, n, 2, head_dim].   bias: additive [B or 1, 1, n, slots]. Without
+        one, a single slot attends all before it, and more slots attend causally over an empty cache.
         """
         u = self.fuse(embeds, hidden)
         q, k, v = self.heads(u, rotary)
         keys, values = cache.write(0, k, v)
-        return self.finish(u, F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, is_causal=bias is None))
+        causal = bias is None and u.shape[1] > 1
+        return self.finish(u, F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, is_causal=causal))

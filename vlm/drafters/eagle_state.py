@@ -12,7 +12,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.drafters import grow
-from mmspec.vlm.drafters.shapes import DynamicTree
+from mmspec.vlm.drafters.shapes import Chain, DynamicTree
 
 
 class EagleState:
@@ -27,6 +27,7 @@ class EagleState:
         self.shape = drafter.shape_for(target.greedy)
         self.ruling = torch.zeros(target.parts.vocab_size, device=target.device)
         self.ruling[list(target.parts.placeholders)] = -torch.inf
+        self.ruling = target.processors.suppress(self.ruling)
         embeds, hidden = target.prompt_embeds, target.prompt_hidden
         self.cache = SlotCache(1, target.cache.capacity + 64)
         self.rotary = drafter.rotary(self.cache.capacity, target.device, embeds.dtype)
@@ -89,6 +90,8 @@ class EagleState:
         lengths = list(self.cache.lengths), self.cache.length
         if isinstance(self.shape, DynamicTree):
             draft = grow.dynamic(self, target, self.shape)
+        elif isinstance(self.shape, Chain):
+            draft = grow.path(self, target, self.shape.length, keys)
         else:
             draft = grow.static(self, target, self.shape, keys)
         self.cache.lengths, self.cache.length = lengths
@@ -98,16 +101,20 @@ class EagleState:
         """float32 [..., V] of predicted features, visual placeholders ruled out."""
         return self.target.parts.head(out).float() + self.ruling
 
-    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor, back: int, depth: int) -> Tensor:
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """Predicted features of one level of drafted nodes, which stay in the cache until the draft is complete.
 
         token: int64 [B, n]; hidden: [B, n, H], their parents' features; ancestor: bool [R, n, back + n] over the drafted
-        nodes in the cache; back: how many of those are there already; depth: of these nodes, 1 for the first level.
+        nodes in the cache, None on a chain; back: how many are there already; depth: of these nodes, 1 for the first level.
         """
         embeds = self.target.parts.embed(token)
         # all nodes of a level share a position; rows may share it too
         position = (self.next_position + (depth - 1))[:, None]
-        out = self._forward(embeds, hidden, position, self.cache.bias(ancestor, embeds.dtype, back))
+        bias = None
+        if ancestor is not None or not self.cache.uniform or self.cache.hidden is not None:
+            seen = token.new_ones(1, 1, back + 1, dtype=torch.bool) if ancestor is None else ancestor
+            bias = self.cache.bias(seen, embeds.dtype, back)
+        out = self._forward(embeds, hidden, position, bias)
         self.cache.advance(token.shape[1])
         return out
 

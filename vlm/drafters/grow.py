@@ -9,8 +9,10 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
 from mmspec.core.keys import Keys, Purpose
+from mmspec.core.length import FixedLength, LengthControl
+from mmspec.core.sample import draw, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
+from mmspec.vlm.drafters.shapes import DynamicTree, StaticTree
 
 
 def dynamic(state: object, target: object, shape: DynamicTree) -> Draft:
@@ -91,37 +93,58 @@ def _plan(parents: tuple[int, ...], device: str) -> _Plan:
     return _Plan(static_tree(parents, device))
 
 
-def static(state: object, target: object, shape: StaticTree | Chain, keys: Keys) -> Draft:
+def static(state: object, target: object, shape: StaticTree, keys: Keys) -> Draft:
     """A fixed shape: top tokens for a greedy request, draws without replacement for a sampled one."""
-    control = shape.length if isinstance(shape, Chain) else None
-    parents = shape.parents if control is None else tuple(max(i - 1, 0) for i in range(control.longest + 1))
-    plan = _plan(parents, str(target.device))
+    plan = _plan(shape.parents, str(target.device))
     batch, nodes = target.batch, plan.tree.nodes
     value = target.pending[:, None].repeat(1, nodes)
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
-    laws, out, growing, drawn_to = [], state.root[:, None], None, nodes
+    laws, out = [], state.root[:, None]
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        scores = target.processors.warp(state.logits(out))
-        if control is not None:
-            more = control.grow(level - 1, scores.softmax(-1).amax(-1)[:, 0])
-            growing = more if growing is None else growing & more
-            if not growing.any():  # the chain ends here for every row, so the pass over it can be shorter
-                drawn_to = level
-                break
-            valid[:, level] = growing
+        scores = state.logits(out)
+        scores = scores if target.greedy else target.processors.warp(scores)
         laws.append(scores)
-        ranked, token = _siblings(scores, int(plan.tree.max_rank) + 1, target.greedy, keys, level)
+        ranked, token = _siblings(scores, plan.tree.max_rank + 1, target.greedy, keys, level)
         value[:, node] = token[:, source, rank]
-        valid[:, node] &= ranked[:, source, rank].isfinite()
+        valid[:, node] = ranked[:, source, rank].isfinite()
         if len(keep):
-            inner = node[keep]
-            hidden = out[:, source[keep]]
-            out = state.expand(value[:, inner], hidden, seen, before, level)
-    if drawn_to < nodes:
-        return Draft(
-            value[:, :drawn_to], chain(drawn_to - 1, value.device), _law(target, laws, drawn_to), valid[:, :drawn_to]
-        )
-    return Draft(value, plan.tree, _law(target, laws, nodes, plan.row), valid)
+            out = state.expand(value[:, node[keep]], out[:, source[keep]], seen, before, level)
+    if target.greedy:
+        law = Law("deterministic")
+    else:
+        law = Law("without_replacement", row=plan.row, scores=torch.cat(laws, 1))
+    return Draft(value, plan.tree, law, valid)
+
+
+def path(state: object, target: object, control: LengthControl, keys: Keys) -> Draft:
+    """A chain: the top token each time for a greedy request, a draw from the law on record for a sampled one."""
+    out, growing = state.root[:, None], None
+    tokens, valid, laws = [target.pending], [], []
+    for step in range(control.longest):
+        scores = state.logits(out)
+        scores = scores if target.greedy else target.processors.warp(scores)
+        if not isinstance(control, FixedLength):
+            more = control.grow(step, law_of(scores[:, 0]).amax(-1))
+            growing = more if growing is None else growing & more
+            if not growing.any():  # it ends here for every row, so the pass over it can be shorter
+                break
+            valid.append(growing)
+        scores = scores[:, 0]
+        laws.append(scores)
+        tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))
+        if step + 1 < control.longest:
+            out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
+    count = len(laws)
+    law = Law("deterministic")
+    if not target.greedy and count:
+        law = Law("without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1))
+    there = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
+    return Draft(torch.stack(tokens, 1), chain(count, target.device), law, there)
+
+
+@lru_cache(maxsize=64)
+def _chain_rows(count: int, device: str) -> Tensor:
+    return torch.tensor([*range(count), -1], device=device)
 
 
 def _siblings(scores: Tensor, count: int, greedy: bool, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
@@ -129,14 +152,3 @@ def _siblings(scores: Tensor, count: int, greedy: bool, keys: Keys, level: int) 
     if not greedy:
         scores = scores + keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level)
     return scores.topk(count, -1)
-
-
-def _law(target: object, laws: list[Tensor], nodes: int, row: Tensor | None = None) -> Law:
-    if target.greedy:
-        return Law("deterministic")
-    if not laws:
-        return Law("none")
-    if row is None:
-        row = torch.arange(nodes, device=laws[0].device)
-        row[-1] = -1
-    return Law("without_replacement", row=row, scores=torch.cat(laws, 1))

@@ -16,8 +16,8 @@ class DynamicTree:
     nodes: drafted nodes kept (the root not counted).   depth: levels.   width: nodes expanded a level, children of each.
     """
 
-    nodes: int = 20
-    depth: int = 6
+    nodes: int = 24
+    depth: int = 7
     width: int = 4
 
     def __post_init__(self) -> None:

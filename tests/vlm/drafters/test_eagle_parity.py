@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import LogitsProcessorList
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Law, root_only
@@ -17,6 +18,7 @@ from mmspec.core.tree import dynamic_tree
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.shapes import DynamicTree
+from mmspec.vlm.processors import NodeProcessors
 from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
@@ -50,9 +52,18 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
     ids = public["ids"]
     parts = SimpleNamespace(head=head, embed=embed, placeholders=(), hidden_size=64, vocab_size=128)
     return SimpleNamespace(
-        parts=parts, greedy=True, batch=1, device=torch.device("cpu"), padding=None, cache=SlotCache(1, 32),
-        prompt_embeds=embed(ids[:, :12]), prompt_hidden=public["target_hidden"], pending=ids[:, 12], paths=[[0]],
-    )  # fmt: skip
+        parts=parts,
+        processors=NodeProcessors(LogitsProcessorList(), 1),
+        greedy=True,
+        batch=1,
+        device=torch.device("cpu"),
+        padding=None,
+        cache=SlotCache(1, 32),
+        prompt_embeds=embed(ids[:, :12]),
+        prompt_hidden=public["target_hidden"],
+        pending=ids[:, 12],
+        paths=[[0]],
+    )
 
 
 def test_predicted_features_equal_the_public_ones(public: dict[str, Tensor]) -> None:
