@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -105,7 +104,6 @@ def build(
             return recipe.loss(drafter, model.lm_head, embeds, hidden, rows.supervised)
 
     plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.01)
-    began = time.monotonic()
     figures = train(drafter, loss_of, plan, work / "vlm_eagle", "eagle", resume)
     drafter.eval().save_pretrained(out, dtype=torch.float16)
     card = {
@@ -118,7 +116,6 @@ def build(
         "steps": recipe.steps,
         "batch": recipe.batch,
         "loss": asdict(recipe.loss),
-        "seconds_last_run": round(time.monotonic() - began),
         "training": {key: round(value, 4) for key, value in figures.items()},
         "command": "mmspec zoo build vlm/eagle",
     }
