@@ -67,20 +67,26 @@ class Drafter(Protocol):
         """State for one request."""
 
 
-class NoDraft:
-    """Plain decoding through the same loop: drafts nothing, so each pass yields one value."""
+class Memoryless:
+    """Base of drafters that keep nothing about a request: the drafter serves as its own state."""
 
-    name = "none"
+    name = "memoryless"
     passes = 0
 
-    def open(self, target: Target) -> NoDraft:
+    def open(self, target: Target) -> Memoryless:
         return self
-
-    def propose(self, target: Target, keys: Keys) -> Draft:
-        return root_only(target.pending)
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         return None
+
+
+class NoDraft(Memoryless):
+    """Plain decoding through the same loop: drafts nothing, so each pass yields one value."""
+
+    name = "none"
+
+    def propose(self, target: Target, keys: Keys) -> Draft:
+        return root_only(target.pending)
 
 
 class Decoding:

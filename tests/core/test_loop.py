@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,3 +119,9 @@ def test_the_loop_never_opens_a_value() -> None:
     source = inspect.getsource(loop)
     code = source[source.index("class NoDraft") :]
     assert not any(word in code for word in (".value", ".scores", ".mean", ".reward", ".item()", "token"))
+
+
+@pytest.mark.parametrize("name", ("gaussians", "blocks"))
+def test_a_domain_is_a_target_a_drafter_and_a_rule_in_under_60_lines(name: str) -> None:
+    domain = Path(__file__).parent / "domains" / f"{name}.py"
+    assert len(domain.read_text().splitlines()) < 60

@@ -1,30 +1,20 @@
 """Blocks under a reward: a drafted block is kept when it is judged good enough, else the target makes the block."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.tree import chain
-from mmspec.core.verdict import Verdict
+from mmspec.core import Draft, Evidence, Keys, Law, Memoryless, Purpose, Rule, Verdict, Weights, chain, root_only
 
 TARGET = 1000  # handles from here on are the target's own blocks
 
 
-@dataclass
 class RewardThreshold(Rule):
     """Relaxed: the output has no proven law. A threshold of infinity regenerates all, which is the target alone."""
 
-    least: float
-    name = "reward_threshold"
-    exact = False
-    proven_for = frozenset({("none", "none")})
+    name, exact, proven_for = "reward_threshold", False, frozenset({("none", "none")})
+
+    def __init__(self, least: float):
+        self.least = least
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         return Weights((evidence.reward >= self.least).double(), "descend")
@@ -34,30 +24,18 @@ class RewardThreshold(Rule):
         return verdict
 
 
-@dataclass
 class Film:
     """The target. reward[h]: quality of drafted block h.   blocks: per row, the handles that were kept."""
 
-    reward: Tensor
-    batch: int
-    length: int
-    made: int = 0
-    blocks: list[list[int]] = field(default_factory=list)
+    def __init__(self, reward: Tensor, batch: int, length: int):
+        self.reward, self.batch, self.length, self.made = reward, batch, length, 0
+        self.pending, self.blocks = torch.full((batch,), -1), [[] for _ in range(batch)]
 
-    def __post_init__(self) -> None:
-        self.pending, self.blocks = torch.full((self.batch,), -1), [[] for _ in range(self.batch)]
+    done = property(lambda self: len(self.blocks[0]) >= self.length)
+    emitted = property(lambda self: [len(row) for row in self.blocks])
 
-    @property
-    def done(self) -> bool:
-        return len(self.blocks[0]) >= self.length
-
-    @property
-    def emitted(self) -> list[int]:
-        return [len(row) for row in self.blocks]
-
-    def prefill(self) -> tuple[Draft, Evidence]:
-        draft = root_only(self.pending)  # nothing drafted: the film's first block is the target's own
-        return draft, Evidence(reward=torch.zeros(draft.value.shape))
+    def prefill(self) -> tuple[Draft, Evidence]:  # nothing drafted: the film's first block is the target's own
+        return root_only(self.pending), Evidence(reward=torch.zeros(self.batch, 1))
 
     def score(self, draft: Draft) -> Evidence:
         return Evidence(reward=self.reward[draft.value.clamp(0, len(self.reward) - 1)])
@@ -68,25 +46,14 @@ class Film:
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         self.pending = torch.where(verdict.redo, verdict.correction, draft.value[:, -1])
-        for row, block in zip(self.blocks, self.pending.tolist(), strict=True):
-            row.append(block)
+        self.blocks = [[*row, block] for row, block in zip(self.blocks, self.pending.tolist(), strict=True)]
         return (~verdict.redo).long().tolist()
 
 
-@dataclass(frozen=True)
-class Sketcher:
-    """Drafts one block a round: a handle drawn at random."""
-
-    count: int
-    name: str = "sketcher"
-    passes: int = 0
-
-    def open(self, target: Film) -> Sketcher:
-        return self
+class Sketcher(Memoryless):  # drafts one block a round: a handle drawn at random
+    def __init__(self, count: int):
+        self.count = count
 
     def propose(self, target: Film, keys: Keys) -> Draft:
         block = (keys.uniform(Purpose.DRAFT, 1) * self.count).long()
         return Draft(torch.cat([target.pending[:, None], block], 1), chain(1), Law("none"))
-
-    def observe(self, target: Film, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        return None
