@@ -14,7 +14,13 @@ import numpy
 import pytest
 import torch
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1))))
+THREADS = int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def threads(request: pytest.FixtureRequest) -> None:
+    """One thread but for the zoo's models: tiny tensors gain nothing from a second, which would only be waited for."""
+    torch.set_num_threads(THREADS if "zoo" in request.path.parts else 1)
 
 
 @pytest.fixture(autouse=True)
