@@ -147,7 +147,7 @@ class TextTarget:
             alive = self.live[row]
             paths.append(line[width : width + depth + 1] if alive else [])
             accepted.append(self._take(row, line[:depth] if failed else line[: depth + 1], failed) if alive else None)
-        self._advance(verdict, evidence, paths, run)
+        self._advance(verdict, evidence, paths)
         return accepted
 
     def _take(self, row: int, run: list[int], failed: bool) -> int:
@@ -163,7 +163,7 @@ class TextTarget:
             self.listener(row, kept, accepted)
         return accepted
 
-    def _advance(self, verdict: Verdict, evidence: Evidence, paths: list[list[int]], run: Tensor) -> None:
+    def _advance(self, verdict: Verdict, evidence: Evidence, paths: list[list[int]]) -> None:
         if self.keep_scores:
             self._record(evidence, paths)
         self.paths = paths

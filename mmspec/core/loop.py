@@ -136,8 +136,9 @@ class Decoding:
         rule.check(draft)
         weights = rule.weigh(evidence, draft)
         shape = (draft.batch, draft.tree.nodes)
-        # a greedy request's thresholds are 0 and 1: nothing is left to chance
-        uniform = weights.threshold.new_zeros(shape) if evidence.greedy else self.keys.uniform(Purpose.ACCEPT, shape[1])
+        # nothing is left to chance where only the root stands or, in a greedy request, all thresholds are 0 or 1
+        settled = evidence.greedy or shape[1] == 1
+        uniform = weights.threshold.new_zeros(shape) if settled else self.keys.uniform(Purpose.ACCEPT, shape[1])
         verdict = rule.select(weights, uniform, draft)
         verdict = rule.resample(evidence, draft, weights, verdict, self.keys)
         if verdict.kind == "regenerate":

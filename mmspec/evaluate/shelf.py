@@ -75,7 +75,7 @@ DRAFTERS: dict[str, Choice] = {
     "none": Choice(lambda shelf: None, "nothing: plain decoding in the same loop", "none"),
     "eagle-dynamic": Choice(_eagle(DynamicTree()), "dynamic tree", "as eagle", public=False),
     "eagle-static": Choice(_eagle(StaticTree()), "static tree", "as eagle", public=False),
-    "eagle-chain": Choice(_eagle(Chain(FixedLength(7)), Chain(FixedLength(5))), "chain", "as eagle", public=False),
+    "eagle-chain": Choice(_eagle(Chain(FixedLength(7))), "chain", "as eagle", public=False),
 }
 
 

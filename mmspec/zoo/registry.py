@@ -25,7 +25,7 @@ def load_vlm_drafter(folder: Path) -> Any:
     from mmspec.vlm.checkpoints import load_drafter
     from mmspec.vlm.drafters.shapes import Chain
 
-    return load_drafter(folder).with_shape(Chain(FixedLength(7)), sampled=Chain(FixedLength(5)))
+    return load_drafter(folder).with_shape(Chain(FixedLength(7)))
 
 
 LOADERS: dict[str, Callable[[Path], Any]] = {

@@ -42,12 +42,16 @@ class TargetMatch(Rule):
             hit = draft.value == best.gather(1, expand_tree(tree.parent, draft.batch))
             return Weights((hit if live is None else hit & live).float(), "descend", extra=best)
         p = law_of(evidence.scores)
+        if tree.nodes == 1:
+            return Weights(p.new_ones(draft.batch, 1), "descend", p)
         token = draft.value.clamp(0, p.shape[-1] - 1)
         threshold = match_thresholds(mass_at(p, tree.parent, token), token, _earlier(tree), live)
         return Weights(keep_live(threshold, live), "descend", p)
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         p = at(weights.p, node)
+        if draft.tree.nodes == 1:
+            return p
         live, column = live_nodes(evidence, draft), torch.arange(draft.tree.nodes, device=node.device)
         child = (draft.tree.parent == node[:, None]) & (column > 0)
         child = child if live is None else child & live

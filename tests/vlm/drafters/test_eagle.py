@@ -74,7 +74,8 @@ def test_siblings_differ_and_parents_come_first(eagle: Eagle) -> None:
         tree, value = seen.draft.tree, seen.draft.value
         assert (tree.parent[:, 1:] < torch.arange(1, tree.nodes)).all()
         for row in range(4):
-            kept = seen.draft.valid[row, 1:]  # a tie can orphan a node, which is then ruled out
+            # a tie can orphan a node, which is then ruled out
+            kept = slice(None) if seen.draft.valid is None else seen.draft.valid[row, 1:]
             pairs = list(zip(tree.parent[row, 1:][kept].tolist(), value[row, 1:][kept].tolist(), strict=True))
             assert len(set(pairs)) == len(pairs)
 
