@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
+from mmspec.core.files import write_json_atomic
+
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
 from .registry import load_vlm
 from .tower import PatchReader, new_tower, pretrain_tower
@@ -119,6 +121,4 @@ def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out:
 
 def write_card(out: Path, card: dict[str, Any]) -> None:
     """Write `card.json`, by rename."""
-    partial = out / "card.partial"
-    partial.write_text(json.dumps(card, indent=2) + "\n")
-    os.replace(partial, out / "card.json")
+    write_json_atomic(out / "card.json", card)

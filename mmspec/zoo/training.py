@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from mmspec.core.files import replacing
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
 
@@ -63,9 +64,8 @@ def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, 
         for key, value in state.items():
             tensors[f"optim.{index}.{key}"] = torch.as_tensor(value).cpu().contiguous()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial, metadata={"step": str(step)})
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        save_file(tensors, partial, metadata={"step": str(step)})
 
 
 def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
