@@ -130,6 +130,7 @@ class _Engine:
             inputs=own_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
+            levels=getattr(self.drafter, "levels", None),
         )
         rule = resolve(self.rule, greedy=target.greedy)
         return Decoding(target, self.drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))

@@ -36,6 +36,7 @@ ARCHITECTURES = tuple(
     )
 )
 
+_EVEN = ("LlavaForConditionalGeneration",)  # classes whose pictures all have as many tokens
 _BY_NAME = {a.name: a for a in ARCHITECTURES}
 
 
@@ -45,6 +46,7 @@ class Parts:
 
     direct: logits are the head applied to the decoder's last hidden state, so verify passes skip the wrapper.
     placeholders: ids that stand for visual features in a prompt; a drafter must never propose them.
+    tokens_per_image: placeholders of every picture where the class gives all pictures as many, else None.
     """
 
     model: nn.Module
@@ -56,6 +58,7 @@ class Parts:
     hidden_size: int
     vocab_size: int
     placeholders: tuple[int, ...]
+    tokens_per_image: int | None = None
 
 
 def supported() -> tuple[Architecture, ...]:
@@ -97,6 +100,7 @@ def take_apart(model: nn.Module) -> Parts:
         hidden_size=config.hidden_size,
         vocab_size=head.weight.shape[0],
         placeholders=placeholders_of(model.config),
+        tokens_per_image=getattr(model.config, "image_seq_length", None) if name in _EVEN else None,
     )
 
 

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 
 @dataclass(slots=True)
 class Seen:
-    """embeds: the merged input embeddings, vision features in place; hidden: the states the head reads. [B, T, H]."""
+    """embeds: the merged input embeddings, vision features in place; hidden: the states the head reads, [B, T, H].
+
+    levels: [B, T, n * H], the states entering n chosen decoder layers, side by side; None where none were chosen.
+    """
 
     embeds: Tensor | None = None
     hidden: Tensor | None = None
+    levels: Tensor | None = None
 
 
 @contextmanager
-def watch(decoder: nn.Module) -> Iterator[Seen]:
-    """Records the decoder's inputs and outputs of calls made by this thread inside the block."""
+def watch(decoder: nn.Module, levels: tuple[int, ...] | None = None) -> Iterator[Seen]:
+    """Records the decoder's inputs and outputs of calls made by this thread inside the block.
+
+    levels: indices of decoder layers whose inputs are recorded too; the number of layers stands for what enters
+    the final norm.   Raises ValueError for a layer the decoder does not have.
+    """
     seen, thread = Seen(), threading.get_ident()
+    entered: dict[int, Tensor] = {}
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == thread:
@@ -32,10 +42,29 @@ def watch(decoder: nn.Module) -> Iterator[Seen]:
     def after(module: nn.Module, args: tuple, output: object) -> None:
         if threading.get_ident() == thread:
             seen.hidden = output[0]
+            if levels is not None:
+                seen.levels = torch.cat([entered[level] for level in levels], -1)
+
+    def entering(level: int) -> Callable:
+        def note(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            if threading.get_ident() == thread:
+                entered[level] = args[0] if args else kwargs["hidden_states"]
+
+        return note
 
     hooks = [decoder.register_forward_pre_hook(before, with_kwargs=True), decoder.register_forward_hook(after)]
+    for level in levels or ():
+        hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
     try:
         yield seen
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _layer(decoder: nn.Module, level: int) -> nn.Module:
+    """The module that state `level` enters: a decoder layer, or the final norm behind them all."""
+    layers = decoder.layers
+    if not 0 <= level <= len(layers):
+        raise ValueError(f"levels: expected layers 0 to {len(layers)} of the target, got {level}")
+    return layers[level] if level < len(layers) else decoder.norm

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.eagle import Eagle  # noqa: F401  registers its kind
+from mmspec.vlm.drafters import kinds  # noqa: F401  registers every kind
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
 
 

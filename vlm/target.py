@@ -23,7 +23,8 @@ class TextTarget:
 
     tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
     cache.lengths: rows of the cache. These three advance together but none is derived from another.
-    prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt.
+    prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
+        with `levels`, prompt_hidden and the evidence's hidden hold the states entering those decoder layers, side by side.
     inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
     paths: per row, the nodes the last round accepted (root first), empty for a stopped row.
     errors: per failed row, one sentence; such a row stops and keeps what it had.
@@ -42,13 +43,14 @@ class TextTarget:
         inputs: dict | None = None,
         listener: object | None = None,
         keep_scores: bool = False,
+        levels: tuple[int, ...] | None = None,
     ):
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
         self.batch = input_ids.shape[0]
         self.processors = NodeProcessors(processors, self.batch)
         self.stopping = Stopping(stopping, input_ids)
         self.model_kwargs, self.inputs = model_kwargs, inputs
-        self.listener, self.keep_scores = listener, keep_scores
+        self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
         room = min(self.stopping.most or _ROOM, _ROOM)
         self.cache = SlotCache(parts.layers, input_ids.shape[1] + room + 64)
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
@@ -78,9 +80,10 @@ class TextTarget:
         kwargs = dict(self.model_kwargs, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
         mask = kwargs.get("attention_mask")
         inputs = self.parts.model.prepare_inputs_for_generation(self.prompt, is_first_iteration=True, **kwargs)
-        with watch(self.parts.decoder) as seen:
+        with watch(self.parts.decoder, self.levels) as seen:
             logits = self.parts.model(**inputs, return_dict=True).logits[:, -1:]
-        self.prompt_embeds, self.prompt_hidden = seen.embeds, seen.hidden
+        self.prompt_embeds = seen.embeds
+        self.prompt_hidden = seen.hidden if self.levels is None else seen.levels
         positions = kwargs["position_ids"]
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         # the last prompt token is the root of round 0, so its slot is left for the commit to count
@@ -89,7 +92,7 @@ class TextTarget:
             self.padding = mask == 0
             self.cache.hidden = self.padding
         draft = root_only(self.pending)
-        return draft, self._evidence(draft, logits, seen.hidden[:, -1:])
+        return draft, self._evidence(draft, logits, self.prompt_hidden[:, -1:])
 
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
@@ -102,12 +105,15 @@ class TextTarget:
             past_key_values=self.cache,
             use_cache=True,
         )
-        if self.parts.direct:
+        if self.parts.direct and self.levels is None:
             hidden = self.parts.decoder(**inputs).last_hidden_state
             return self._evidence(draft, self.parts.head(hidden), hidden)
-        with watch(self.parts.decoder) as seen:
-            logits = self.parts.model(**inputs, return_dict=True).logits
-        return self._evidence(draft, logits, seen.hidden)
+        with watch(self.parts.decoder, self.levels) as seen:
+            if self.parts.direct:
+                logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
+            else:
+                logits = self.parts.model(**inputs, return_dict=True).logits
+        return self._evidence(draft, logits, seen.hidden if self.levels is None else seen.levels)
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits = logits.float()

@@ -8,17 +8,25 @@ from typing import Protocol
 from torch import Tensor
 
 
+class Growth(Protocol):
+    """The decisions of one draft."""
+
+    def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
+        """Whether each row draws one more value, bool [B].
+
+        step: values drawn so far.   confidence: float [B], the largest probability of the law about to be drawn from
+        (never of the value to be drawn: looking at it would bend the law).   feature: float [B, H], the drafter's state
+        that law comes from, which has read all values drawn so far; None from drafters that have none.
+        """
+
+
 class LengthControl(Protocol):
     """longest: the static bound shapes are made for."""
 
     longest: int
 
-    def grow(self, step: int, confidence: Tensor) -> Tensor:
-        """Whether each row draws one more value, bool [B].
-
-        step: values drawn so far.   confidence: float [B], the largest probability of the law about to be drawn from
-        (never of the drawn value: looking at it would bend the law).
-        """
+    def begin(self) -> Growth | None:
+        """The decisions of one draft; None where every row grows to `longest`, which spares asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +39,8 @@ class FixedLength:
         if self.longest < 1:
             raise ValueError(f"longest: expected at least 1, got {self.longest}")
 
-    def grow(self, step: int, confidence: Tensor) -> Tensor:
-        return confidence >= 0 if step < self.longest else confidence < 0
+    def begin(self) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,10 @@ class ConfidenceStop:
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
 
-    def grow(self, step: int, confidence: Tensor) -> Tensor:
+    def begin(self) -> ConfidenceStop:
+        return self
+
+    def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
         if step >= self.longest:
             return confidence < 0
         return (confidence >= self.threshold) | (step < self.shortest)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.length import FixedLength, LengthControl
+from mmspec.core.length import LengthControl
 from mmspec.core.sample import draw, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.vlm.drafters.shapes import DynamicTree, StaticTree
@@ -18,7 +18,7 @@ from mmspec.vlm.drafters.shapes import DynamicTree, StaticTree
 def dynamic(state: object, target: object, shape: DynamicTree) -> Draft:
     """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
     width, batch = shape.width, target.batch
-    score, token = state.logits(state.root).log_softmax(-1).topk(width, -1)
+    score, token = state.logits(state.root, 1).log_softmax(-1).topk(width, -1)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
     hidden = state.root[:, None].expand(-1, width, -1)
@@ -26,7 +26,7 @@ def dynamic(state: object, target: object, shape: DynamicTree) -> Draft:
     for level in range(1, shape.depth):
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
-        step, child = state.logits(out).log_softmax(-1).topk(width, -1)  # [B, W, W]
+        step, child = state.logits(out, level + 1).log_softmax(-1).topk(width, -1)  # [B, W, W]
         total = (score[..., None] + step).flatten(1)
         scores.append(total)
         tokens.append(child.flatten(1))
@@ -101,7 +101,7 @@ def static(state: object, target: object, shape: StaticTree, keys: Keys) -> Draf
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
     laws, out = [], state.root[:, None]
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        scores = state.logits(out)
+        scores = state.logits(out, level)
         scores = scores if target.greedy else target.processors.warp(scores)
         laws.append(scores)
         ranked, token = _siblings(scores, plan.tree.max_rank + 1, target.greedy, keys, level)
@@ -116,23 +116,26 @@ def static(state: object, target: object, shape: StaticTree, keys: Keys) -> Draf
     return Draft(value, plan.tree, law, _unless_all(valid))
 
 
-def path(state: object, target: object, control: LengthControl, keys: Keys) -> Draft:
-    """A chain: the top token each time for a greedy request, a draw from the law on record for a sampled one."""
+def path(state: object, target: object, control: LengthControl, keys: Keys, room: int) -> Draft:
+    """A chain of at most `room`: the top token each time for a greedy request, a draw from the law on record for a
+    sampled one."""
     out, growing = state.root[:, None], None
     tokens, valid, laws = [target.pending], [], []
-    for step in range(control.longest):
-        scores = state.logits(out)
+    longest, growth = min(control.longest, room), control.begin()
+    uniform = None if target.greedy else keys.uniform(Purpose.DRAFT, longest)
+    for step in range(longest):
+        scores = state.logits(out, step + 1)
         scores = scores if target.greedy else target.processors.warp(scores)
-        if not isinstance(control, FixedLength):
-            more = control.grow(step, law_of(scores[:, 0]).amax(-1))
+        if growth is not None:
+            more = growth.grow(step, law_of(scores[:, 0]).amax(-1), out[:, 0])
             growing = more if growing is None else growing & more
             if not growing.any():  # it ends here for every row, so the pass over it can be shorter
                 break
             valid.append(growing)
         scores = scores[:, 0]
         laws.append(scores)
-        tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))
-        if step + 1 < control.longest:
+        tokens.append(scores.argmax(-1) if target.greedy else draw(scores, uniform[:, step]))
+        if step + 1 < longest:
             out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
     count = len(laws)
     law = Law("deterministic")

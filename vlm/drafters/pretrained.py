@@ -24,7 +24,8 @@ class PretrainedDrafter(nn.Module):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        PretrainedDrafter.kinds[cls.kind] = cls
+        if "kind" in cls.__dict__:  # bases of several kinds have none of their own
+            PretrainedDrafter.kinds[cls.kind] = cls
 
     def __init__(self, config: object):
         super().__init__()

@@ -20,6 +20,11 @@ class DynamicTree:
     depth: int = 7
     width: int = 4
 
+    @property
+    def longest(self) -> int:
+        """Levels of a draft."""
+        return self.depth
+
     def __post_init__(self) -> None:
         if min(self.nodes, self.depth, self.width) < 1:
             raise ValueError(
@@ -39,6 +44,14 @@ class StaticTree:
 
     parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
 
+    @property
+    def longest(self) -> int:
+        """Levels of a draft."""
+        depth = [0]
+        for parent in self.parents[1:]:
+            depth.append(depth[parent] + 1)
+        return max(depth)
+
     def __post_init__(self) -> None:
         if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
             raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
@@ -49,6 +62,11 @@ class Chain:
     """One path, as long as `length` allows."""
 
     length: LengthControl = field(default_factory=FixedLength)
+
+    @property
+    def longest(self) -> int:
+        """Levels of a draft."""
+        return self.length.longest
 
 
 Shape = DynamicTree | StaticTree | Chain

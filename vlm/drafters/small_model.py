@@ -24,7 +24,7 @@ class SmallModel:
 
     model: of the target's class, then it sees the whole prompt, images included; or text-only, then it sees the text.
         Its vocabulary must be the target's (a shorter one, as padded sizes differ, never proposes the rest).
-    length: FixedLength or ConfidenceStop; decides before each draw, so sampled drafts keep their law.
+    length: FixedLength, ConfidenceStop...; decides before each draw, so sampled drafts keep their law.
 
     Greedy requests draft the argmax (deterministic); sampled ones draw from the model's law after the request's own
     temperature, top-k, top-p..., which goes on record. Exact with every exact rule for chains. Never proposes ids of
@@ -75,13 +75,15 @@ class SmallModelState:
         room = torch.tensor(rooms, device=target.device)
         logits, growing = self._catch_up(target), room > 0
         tokens, valid, laws = [], [], []
+        growth = self.length.begin()
         for step in range(max(rooms)):
             if step:
                 logits = self._read(tokens[-1][:, None], [1] * target.batch)
                 self.ahead += 1
             scores, sound = self._scores(logits, target)
-            more = self.length.grow(step, law_of(scores).amax(-1))
-            growing = growing & sound & (room > step) & more
+            growing = growing & sound & (room > step)
+            if growth is not None:
+                growing = growing & growth.grow(step, law_of(scores).amax(-1))
             if not growing.any():
                 break
             tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))

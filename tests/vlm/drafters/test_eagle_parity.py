@@ -33,11 +33,11 @@ def eagle_of(public: dict[str, Tensor]) -> Eagle:
     drafter = Eagle(EagleConfig(hidden_size=64, intermediate_size=176, num_attention_heads=4, vocab_size=128)).eval()
     layer = "weight.layers.0."
     rows = {
-        "qkv": [f"{layer}self_attn.{x}_proj.weight" for x in "qkv"],
-        "out": [f"{layer}self_attn.o_proj.weight"],
-        "norm": [f"{layer}post_attention_layernorm.weight"],
-        "gate_up": [f"{layer}mlp.{x}_proj.weight" for x in ("gate", "up")],
-        "down": [f"{layer}mlp.down_proj.weight"],
+        "layer.qkv": [f"{layer}self_attn.{x}_proj.weight" for x in "qkv"],
+        "layer.out": [f"{layer}self_attn.o_proj.weight"],
+        "layer.norm": [f"{layer}post_attention_layernorm.weight"],
+        "layer.gate_up": [f"{layer}mlp.{x}_proj.weight" for x in ("gate", "up")],
+        "layer.down": [f"{layer}mlp.down_proj.weight"],
         "fc": ["weight.fc.weight"],
     }
     state = {f"{name}.weight": torch.cat([public[key] for key in keys]) for name, keys in rows.items()}
@@ -50,7 +50,9 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
     head, embed = nn.Linear(64, 128, bias=False), nn.Embedding(128, 64)
     head.weight.data, embed.weight.data = public["lm_head"], public["weight.embed_tokens.weight"]
     ids = public["ids"]
-    parts = SimpleNamespace(head=head, embed=embed, placeholders=(), hidden_size=64, vocab_size=128)
+    parts = SimpleNamespace(
+        head=head, embed=embed, placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128
+    )
     return SimpleNamespace(
         parts=parts,
         processors=NodeProcessors(LogitsProcessorList(), 1),
@@ -59,6 +61,10 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
         device=torch.device("cpu"),
         padding=None,
         cache=SlotCache(1, 32),
+        prompt=ids[:, :12],
+        tokens=[[]],
+        live=[True],
+        stopping=SimpleNamespace(most=None),
         prompt_embeds=embed(ids[:, :12]),
         prompt_hidden=public["target_hidden"],
         pending=ids[:, 12],
@@ -68,8 +74,9 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
 
 def test_predicted_features_equal_the_public_ones(public: dict[str, Tensor]) -> None:
     drafter = eagle_of(public)
-    rotary = drafter.rotary(12, torch.device("cpu"), torch.float32)[None]
-    out = drafter(public["embeds_shifted"], public["target_hidden"], rotary, SlotCache(1, 12), None)
+    rotary = drafter.layer.rotary(12, torch.device("cpu"), torch.float32)[None]
+    fused = drafter.fuse(public["embeds_shifted"], public["target_hidden"])
+    out = drafter(*fused, rotary, SlotCache(1, 12), None)
     torch.testing.assert_close(out, public["draft_hidden"], **CLOSE)
 
 

@@ -137,7 +137,10 @@ class Spy:
     def __init__(self) -> None:
         self.control, self.seen = ConfidenceStop(0.25, longest=6), []
 
-    def grow(self, step: int, confidence: Tensor) -> Tensor:
+    def begin(self):
+        return self
+
+    def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
         answer = self.control.grow(step, confidence)
         self.seen.append((step, confidence, answer))
         return answer

@@ -1,0 +1,3 @@
+"""Imports every trained drafter, so that each is registered under its kind."""
+
+from mmspec.vlm.drafters import eagle, msd  # noqa: F401

@@ -1,0 +1,58 @@
+"""Trained drafters that step through a draft in one of several shapes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Self
+
+from torch import Tensor
+
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+from mmspec.vlm.drafters.shapes import DynamicTree, Shape, StaticTree
+
+
+class ShapedDrafter(PretrainedDrafter):
+    """Base of drafters whose drafts are grown level by level (`grow.py`), with the shapes requests get.
+
+    levels: which of the target's states it reads: None for the last ones, else indices of the decoder layers they enter.
+    """
+
+    levels: tuple[int, ...] | None = None
+
+    def __init__(self, config: object):
+        super().__init__(config)
+        self.shapes: tuple[Shape, Shape] = (DynamicTree(), StaticTree())
+
+    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
+        """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own.
+
+        Without this, greedy requests get a dynamic tree and sampled ones a static tree drawn without replacement.
+        """
+        other = copy.copy(self)
+        other.shapes = (shape, sampled or shape)
+        return other
+
+    def shape_for(self, greedy: bool) -> Shape:
+        """The shape a request gets."""
+        return self.shapes[0 if greedy else 1]
+
+    def guess(self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor) -> Guess:
+        """What training compares at n places of one depth (from 0).
+
+        out: float [n, H], outputs of `unroll`.   teacher: float32 [n, V].   token: int64 [n].   truth: float [n, H].
+        """
+        student = self.logits(out, depth + 1, parts.head)
+        return Guess(student, teacher, token, depth, out, truth)
+
+    def check(self, parts: Parts) -> None:
+        """Raises ValueError when the drafter was made for another target."""
+        for field, own, theirs in (
+            ("hidden_size", self.config.hidden_size, parts.hidden_size),
+            ("vocab_size", self.config.vocab_size, parts.vocab_size),
+        ):
+            if own != theirs:
+                raise ValueError(
+                    f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target"
+                )

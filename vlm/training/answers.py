@@ -1,0 +1,92 @@
+"""The target's own answers: what it says is what a drafter has to guess."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mmspec.vlm.training.examples import Example, encode
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How answers are made. temperatures: taken in turn, one per batch; 0 is greedy.   seed: of sampled ones."""
+
+    new_tokens: int = 128
+    batch: int = 64
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.new_tokens < 1 or self.batch < 1 or not self.temperatures or min(self.temperatures) < 0:
+            raise ValueError(f"expected new_tokens and batch of at least 1 and temperatures >= 0, got {self}")
+
+
+def answer_all(
+    model: nn.Module,
+    processor: Any,
+    examples: Sequence[Example],
+    file: Path,
+    how: Answering = Answering(),
+    on_batch: Callable[[int], None] = lambda done: None,
+) -> dict[str, list[int]]:
+    """The target's answers by key, end token included where it came; kept in `file` (JSONL) and resumed from it.
+
+    Rows are made in batches of `how.batch`; a batch depends on its place alone, so a resumed run makes the same answers.
+    """
+    done = read_answers(file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as out:
+        for number, first in enumerate(range(0, len(examples), how.batch)):
+            chosen = [examples[i] for i in range(first, min(first + how.batch, len(examples)))]
+            if all(example.key in done for example in chosen):
+                continue
+            temperature = how.temperatures[number % len(how.temperatures)]
+            rows = _answer(model, processor, chosen, how, temperature, how.seed + number)
+            for example, ids in zip(chosen, rows, strict=True):
+                done[example.key] = ids
+                out.write(json.dumps({"key": example.key, "temperature": temperature, "ids": ids}) + "\n")
+            out.flush()
+            on_batch(len(chosen))
+    return done
+
+
+@torch.no_grad()
+def _answer(model, processor, examples, how: Answering, temperature: float, seed: int) -> list[list[int]]:
+    inputs = {name: value.to(model.device) for name, value in encode(processor, examples).items()}
+    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+    torch.manual_seed(seed)
+    sequences = model.generate(**inputs, max_new_tokens=how.new_tokens, **(sampling or {"do_sample": False}))
+    ends = model.generation_config.eos_token_id
+    ends = set() if ends is None else {ends} if isinstance(ends, int) else set(ends)
+    rows = []
+    for row in sequences[:, inputs["input_ids"].shape[1] :].tolist():
+        stop = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
+        rows.append(row[:stop])
+    return rows
+
+
+def read_answers(file: Path) -> dict[str, list[int]]:
+    """Answers of a file that `answer_all` wrote; a last line cut short by a kill is dropped from the file."""
+    if not file.exists():
+        return {}
+    found, whole = {}, []
+    for line in file.read_text().splitlines(keepends=True):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if not line.endswith("\n"):
+            break
+        whole.append(line)
+        found[record["key"]] = record["ids"]
+    text = "".join(whole)
+    if len(text) != file.stat().st_size:
+        file.write_text(text)
+    return found

@@ -1,0 +1,78 @@
+"""A drafter's loss over every depth it will draft at, made of plug-in terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.training.lesson import Lesson
+
+Term = Callable[[Guess], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """sum over depths d of decay**d times the weighted sum of the terms.
+
+    EAGLE's paper trains one step. Here every depth d is trained on the drafter's own features of depth d - 1, as "HASS" and
+    EAGLE-3's training-time test do, because a draft is as deep as its weakest level; depths=1 is EAGLE's training, depths=2
+    one multi-token step of ViSpec.
+
+    terms: pairs of a weight and a function of Guess (see `losses.py`).   decay: weight of depth d is decay ** d.
+    """
+
+    terms: tuple[tuple[float, Term], ...]
+    depths: int = 4
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.depths < 1 or not 0 < self.decay <= 1 or not self.terms:
+            raise ValueError(f"expected depths >= 1, 0 < decay <= 1 and at least one term, got {self}")
+
+    def __call__(self, drafter: nn.Module, parts: object, lesson: Lesson) -> tuple[Tensor, dict[str, float]]:
+        """Loss of one batch, a scalar that carries gradients, and its notes: per depth, how often the top token is the
+        target's (`hit0`, `hit1`...)."""
+        loss, notes = lesson.embeds.new_zeros((), dtype=torch.float32), {}
+        for guess in guesses(drafter, parts, lesson, self.depths):
+            value = sum(weight * term(guess) for weight, term in self.terms)
+            loss = loss + self.decay**guess.depth * value
+            hits = guess.student.argmax(-1) == guess.teacher.argmax(-1)
+            notes[f"hit{guess.depth}"] = float(hits.float().mean()) if len(hits) else 0.0
+        return loss, notes
+
+
+def guesses(drafter: nn.Module, parts: object, lesson: Lesson, depths: int) -> list[Guess]:
+    """What the drafter says at every answer token, at each depth.
+
+    A token of an answer is guessed at depth d by a draft that started d tokens earlier, from true pairs up to there.
+    """
+    reading = lesson.reading(parts)
+    slots = drafter.read(reading)
+    origin = slots.origin
+    after = (origin + 2).clamp(max=lesson.ids.shape[1] - 1)  # slot j guesses token j + 2
+    wanted = lesson.answer.gather(1, after) & (origin >= 0) & (origin + 2 < lesson.ids.shape[1])
+    if not bool(wanted.any()):
+        return []
+    # slots further left only serve as keys
+    first = max(int(wanted.any(0).float().argmax()) - depths, 0)
+    outputs = drafter.unroll(slots, reading, first, depths)
+    origin, after, wanted = origin[:, first:], after[:, first:], wanted[:, first:]
+    made = []
+    for depth, out in enumerate(outputs):
+        inside = wanted.clone()
+        # a draft that started d slots earlier ran over text alone
+        inside[:, :depth] = False
+        inside[:, depth:] &= origin[:, depth:] - origin[:, : origin.shape[1] - depth] == depth
+        row, slot = inside.nonzero(as_tuple=True)
+        if not len(row):
+            continue
+        truth = lesson.last[row, origin[row, slot] + 1]
+        with torch.no_grad():
+            teacher = parts.head(truth).float()
+        token = lesson.ids[row, after[row, slot]]
+        made.append(drafter.guess(out[row, slot], depth, parts, teacher, token, truth))
+    return made
