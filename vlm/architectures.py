@@ -100,8 +100,18 @@ def take_apart(model: nn.Module) -> Parts:
         hidden_size=config.hidden_size,
         vocab_size=head.weight.shape[0],
         placeholders=placeholders_of(model.config),
-        tokens_per_image=getattr(model.config, "image_seq_length", None) if name in _EVEN else None,
+        tokens_per_image=_tokens_per_image(model.config) if name in _EVEN else None,
     )
+
+
+def _tokens_per_image(config: object) -> int | None:
+    """Patches of a square tower, as its processor counts them: `image_seq_length` keeps its default in many configs."""
+    vision = config.vision_config
+    if vision.model_type not in ("clip_vision_model", "siglip_vision_model"):
+        return None
+    with_class = vision.model_type == "clip_vision_model"
+    patches = (vision.image_size // vision.patch_size) ** 2
+    return patches + with_class - (config.vision_feature_select_strategy == "default")
 
 
 def placeholders_of(config: object) -> tuple[int, ...]:

@@ -72,6 +72,11 @@ class TextTarget:
         return [len(t) for t in self.tokens]
 
     @property
+    def most(self) -> int | None:
+        """Tokens a row may generate; None without a limit."""
+        return self.stopping.most
+
+    @property
     def device(self) -> torch.device:
         return self.prompt.device
 

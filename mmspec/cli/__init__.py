@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from mmspec.cli import bench, zoo
+from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
 from mmspec.cli.demo import demo
 from mmspec.cli.supported import supported
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(caption)
 app.add_typer(bench.app, name="bench")
+app.add_typer(train.app, name="train")
 app.add_typer(zoo.app, name="zoo")
 app.command()(supported)
 

@@ -9,7 +9,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
-from mmspec.cli.options import Json, numbers
+from mmspec.cli.options import Json, named_paths, numbers
 
 if TYPE_CHECKING:
     from mmspec.evaluate.bench_vlm import VlmBench
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Compare decoding methods on the same prompts.", no_args_is_help=True)
 
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown to this file.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec[eval]).")]
 
 
 @app.callback()
@@ -27,47 +28,63 @@ def _group() -> None:
 @app.command()
 @told
 def vlm(
-    prompts: Annotated[int, typer.Option(help="Held-out prompts.")] = 30,
-    new_tokens: Annotated[int, typer.Option(help="Tokens every method generates per prompt.")] = 128,
-    batch: Annotated[str, typer.Option(metavar="N,N", help="Batch sizes.")] = "1,4",
-    temperature: Annotated[str, typer.Option(metavar="T,T", help="Temperatures.")] = "0,1",
+    suite: Annotated[str, typer.Option(help="methods, drafters, pictures, blocks or lengths.")] = "methods",
+    prompts: Annotated[int | None, typer.Option(help="Held-out prompts of every task.")] = None,
+    new_tokens: Annotated[int | None, typer.Option(help="Longest answer in tokens.")] = None,
+    batch: Annotated[str | None, typer.Option(metavar="N,N", help="Batch sizes.")] = None,
+    temperature: Annotated[str | None, typer.Option(metavar="T,T", help="Temperatures.")] = None,
     methods: Annotated[str | None, typer.Option(metavar="KEY,KEY", help="Rows to run; all when left out.")] = None,
+    drafter_path: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=FOLDER", help="A saved drafter to compare too; may be repeated.")
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Timed runs of every method on every prompt.")] = 1,
     seed: Annotated[int, typer.Option(help="Which held-out prompts, and the seed of sampled rows.")] = 0,
     threads: Annotated[int, typer.Option(help="Threads torch computes with.")] = 2,
     json: Json = None,
     markdown: Markdown = None,
+    plot: Plot = None,
 ) -> None:
-    """The zoo's vision-language model: transformers, plain, and every drafter, paired and interleaved."""
-    check_writable(json, markdown)
-    sizes, warmths = numbers("--batch", batch, int), numbers("--temperature", temperature, float)
-    keys = tuple(methods.split(",")) if methods else None
-    result = _run(_config(prompts, new_tokens, sizes, warmths, keys, repeats, seed, threads))
-    from mmspec.core.files import write_text_atomic
-    from mmspec.evaluate.bench_vlm import verdict
-    from mmspec.evaluate.report import environment_line, same_drafts_notes, tables
-    from mmspec.evaluate.report import markdown as as_markdown
+    """The zoo's vision-language model: transformers, plain, and every drafter, paired and interleaved.
 
+    What is left out is as the suite has it.
+    """
+    check_writable(json, markdown, plot)
+    config = _config(
+        suite=suite,
+        prompts=prompts,
+        new_tokens=new_tokens,
+        batches=batch and numbers("--batch", batch, int),
+        temperatures=temperature and numbers("--temperature", temperature, float),
+        methods=methods and tuple(methods.split(",")),
+        saved=tuple((name, str(folder)) for name, folder in named_paths("--drafter-path", drafter_path)),
+        repeats=repeats,
+        seed=seed,
+        threads=threads,
+    )
+    if plot is not None:
+        _check_plot(suite)
+    result = _run(config)
     save_json(json, result)
-    if markdown is not None:
-        write_text_atomic(markdown, as_markdown(result))
-    out = screen()
-    out.print(environment_line(result["env"]), markup=False, soft_wrap=True)
-    for part in tables(result["rows"]):
-        out.print(part, markup=False, soft_wrap=isinstance(part, str))
-    for note in same_drafts_notes(result):
-        out.print(note, markup=False, soft_wrap=True)
-    wrong = verdict(result)
-    if wrong:
-        raise ValueError("; ".join(wrong))
+    _show(result, markdown, plot)
 
 
-def _config(*settings: object) -> VlmBench:
-    """The bench of these settings, in the order of VlmBench's fields; what it refuses is a usage error."""
+def _config(**settings: object) -> VlmBench:
+    """The bench of these settings; what it refuses is a usage error."""
     from mmspec.evaluate.bench_vlm import VlmBench
 
     try:
-        return VlmBench(*settings)
+        return VlmBench(**settings)
+    except ValueError as error:
+        raise BadOption(str(error)) from error
+
+
+def _check_plot(suite: str) -> None:
+    """Refuses, before the bench runs, a plot that could not be drawn behind it."""
+    from mmspec.evaluate.plots import bench_panels, need_matplotlib
+
+    try:
+        need_matplotlib()
+        bench_panels({"env": {"suite": suite}, "rows": []})
     except ValueError as error:
         raise BadOption(str(error)) from error
 
@@ -79,3 +96,46 @@ def _run(config: VlmBench) -> dict:
     with progress() as bar:
         task = bar.add_task("warming up", total=config.requests())
         return bench_vlm(config, shelf, lambda text: bar.update(task, advance=1, description=text))
+
+
+def _show(result: dict, markdown: Path | None, plot: Path | None) -> None:
+    from mmspec.core.files import write_text_atomic
+    from mmspec.evaluate.bench_vlm import verdict
+    from mmspec.evaluate.plots import bench_panels, draw
+    from mmspec.evaluate.report import environment_line, tables
+    from mmspec.evaluate.report import markdown as as_markdown
+
+    if markdown is not None:
+        write_text_atomic(markdown, as_markdown(result))
+    if plot is not None:
+        draw(bench_panels(result), plot)
+    out = screen()
+    out.print(environment_line(result["env"]), markup=False, soft_wrap=True)
+    for part in tables(result):
+        out.print(part, markup=False, soft_wrap=isinstance(part, str))
+    wrong = verdict(result)
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+@app.command()
+@told
+def curves(
+    logs: Annotated[
+        list[str], typer.Argument(metavar="NAME=FILE", help="Training logs (JSONL); several are compared.")
+    ],
+    plot: Plot = None,
+    json: Json = None,
+) -> None:
+    """Accept length against training steps, from the logs that training writes."""
+    check_writable(plot, json)
+    from mmspec.evaluate.plots import draw, training_panels
+
+    (panel,) = training_panels(dict(named_paths("NAME=FILE", logs)))
+    save_json(json, {name: [list(pair) for pair in zip(*line, strict=True)] for name, line in panel.lines.items()})
+    if plot is not None:
+        draw([panel], plot)
+    out = screen()
+    for name, (steps, values) in panel.lines.items():
+        shown = ", ".join(f"{step}: {value:g}" for step, value in zip(steps, values, strict=True))
+        out.print(f"{name}  {shown}", markup=False, soft_wrap=True)

@@ -15,8 +15,8 @@ ZOO = "zoo"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def open_shelf(spec: str) -> Shelf:
-    """The model called `spec` with its processor. Only a hub id uses the network.
+def open_shelf(spec: str, option: str = "--model") -> Shelf:
+    """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
 
     Raises ValueError when there is no such model, or it is none that takes pictures and text.
     """
@@ -24,17 +24,17 @@ def open_shelf(spec: str) -> Shelf:
         quiet_transformers()
         from mmspec.evaluate.shelf import zoo_shelf
 
-        return zoo_shelf() if spec == ZOO else _published(spec)
+        return zoo_shelf() if spec == ZOO else _published(spec, option)
 
 
-def _published(spec: str) -> Shelf:
+def _published(spec: str, option: str) -> Shelf:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     from mmspec.evaluate.shelf import Shelf
 
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
-        raise ValueError(f"--model: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
+        raise ValueError(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
     try:
         processor = AutoProcessor.from_pretrained(spec, local_files_only=local)
         model = AutoModelForImageTextToText.from_pretrained(
@@ -42,6 +42,6 @@ def _published(spec: str) -> Shelf:
         ).eval()
     except (OSError, KeyError, ValueError) as error:
         what = "expected a safetensors model that takes pictures and text"
-        raise ValueError(f"--model: {what}, got {spec!r} ({error}), check it") from error
+        raise ValueError(f"{option}: {what}, got {spec!r} ({error}), check it") from error
     size = sum(p.numel() for p in model.parameters())
     return Shelf(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,11 @@ from mmspec.cli.console import BadOption
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
 Drafter = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="eagle, small, lookup, recycling, none, or a folder with a saved drafter."),
+    typer.Option(
+        metavar="NAME",
+        help="eagle, msd, vispec or another of `mmspec supported`; small, lookup, recycling, none, or a folder with a "
+        "saved drafter.",
+    ),
 ]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
 
@@ -39,3 +44,14 @@ def numbers(name: str, text: str, kind: type) -> tuple:
         return tuple(kind(part) for part in text.split(","))
     except ValueError as error:
         raise BadOption(f"{name}: expected numbers separated by commas, got {text!r}, write for example 1,4") from error
+
+
+def named_paths(name: str, values: Iterable[str] | None) -> list[tuple[str, Path]]:
+    """The names and existing paths of NAME=PATH values."""
+    found = []
+    for value in values or ():
+        title, _, path = value.partition("=")
+        if not title or not path or not Path(path).exists():
+            raise BadOption(f"{name}: expected NAME=PATH with a path that exists, got {value!r}, correct it")
+        found.append((title, Path(path)))
+    return found

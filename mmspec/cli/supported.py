@@ -8,21 +8,41 @@ from mmspec.cli.options import Json
 
 @told
 def supported(json: Json = None) -> None:
-    """Model classes, the drafters that work with them, and whether the result keeps the model's law."""
+    """Model classes, the drafters that work with them, whether the result keeps the model's law, and how that is tested."""
     check_writable(json)
-    from mmspec.evaluate.supported import drafter_records, model_records
+    from mmspec.evaluate.supported import (
+        RULES_BY,
+        UNTESTED,
+        combination_records,
+        drafter_records,
+        model_records,
+        rule_records,
+    )
 
-    models, drafters = model_records(), drafter_records()
-    save_json(json, {"models": models, "drafters": drafters})
+    models, drafters, rules, pairs = model_records(), drafter_records(), rule_records(), combination_records()
+    save_json(json, {"models": models, "drafters": drafters, "rules": rules, "combinations": pairs})
+    untested = {(one["model"], one["drafter"]) for one in pairs if one["greedy tested by"] == UNTESTED}
+    sampled = dict.fromkeys(one["sampled tested by"] for one in pairs)
     out = screen()
-    out.print(_table("models: what each drafter's output is, greedy and sampled", models))
+    laws = [_marked(one, {drafter for model, drafter in untested if model == one["model"]}) for one in models]
+    out.print(_table("models: the law of each drafter's output, greedy and sampled", laws))
     out.print(_table("drafters", drafters))
+    out.print(_table("rules for sampled requests; greedy ones are verified by target-match", rules))
     out.print(
+        f"Greedy output is tested by: {models[0]['tested by']}; ~ marks pairs that are {UNTESTED}.\n"
+        f"Rules are tested by {RULES_BY}; sampled output by {', and by '.join(sampled)}.\n"
         "Other decoder-only *ForCausalLM classes with full attention are taken too, untested.\n"
         "Exact: sampled output has the model's law, greedy output its tokens (in fp32; at lower precision two nearly "
         "equal logits can change places).",
         soft_wrap=True,
     )
+
+
+def _marked(record: dict, untested: set[str]) -> dict:
+    """A model's record for the screen."""
+    shown = {name: f"{value}~" if name in untested else value for name, value in record.items()}
+    shown.pop("tested by")
+    return shown
 
 
 def _table(title: str, records: list[dict]) -> object:

@@ -10,13 +10,22 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, save_json, screen, told
 from mmspec.cli.options import Json
+from mmspec.zoo.registry import DRAFTERS
 
 app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
 
 _WHAT = {
     "vlm": "captions and answers about pictures of the world (LLaVA)",
     "vlm/small": "a narrower captioner that drafts for vlm (LLaVA)",
-    "vlm/eagle": "EAGLE drafter for vlm",
+    "vlm/eagle": "EAGLE-2 drafter for vlm, pictures fused like text",
+    "vlm/eagle_text": "EAGLE-2 drafter for vlm that sees no pictures",
+    "vlm/msd": "MSD drafter for vlm",
+    "vlm/vispec": "ViSpec drafter for vlm",
+    "vlm/flash": "FLASH drafter for vlm",
+    "vlm/specvlm": "SpecVLM drafter for vlm",
+    "vlm/eagle3": "EAGLE-3 drafter for vlm",
+    "vlm/hydra": "Hydra heads for vlm",
+    "vlm/specdecpp": "SpecDec++ head that ends the drafts of vlm/eagle",
 }
 
 
@@ -112,16 +121,27 @@ def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
     return train(small_recipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
 
 
-def _build_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec import zoo
-    from mmspec.zoo.build_eagle import EagleRecipe
-    from mmspec.zoo.build_eagle import build as train
+def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec import zoo
+        from mmspec.zoo.build_drafter import RECIPES
+        from mmspec.zoo.build_drafter import build as train
 
-    return train(EagleRecipe(), zoo.load("vlm"), out, work, resume, device)
+        return train(name, RECIPES[name], zoo.load("vlm"), out, work, resume, device)
+
+    return build
+
+
+def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec import zoo
+    from mmspec.zoo.build_acceptance import build
+
+    return build(zoo.load("vlm"), zoo.load("vlm/eagle"), out, work, device)
 
 
 _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "vlm": _build_vlm,
     "vlm/small": _build_small,
-    "vlm/eagle": _build_eagle,
+    **{f"vlm/{name}": _build_drafter(f"vlm/{name}") for name in DRAFTERS},
+    "vlm/specdecpp": _build_head,
 }

@@ -8,6 +8,7 @@ _PUBLIC = {
     "cache": ("SlotCache",),
     "draft": ("Draft", "Law", "root_only"),
     "evidence": ("Evidence",),
+    "goodput": ("Goodput",),
     "keys": ("Keys", "Purpose"),
     "length": ("ConfidenceStop", "FixedLength"),
     "loop": ("Decoding", "Memoryless"),

@@ -21,7 +21,7 @@ class Run:
     seconds: wall time of the whole call.   output: generated ids per row.
     target_passes: passes of the target, the prompt's among them.   accept_length: tokens per target pass and row.
     parts: seconds by name (prefill, draft, target, verify, other), of methods that report them.
-    exact: as the method itself reports it.
+    exact: as the method itself reports it.   drafter_passes: forward passes of the drafter's model.
     """
 
     seconds: float
@@ -30,6 +30,12 @@ class Run:
     accept_length: float
     parts: Mapping[str, float] | None = None
     exact: bool = True
+    drafter_passes: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens generated, over all rows."""
+        return sum(map(len, self.output))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +98,14 @@ def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
 
 
 def paired_ratios(base: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> list[float]:
-    """base seconds / own seconds of every case and repeat that both completed: above 1 where `own` is faster."""
+    """base seconds / own seconds of every case and repeat that both completed: above 1 where `own` is faster.
+
+    Seconds are per emitted token: two exact methods may sample texts of different lengths. Equal texts make no
+    difference.
+    """
     pairs = [pair for case in zip(base, own, strict=True) for pair in zip(*case, strict=True)]
-    return [a.seconds / b.seconds for a, b in pairs if isinstance(a, Run) and isinstance(b, Run)]
+    both = [(a, b) for a, b in pairs if isinstance(a, Run) and isinstance(b, Run)]
+    return [a.seconds * b.tokens / (b.seconds * a.tokens) for a, b in both]
 
 
 def middle(values: Sequence[float], digits: int = 3) -> float | None:

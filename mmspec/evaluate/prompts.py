@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count as counting
 from typing import Any
 
 from PIL.Image import Image
 
+from mmspec.vlm.training.examples import Example
+from mmspec.vlm.training.examples import encode as encode_examples
 from mmspec.zoo.world.captions import REQUESTS, REVERSED_REQUESTS
+from mmspec.zoo.world.many import ORDINALS
+from mmspec.zoo.world.questions import QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
 
 # scenes the quality figures are not taken from
 _FIRST = EVAL_SEEDS[0] + 1_000_000
+_APART, _ALBUMS, _ASKED = 100_000, 40_000, 80_000  # scenes of a seed, and where albums and questions begin among them
 _LONG = 5
 _PICTURES_EVERY = 10
 _REQUESTS = (*REQUESTS, *REVERSED_REQUESTS[:1])
@@ -34,11 +39,36 @@ def held_out(count: int, seed: int = 0) -> list[Prompt]:
     Scenes hold at least five objects, so that the answer is a long one. Every tenth request shows three pictures and
     asks about one of them.
     """
+    _check(count, seed)
+    scenes = _long_scenes(_FIRST + seed * _APART)
+    return [_prompt(index, scenes) for index in range(count)]
+
+
+def questions(count: int, seed: int = 0) -> list[Prompt]:
+    """`count` questions about one fact of a scene that no training saw, all kinds in turn; the fact is a word or two and
+    the answer one short sentence."""
+    _check(count, seed)
+    scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
+    kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
+    asked = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
+    return [Prompt(one.prompt, (render(scene),)) for one, scene in zip(asked, scenes, strict=True)]
+
+
+def albums(count: int, seed: int = 0, pictures: int = 16) -> list[Prompt]:
+    """`count` requests that show `pictures` scenes and ask for a caption of the only one, or of one of the first three."""
+    _check(count, seed)
+    scenes = _long_scenes(_FIRST + seed * _APART + _ALBUMS)
+    wanted = [f"Describe the {name} picture." for name in ORDINALS[:pictures]] if pictures > 1 else REQUESTS
+    return [
+        Prompt(wanted[index % len(wanted)], tuple(render(next(scenes)) for _ in range(pictures)))
+        for index in range(count)
+    ]
+
+
+def _check(count: int, seed: int) -> None:
     if count < 1:
         raise ValueError(f"--prompts: expected at least 1, got {count}, ask for more")
     check_seed(seed)
-    scenes = _long_scenes(_FIRST + seed * 100_000)
-    return [_prompt(index, scenes) for index in range(count)]
 
 
 def check_seed(seed: int) -> None:
@@ -47,13 +77,13 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"--seed: expected 0 to 9999, got {seed}, pick another")
 
 
-def _long_scenes(first: int):
+def _long_scenes(first: int) -> Iterator[Scene]:
     return (scene for scene in map(sample_scene, counting(first)) if len(scene.things) >= _LONG)
 
 
-def _prompt(index: int, scenes) -> Prompt:
+def _prompt(index: int, scenes: Iterator[Scene]) -> Prompt:
     if index % _PICTURES_EVERY == _PICTURES_EVERY - 1:
-        which = ("first", "second", "third")[index // _PICTURES_EVERY % 3]
+        which = ORDINALS[index // _PICTURES_EVERY % 3]
         return Prompt(f"Describe the {which} picture.", tuple(render(next(scenes)) for _ in range(3)))
     return Prompt(_REQUESTS[index % len(_REQUESTS)], (render(next(scenes)),))
 
@@ -69,19 +99,5 @@ def encode(processor: Any, prompts: Sequence[Prompt]) -> dict:
 
     Raises ValueError for a text that holds the processor's image placeholder.
     """
-    mark = getattr(processor, "image_token", None)
-    for prompt in prompts:
-        if mark and mark in prompt.text:
-            raise ValueError(f"--prompt: expected text only, got the placeholder {mark!r} in it, remove it")
-    texts = [_chat(processor, mark, prompt) for prompt in prompts]
-    images = [list(prompt.images) for prompt in prompts]
-    padding = {"padding": True, "padding_side": "left"} if len(prompts) > 1 else {}
-    inputs = processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding)
-    return dict(inputs)
-
-
-def _chat(processor: Any, mark: str | None, prompt: Prompt) -> str:
-    if getattr(processor, "chat_template", None):
-        content = [{"type": "image"} for _ in prompt.images] + [{"type": "text", "text": prompt.text}]
-        return processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
-    return f"{mark or ''}\n" * len(prompt.images) + prompt.text
+    examples = [Example(f"prompt {number}", prompt.text, prompt.images) for number, prompt in enumerate(prompts, 1)]
+    return encode_examples(processor, examples)

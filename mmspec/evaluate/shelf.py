@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mmspec import drafters, zoo
-from mmspec.core.length import FixedLength
+from mmspec.evaluate.altered import untrained, weakened
 from mmspec.vlm import load_drafter
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 
 
 @dataclass(slots=True)
@@ -30,64 +30,105 @@ class Shelf:
                 f"expected the zoo's model, which {name!r} was trained for, got {self.name}, "
                 "use --drafter lookup or recycling"
             )
-        if name not in self._kept:
-            self._kept[name] = zoo.load(name)
-        return self._kept[name]
+        return self._once(name, lambda: zoo.load(name))
 
     def drafter(self, name: str) -> Any:
         """The drafter called `name` in DRAFTERS, or the one saved in the folder `name`; None for "none"."""
         if name in DRAFTERS:
             return DRAFTERS[name].make(self)
         if Path(name).is_dir():
-            return load_drafter(name, target=self.model)
+            return self._once(name, lambda: load_drafter(name, target=self.model))
         raise ValueError(unknown_drafter(name))
+
+    def altered(self, name: str, change: Callable[[Any], Any]) -> Any:
+        """The zoo's EAGLE after `change`, made once and kept as `name`."""
+        return self._once(name, lambda: change(self.zoo_part("vlm/eagle")))
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A drafter as the command line offers it.   drafts: what its drafts look like.   training: what it needs."""
+    """A drafter as the command line offers it.
 
+    title: in tables.   drafts: what its drafts look like.   training: what it needs.   part: its name in the zoo.
+    public: offered to users; the others serve the benches.
+    """
+
+    title: str
     make: Callable[[Shelf], Any]
     drafts: str
-    training: str
+    training: str = "none"
+    part: str | None = None
     public: bool = True
 
 
-def _eagle(*shape: object) -> Callable[[Shelf], Any]:
-    def make(shelf: Shelf) -> Any:
-        eagle = shelf.zoo_part("vlm/eagle")
-        return eagle if not shape else eagle.with_shape(*shape)
-
-    return make
+def _trained(name: str, title: str, drafts: str) -> Choice:
+    part = f"vlm/{name}"
+    return Choice(title, lambda shelf: shelf.zoo_part(part), drafts, "per target; shipped for the zoo's", part)
 
 
 DRAFTERS: dict[str, Choice] = {
-    "eagle": Choice(
-        _eagle(), "tree or chain from the target's hidden states (EAGLE-2)", "per target; shipped for the zoo's"
-    ),
+    "eagle": _trained("eagle", "EAGLE", "tree or chain from the target's hidden states, pictures fused like text"),
+    "eagle_text": _trained("eagle_text", "EAGLE without vision", "as eagle, pictures left out (EAGLE-2)"),
+    "msd": _trained("msd", "MSD", "as eagle, pictures as raw vision embeddings"),
+    "vispec": _trained("vispec", "ViSpec", "as eagle, one compressed row and one global vector a picture"),
+    "flash": _trained("flash", "FLASH", "several tokens a pass over compressed pictures"),
+    "specvlm": _trained("specvlm", "SpecVLM", "as eagle, pictures compressed by a learned choice of ways"),
+    "eagle3": _trained("eagle3", "EAGLE-3", "tree or chain from three levels of the target's states"),
+    "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),
+    "medusa": _trained("medusa", "Medusa", "tree or chain from independent heads on the target's last state"),
     "small": Choice(
+        "small model chain",
         lambda shelf: drafters.SmallModel(shelf.zoo_part("vlm/small")[0]),
         "chain from a smaller model",
         "none of its own",
     ),
-    "lookup": Choice(lambda shelf: drafters.PromptLookup(), "n-grams of the prompt and the text so far", "none"),
-    "recycling": Choice(lambda shelf: drafters.TokenRecycling(), "tree from the target's earlier candidates", "none"),
-    "none": Choice(lambda shelf: None, "nothing: plain decoding in the same loop", "none"),
-    "eagle-dynamic": Choice(_eagle(DynamicTree()), "dynamic tree", "as eagle", public=False),
-    "eagle-static": Choice(_eagle(StaticTree()), "static tree", "as eagle", public=False),
-    "eagle-chain": Choice(_eagle(Chain(FixedLength(7))), "chain", "as eagle", public=False),
+    "lookup": Choice(
+        "prompt lookup", lambda shelf: drafters.PromptLookup(), "n-grams of the prompt and the text so far"
+    ),
+    "recycling": Choice(
+        "Token Recycling", lambda shelf: drafters.TokenRecycling(), "tree from the target's earlier candidates"
+    ),
+    "none": Choice("plain", lambda shelf: None, "nothing: plain decoding in the same loop"),
+    "weak": Choice("EAGLE with noise", lambda shelf: shelf.altered("weak", weakened), "as eagle", public=False),
+    "random": Choice(
+        "untrained EAGLE", lambda shelf: shelf.altered("random", untrained), "as eagle, at random", public=False
+    ),
 }
 
 
 def drafter_names() -> list[str]:
-    """The names users choose from."""
-    return [name for name, choice in DRAFTERS.items() if choice.public]
+    """The names users choose from: what needs no training, and what the zoo has."""
+    known = zoo.names()
+    return [
+        name for name, choice in DRAFTERS.items() if choice.public and (choice.part is None or choice.part in known)
+    ]
 
 
 def unknown_drafter(name: str) -> str:
     """The sentence for a name that is no drafter."""
     names = ", ".join(drafter_names())
     return f"--drafter: expected one of {names} or a folder with a saved drafter, got {name!r}, pick one of these"
+
+
+def title_of(name: str) -> str:
+    """What tables call a drafter."""
+    return DRAFTERS[name].title if name in DRAFTERS else name
+
+
+def card_of(name: str) -> dict:
+    """What is known about the training of a drafter: the card of a zoo model or beside a saved one, {} without one."""
+    from mmspec.zoo.registry import folder_of
+
+    choice = DRAFTERS.get(name)
+    if choice is not None and choice.part not in zoo.names():
+        return {}
+    file = (Path(name) if choice is None else folder_of(choice.part)) / "card.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def zoo_shelf() -> Shelf:

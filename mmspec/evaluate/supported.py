@@ -1,23 +1,147 @@
-"""Which combinations of model and drafter are supported, as records for tables."""
+"""Which combinations of model, drafter and rule are supported, how exact they are and how that is tested, as records."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from mmspec import zoo
+from mmspec.core.rules.resolve import names as rule_names
 from mmspec.core.rules.resolve import resolve
-from mmspec.evaluate.shelf import DRAFTERS, drafter_names
+from mmspec.evaluate.shelf import DRAFTERS
 from mmspec.vlm import supported as architectures
+from mmspec.vlm.drafters import kinds  # noqa: F401  registers every kind
+from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+
+RULES_BY = "enumeration of every draft and decision on small vocabularies"
+UNTESTED = "not in the suite; the same code"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What a rule is given. kind, drawn: of the law on record.   siblings: nodes can have more than one child."""
+
+    shape: str
+    kind: str
+    drawn: str
+    siblings: bool
+
+    def rules(self, exact: bool) -> list[str]:
+        """Names of the exact or the relaxed rules that take it, the one that chooses among others left out."""
+        found = {name: resolve(name, greedy=False) for name in rule_names() if name != "exact"}
+        return [
+            name
+            for name, rule in found.items()
+            if rule.exact == exact
+            and (self.kind, self.drawn) in rule.proven_for
+            and not (rule.chains_only and self.siblings)
+        ]
+
+
+_PICKED = Drafts("dynamic tree", "onehot", "deterministic", True)
+_TREE = Drafts("sampled tree", "categorical", "without_replacement", True)
+_CHAIN = Drafts("sampled chain", "categorical", "without_replacement", False)
+_LOOKUP = Drafts("n-grams", "onehot", "deterministic", False)
+_TRAINED = (_PICKED, _TREE, _CHAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A drafter. name: its kind in saved files, or what --drafter takes.   drafts: what it can hand to a rule.
+    sampled: how the law of sampled output is tested.   models: classes greedy output is tested on, None for all."""
+
+    name: str
+    what: str
+    training: str
+    zoo: str
+    drafts: tuple[Drafts, ...]
+    sampled: str
+    models: frozenset[str] | None = None
+
+
+_TESTED = frozenset(
+    {
+        "LlavaForConditionalGeneration",
+        "LlavaNextForConditionalGeneration",
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen3VLForConditionalGeneration",
+    }
+)
+_BEHIND_PICTURE = "chi-square of the joint law of three tokens behind a picture, tiny LLaVA"
+_OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
+_FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,)}
+
+
+def drafter_rows() -> list[Row]:
+    """Every trained kind, then what needs no training."""
+    rows = []
+    for kind, made in sorted(PretrainedDrafter.kinds.items()):
+        if issubclass(made, ShapedDrafter):
+            choice = DRAFTERS.get(made.name)
+            what = choice.drafts if choice else "tree or chain"
+            part = choice.part if choice and choice.part in zoo.names() else "-"
+            rows.append(
+                Row(kind, what, "per target: mmspec train vlm-drafter", part, _TRAINED, _BEHIND_PICTURE, _TESTED)
+            )
+    for name, drafts in _FREE.items():
+        rows.append(Row(name, DRAFTERS[name].drafts, DRAFTERS[name].training, "-", drafts, _OF_TEXT))
+    return rows
 
 
 def model_records() -> list[dict]:
     """One record per model class: its inputs, the law of the output with each drafter, and how it is tested."""
-    law = "exact" if all(resolve("exact", greedy=greedy).exact for greedy in (True, False)) else "relaxed"
-    drafters = [name for name in drafter_names() if name != "none"]
-    return [
-        {"model": one.name, "prompts hold": one.inputs, **dict.fromkeys(drafters, law), "tested by": one.tested}
-        for one in architectures()
-    ]
+    laws = {row.name: law_of(row) for row in drafter_rows()}
+    return [{"model": one.name, "prompts hold": one.inputs, **laws, "tested by": one.tested} for one in architectures()]
+
+
+def law_of(row: Row) -> str:
+    """The law of the output under the default rule, greedy and sampled."""
+    rule = resolve("exact", greedy=False)
+    proven = all((drafts.kind, drafts.drawn) in rule.proven_for for drafts in row.drafts)
+    return "exact" if proven and rule.exact and resolve("exact", greedy=True).exact else "relaxed"
 
 
 def drafter_records() -> list[dict]:
     """One record per drafter: what it drafts and what training it needs."""
-    chosen = {name: DRAFTERS[name] for name in drafter_names()}
-    return [{"drafter": name, "drafts": one.drafts, "needs training": one.training} for name, one in chosen.items()]
+    return [
+        {
+            "drafter": row.name,
+            "drafts": row.what,
+            "shapes": ", ".join(drafts.shape for drafts in row.drafts),
+            "needs training": row.training,
+            "in the zoo": row.zoo,
+        }
+        for row in drafter_rows()
+    ]
+
+
+def rule_records() -> list[dict]:
+    """One record per shape of a draft: the rules that take it."""
+    return [
+        {
+            "drafts": drafts.shape,
+            "exact rules": ", ".join(drafts.rules(exact=True)),
+            "relaxed rules": ", ".join(drafts.rules(exact=False)) or "-",
+        }
+        for drafts in (*_TRAINED, _LOOKUP)
+    ]
+
+
+def combination_records() -> list[dict]:
+    """One record per model class and drafter: the law, and how the pair is tested."""
+    records = []
+    for one in architectures():
+        for row in drafter_rows():
+            covered = row.models is None or one.name in row.models
+            greedy = one.tested if covered else UNTESTED
+            records.append(
+                {
+                    "model": one.name,
+                    "drafter": row.name,
+                    "greedy": law_of(row),
+                    "sampled": law_of(row),
+                    "greedy tested by": greedy,
+                    "sampled tested by": row.sampled,
+                }
+            )
+    return records

@@ -1,4 +1,4 @@
-"""The methods `mmspec bench vlm` compares, as data, and how one request of each is run."""
+"""A method `mmspec bench vlm` compares, as data, and how one request of it is run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.stats import Stats
+from mmspec.evaluate.altered import Change
 from mmspec.evaluate.bench import Run
 from mmspec.evaluate.shelf import Shelf
 
 Inputs = Mapping[str, Tensor]
+GREEDY, SAMPLED = ("greedy",), ("sampled",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +26,25 @@ class Method:
     """One row of the bench.
 
     key: what --methods takes.   title: what tables print.   engine: whose loop decodes.   drafter: a name in
-    shelf.DRAFTERS.   rule: of mmspec rows.   options: for transformers' generate; a callable is given the shelf.
-    at: which temperatures it is run at ("greedy": 0, "sampled": above 0).
+    shelf.DRAFTERS or a folder.   change: what this row alters about the drafter.   rule: of mmspec rows.
+    options: for transformers' generate; a callable is given the shelf.   at: which temperatures it is run at ("greedy":
+    0, "sampled": above 0).   point: where plots put the row, such as its fixed length.
+    part: a model of the zoo it needs beside the drafter; where the zoo does not know it, there is no such row.
+    controlled: its lengths follow measured costs; compared with the other rows of the same `rivals`.
     """
 
     key: str
     title: str
     engine: Literal["transformers", "mmspec"] = "mmspec"
     drafter: str = "none"
+    change: Change | None = None
     rule: str = "exact"
     options: Mapping[str, object] = field(default_factory=dict)
-    at: tuple[str, ...] = ("greedy", "sampled")
+    at: tuple[str, ...] = GREEDY + SAMPLED
+    point: int | None = None
+    part: str = ""
+    rivals: str = ""
+    controlled: bool = False
 
     def serves(self, temperature: float) -> bool:
         """Whether the row exists at this temperature."""
@@ -42,39 +52,6 @@ class Method:
 
 
 PEER, PLAIN = "hf", "plain"
-_GREEDY, _SAMPLED = ("greedy",), ("sampled",)
-
-METHODS = (
-    Method(PEER, "transformers", "transformers"),
-    Method("hf-lookup", "transformers prompt lookup", "transformers", options={"prompt_lookup_num_tokens": 10}),
-    Method(
-        "hf-assisted",
-        "transformers assisted",
-        "transformers",
-        options={"assistant_model": lambda shelf: shelf.zoo_part("vlm/small")[0]},
-    ),
-    Method(PLAIN, "mmspec plain"),
-    Method("eagle", "EAGLE dynamic tree", drafter="eagle-dynamic"),
-    Method("eagle-static", "EAGLE static tree", drafter="eagle-static", at=_GREEDY),
-    Method("eagle-chain", "EAGLE chain", drafter="eagle-chain", at=_GREEDY),
-    Method("eagle-traversal", "EAGLE sampled tree, traversal", drafter="eagle-static", rule="traversal", at=_SAMPLED),
-    Method("eagle-recursive", "EAGLE sampled tree, recursive", drafter="eagle-static", rule="recursive", at=_SAMPLED),
-    Method("eagle-match", "EAGLE sampled tree, target-match", drafter="eagle-static", rule="match", at=_SAMPLED),
-    Method("eagle-block", "EAGLE sampled chain, block", drafter="eagle-chain", rule="block", at=_SAMPLED),
-    Method("lookup", "prompt lookup", drafter="lookup"),
-    Method("recycling", "Token Recycling", drafter="recycling"),
-    Method("small", "small model chain", drafter="small"),
-)
-
-
-def chosen(keys: tuple[str, ...] | None) -> tuple[Method, ...]:
-    """The methods of these keys (None for all), always with the two that ratios are taken against."""
-    known = [method.key for method in METHODS]
-    for key in keys or ():
-        if key not in known:
-            raise ValueError(f"--methods: expected some of {', '.join(known)}, got {key!r}, pick from these")
-    wanted = {*(keys or known), PEER, PLAIN}
-    return tuple(method for method in METHODS if method.key in wanted)
 
 
 def sampling(temperature: float) -> dict:
@@ -90,14 +67,14 @@ def end_tokens(model: nn.Module) -> list[int]:
     return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
-def without_end(model: nn.Module) -> dict:
-    """Arguments of `generate` that keep a model from ending its text.
+def ending(model: nn.Module, natural: bool) -> dict:
+    """Arguments of `generate` that let a model end its text, or keep it from that.
 
-    Merely not stopping at the end-of-text token would go on behind it, where no training has been. The processor this
-    installs looks at no prefix, so it costs every method one call a pass.
+    Merely not stopping at the end-of-text token would go on behind it, where no training has been. The processor that
+    suppresses it looks at no prefix, so it costs every method one call a pass.
     """
     ends = end_tokens(model)
-    return {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
+    return {} if natural else {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
 
 
 def make_runner(method: Method, shelf: Shelf, **generation: object) -> Callable[[Inputs, int], Run]:
@@ -108,8 +85,14 @@ def make_runner(method: Method, shelf: Shelf, **generation: object) -> Callable[
     if method.engine == "transformers":
         options = {name: value(shelf) if callable(value) else value for name, value in method.options.items()}
         return lambda inputs, seed: run_peer(shelf.model, inputs, seed, **generation, **options)
-    drafter = shelf.drafter(method.drafter)
+    drafter = drafter_of(method, shelf)
     return lambda inputs, seed: run_ours(shelf.model, inputs, seed, drafter, method.rule, **generation)
+
+
+def drafter_of(method: Method, shelf: Shelf) -> object:
+    """The drafter of a row.   Raises ValueError where its weights are missing."""
+    drafter = shelf.drafter(method.drafter)
+    return drafter if method.change is None else method.change(drafter)
 
 
 def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> Run:
@@ -121,7 +104,15 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
         raise ValueError("; ".join(out.errors.values()))
     stats = out.stats
     ids = _generated(out.sequences, inputs, stats.emitted)
-    return Run(seconds, ids, stats.target_passes, stats.accept_length, parts_of(stats, seconds), stats.exact)
+    return Run(
+        seconds,
+        ids,
+        stats.target_passes,
+        stats.accept_length,
+        parts_of(stats, seconds),
+        stats.exact,
+        stats.drafter_passes,
+    )
 
 
 def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
@@ -137,8 +128,9 @@ def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: obje
         began = perf_counter()
         sequences = model.generate(**inputs, **generation)
         seconds = perf_counter() - began
-    ids = _generated(sequences, inputs)
-    return Run(seconds, ids, passes[0], len(ids[0]) / passes[0])
+    ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
+    ids = tuple(_ended(row, ends) for row in _generated(sequences, inputs))
+    return Run(seconds, ids, passes[0], max(map(len, ids)) / passes[0])
 
 
 @contextmanager
@@ -160,3 +152,9 @@ def _generated(sequences: Tensor, inputs: Inputs, lengths: list[int] | None = No
     """Generated ids per row, cut to `lengths` where given."""
     rows = sequences[:, inputs["input_ids"].shape[1] :].tolist()
     return tuple(tuple(row if lengths is None else row[: lengths[i]]) for i, row in enumerate(rows))
+
+
+def _ended(row: tuple[int, ...], ends: list[int]) -> tuple[int, ...]:
+    """A row up to its first end token, without the padding behind it."""
+    stop = next((index + 1 for index, token in enumerate(row) if token in ends), len(row))
+    return row[:stop]

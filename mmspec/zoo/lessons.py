@@ -13,7 +13,7 @@ from .world.many import ORDINALS, many_turn
 from .world.phrases import choose
 from .world.questions import question
 from .world.render import render
-from .world.scene import Scene, sample_scene
+from .world.scene import EVAL_SEEDS, Scene, sample_scene
 
 FIRST_SEED = 1 << 25  # far from the tower's and the captioner's scenes
 TEXT_SEED = FIRST_SEED + (1 << 22)
@@ -30,6 +30,8 @@ class Pictures:
         return self.count
 
     def __getitem__(self, index: int) -> Example:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
         block = index // BLOCK
         if block % 24 == 23:
             return _many(index, 6)
@@ -46,9 +48,27 @@ class Texts:
         return self.count
 
     def __getitem__(self, index: int) -> Example:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
         seed = TEXT_SEED + index
         request = choose(np.random.default_rng((seed, 6)), IMAGINE_REQUESTS, 0.4)
         return Example(f"text-{index}", request, (), caption(sample_scene(seed), seed))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Requests for captions of pictures that no training sees: what acceptance is measured on while training."""
+
+    count: int = 8
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Example:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        scene = sample_scene(EVAL_SEEDS[0] + 2_000_000 + index)
+        return Example(f"held-out-{index}", REQUESTS[index % len(REQUESTS)], (render(scene),))
 
 
 def _one(index: int) -> Example:

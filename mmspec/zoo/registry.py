@@ -28,10 +28,19 @@ def load_vlm_drafter(folder: Path) -> Any:
     return load_drafter(folder).with_shape(Chain(FixedLength(7)))
 
 
+def load_head(folder: Path) -> Any:
+    """The acceptance head stored in `folder` (fp32, eval mode)."""
+    from mmspec.vlm.checkpoints import load_drafter
+
+    return load_drafter(folder)
+
+
+DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "hydra")
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_vlm,
-    "vlm/eagle": load_vlm_drafter,
+    **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
+    "vlm/specdecpp": load_head,
 }
 
 

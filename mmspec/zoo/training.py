@@ -11,11 +11,9 @@ from pathlib import Path
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.core.files import replacing
+from mmspec.vlm.training.checkpoint import load_state, save_state
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
 
@@ -55,33 +53,6 @@ def make_optimizer(module: nn.Module, plan: Plan) -> torch.optim.AdamW:
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=plan.lr, betas=(0.9, 0.98), fused=True)
-
-
-def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write parameters, AdamW moments and the step count to one safetensors file, by rename."""
-    tensors = {f"model.{name}": p.detach().cpu().contiguous() for name, p in module.named_parameters()}
-    for index, state in optimizer.state_dict()["state"].items():
-        for key, value in state.items():
-            tensors[f"optim.{index}.{key}"] = torch.as_tensor(value).cpu().contiguous()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial:
-        save_file(tensors, partial, metadata={"step": str(step)})
-
-
-def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Restore what `save_state` wrote into `module` (and `optimizer`); returns the step to continue from."""
-    moments: dict[int, dict[str, Tensor]] = {}
-    with safe_open(path, "pt") as stored, torch.no_grad():
-        step = int(stored.metadata()["step"])
-        for name, parameter in module.named_parameters():
-            parameter.copy_(stored.get_tensor(f"model.{name}"))
-        for key in stored.keys():
-            if key.startswith("optim."):
-                _, index, field = key.split(".")
-                moments.setdefault(int(index), {})[field] = stored.get_tensor(key)
-    if optimizer is not None and moments:
-        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    return step
 
 
 def train(

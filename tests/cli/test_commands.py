@@ -117,6 +117,40 @@ def test_bench_writes_what_it_shows(tmp_path: Path) -> None:
     assert f"mean top-1 probability {rows[0]['top1_probability']}" in result.stdout
 
 
+def test_a_suite_with_a_saved_drafter_and_a_curve(tmp_path: Path) -> None:
+    from tests.evaluate.tiny_zoo import tiny_zoo
+
+    folder, file, plot = tmp_path / "saved", tmp_path / "bench.json", tmp_path / "bench.png"
+    tiny_zoo()["vlm/flash"].save_pretrained(folder)
+    asked = (
+        "--prompts",
+        "1",
+        "--new-tokens",
+        "4",
+        "--temperature",
+        "0",
+        "--threads",
+        "1",
+        "--methods",
+        "other-1,other-2",
+    )
+    where = ("--json", str(file), "--plot", str(plot))
+    result = invoke("bench", "vlm", "--suite", "blocks", *asked, "--drafter-path", f"other={folder}", *where)
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["key"] for row in rows] == ["hf", "plain", "other-1", "other-2"] * 2
+    assert {row["task"] for row in rows} == {"captions", "questions"} and plot.stat().st_size > 1000
+    assert all(str(row["drafter_step_ms"]) in result.stdout for row in rows if row["key"] == "other-2")
+
+
+def test_training_curves(tmp_path: Path) -> None:
+    log, plot, file = (tmp_path / name for name in ("log.jsonl", "curves.png", "curves.json"))
+    log.write_text('{"step": 1, "loss": 2.0}\n{"step": 100, "accept_length": 2.25}\n')
+    result = invoke("bench", "curves", f"online={log}", "--plot", str(plot), "--json", str(file))
+    assert result.exit_code == 0 and "100: 2.25" in result.stdout
+    assert json.loads(file.read_text()) == {"online": [[100, 2.25]]} and plot.is_file()
+
+
 def test_zoo_list_and_supported(tmp_path: Path) -> None:
     from mmspec import zoo
 
@@ -127,4 +161,5 @@ def test_zoo_list_and_supported(tmp_path: Path) -> None:
     result = invoke("supported", "--json", str(file))
     assert result.exit_code == 0, result.stderr
     record = json.loads(file.read_text())
-    assert all(one["model"] in result.stdout and one["eagle"] == "exact" for one in record["models"])
+    assert all(one["model"] in result.stdout and one["eagle2"] == "exact" for one in record["models"])
+    assert {"drafter", "greedy", "sampled tested by"} <= record["combinations"][0].keys()

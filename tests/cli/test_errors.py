@@ -53,7 +53,7 @@ def test_something_that_is_no_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--drafter", "magic", "expected one of eagle, small, lookup, recycling, none"),
+        ("--drafter", "magic", "expected one of eagle, "),
         ("--max-new-tokens", "-3", "expected a number of at least 1, got -3"),
         ("--max-new-tokens", "0", "expected a number of at least 1, got 0"),
         ("--temperature", "-0.5", "expected a number of at least 0, got -0.5"),
@@ -75,6 +75,10 @@ def test_a_refused_option_is_a_usage_error(option: str, value: str, sentence: st
         ("--methods", "magic"),
         ("--temperature", "-1"),
         ("--seed", "-1"),
+        ("--suite", "magic"),
+        ("--drafter-path", "no-folder"),
+        ("--drafter-path", "name=no/such/folder"),
+        ("--plot", "curve.png"),
     ],
 )
 def test_a_refused_bench(option: str, value: str) -> None:

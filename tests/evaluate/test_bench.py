@@ -39,6 +39,12 @@ def test_a_failure_is_kept_with_its_reason_and_leaves_the_others_alone() -> None
     assert paired_ratios(results["ok"], results["broken"]) == [2.0]
 
 
+def test_ratios_are_of_seconds_per_token() -> None:
+    short, long = Run(1.0, ((1, 2),), 2, 1.0), Run(3.0, ((1, 2, 3, 4), (5, 6)), 4, 1.5)
+    assert paired_ratios([[short]], [[long]]) == [pytest.approx(0.5 / 0.5)]
+    assert paired_ratios([[long]], [[Run(1.5, ((1, 2, 3),), 3, 1.0)]]) == [pytest.approx(1.0)]
+
+
 def test_a_mistake_in_a_runner_is_not_swallowed() -> None:
     with pytest.raises(KeyError):
         interleave("x", {"a": lambda case, seed: {}["missing"]})

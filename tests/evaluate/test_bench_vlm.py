@@ -8,8 +8,7 @@ import pytest
 
 from mmspec.evaluate.bench_vlm import VlmBench, bench_vlm, verdict
 from mmspec.evaluate.report import markdown, tables
-from mmspec.evaluate.vlm_methods import METHODS, chosen
-from tests.evaluate.tiny_zoo import tiny_zoo
+from tests.evaluate.tiny_zoo import use_tiny_zoo
 
 COLUMNS = {
     "method", "exact", "batch", "temperature", "tokens", "target_passes", "accept_length", "seconds", "speedup_vs_ar",
@@ -21,7 +20,7 @@ COLUMNS = {
 @pytest.fixture(scope="module")
 def result() -> dict:
     patch = pytest.MonkeyPatch()
-    patch.setattr("mmspec.zoo.load", lambda name: tiny_zoo()[name])
+    use_tiny_zoo(patch)
     told = []
     config = VlmBench(prompts=2, new_tokens=8, batches=(1, 2), threads=1)
     try:
@@ -36,7 +35,7 @@ def test_rows_are_the_methods_of_every_setting(result: dict) -> None:
     for batch in (1, 2):
         for temperature in (0.0, 1.0):
             keys = [r["key"] for r in result["rows"] if (r["batch"], r["temperature"]) == (batch, temperature)]
-            assert keys == [method.key for method in METHODS if method.serves(temperature)]
+            assert keys == [method.key for method in VlmBench().rows if method.serves(temperature)]
     assert all(row.keys() >= COLUMNS for row in result["rows"])
 
 
@@ -84,7 +83,7 @@ def test_tables_show_the_rows_own_figures(result: dict) -> None:
         else:
             low, high = row["spread"]
             assert f"| {row['seconds']} |" in text and f"| {row['speedup_vs_hf']} ({low}-{high}) |" in text
-    assert sum(not isinstance(part, str) for part in tables(result["rows"])) == 4
+    assert sum(not isinstance(part, str) for part in tables(result)) == 4
 
 
 def test_verdict_names_rows_that_differ_or_fail() -> None:
@@ -92,6 +91,7 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
         "method": "m",
         "key": "eagle",
         "exact": True,
+        "task": "captions",
         "batch": 1,
         "temperature": 0.0,
         "identical": "1/2",
@@ -114,6 +114,8 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
         {"temperatures": (float("nan"),)},
         {"methods": ("magic",)},
         {"seed": -1},
+        {"suite": "magic"},
+        {"saved": (("eagle", "folder"),), "suite": "drafters"},
     ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
@@ -122,4 +124,4 @@ def test_a_wrong_setting_is_refused(wrong: dict) -> None:
 
 
 def test_the_two_baselines_always_run() -> None:
-    assert [method.key for method in chosen(("lookup",))] == ["hf", "plain", "lookup"]
+    assert [method.key for method in VlmBench(methods=("lookup",)).rows] == ["hf", "plain", "lookup"]

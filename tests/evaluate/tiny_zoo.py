@@ -10,7 +10,13 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
+from mmspec.vlm.drafters.feature_drafter import FeatureConfig
+from mmspec.vlm.drafters.flash import Flash, FlashConfig
+from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
+from mmspec.vlm.drafters.msd import Msd
+from mmspec.vlm.drafters.shapes import Chain
 from mmspec.zoo.vlm_files import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
 from tests.vlm.tiny import liven
 
@@ -66,14 +72,29 @@ def tiny_zoo() -> dict[str, Any]:
     """What `mmspec.zoo.load` gives for each name."""
     processor = byte_processor()
     torch.manual_seed(1)
-    config = EagleConfig(hidden_size=WIDTH, intermediate_size=48, num_attention_heads=2, vocab_size=260)
+    sizes = dict(hidden_size=WIDTH, intermediate_size=48, num_attention_heads=2, vocab_size=260)
+    drafters = {
+        "eagle": Eagle(EagleConfig(**sizes)),
+        "eagle_text": Eagle(EagleConfig(**sizes, pictures="left_out")),
+        "msd": Msd(FeatureConfig(**sizes)),
+        "flash": Flash(FlashConfig(**sizes, latents=2, block=5, num_key_value_heads=2)),
+        "hydra": Hydra(HydraConfig(WIDTH, 260, heads=3)),
+    }
+    chain = Chain(FixedLength(3))
     return {
         "vlm": (llava(2, 3), processor),
         "vlm/small": (llava(1, 4), processor),
-        "vlm/eagle": Eagle(config).eval().requires_grad_(False),
+        **{f"vlm/{name}": made.eval().requires_grad_(False).with_shape(chain) for name, made in drafters.items()},
     }
+
+
+def load(name: str) -> Any:
+    """In the place of `mmspec.zoo.load`; some drafters have no weights here."""
+    if name not in tiny_zoo():
+        raise ValueError(f"expected weights of {name}, got none, build them")
+    return tiny_zoo()[name]
 
 
 def use_tiny_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
     """`mmspec.zoo.load` hands out the tiny models during the test."""
-    monkeypatch.setattr("mmspec.zoo.load", lambda name: tiny_zoo()[name])
+    monkeypatch.setattr("mmspec.zoo.load", load)

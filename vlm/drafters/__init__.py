@@ -5,11 +5,22 @@ from __future__ import annotations
 from importlib import import_module
 
 _PUBLIC = {
+    "AcceptanceHead": "mmspec.vlm.drafters.acceptance_head",
+    "AcceptanceStop": "mmspec.vlm.drafters.acceptance_head",
     "Eagle": "mmspec.vlm.drafters.eagle",
+    "Eagle3": "mmspec.vlm.drafters.eagle3",
+    "Flash": "mmspec.vlm.drafters.flash",
+    "Goodput": "mmspec.core.goodput",
+    "Hydra": "mmspec.vlm.drafters.hydra",
+    "Medusa": "mmspec.vlm.drafters.medusa",
+    "Msd": "mmspec.vlm.drafters.msd",
     "PromptLookup": "mmspec.vlm.drafters.prompt_lookup",
     "RecyclingTable": "mmspec.vlm.drafters.recycling_table",
     "SmallModel": "mmspec.vlm.drafters.small_model",
+    "SpecVlm": "mmspec.vlm.drafters.specvlm",
     "TokenRecycling": "mmspec.vlm.drafters.token_recycling",
+    "ViSpec": "mmspec.vlm.drafters.vispec",
+    "VisionSkip": "mmspec.vlm.drafters.viskip",
 }
 
 __all__ = list(_PUBLIC)

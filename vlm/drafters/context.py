@@ -10,10 +10,13 @@ from torch import Tensor
 from mmspec.core.cache import SlotCache
 from mmspec.core.tree import chain
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.capture import watch
 
 
 class Context:
     """What a causal model has read of each row of a batch. passes: forward passes so far.
+
+    feature: float [B, H], its last states behind the tokens read last; None before.
 
     cache.lengths: slots per row, padding included.   next_position: int64 [B] or [A, B], position of the next token.
     """
@@ -22,6 +25,7 @@ class Context:
         self.parts, self.passes = parts, 0
         self.cache = SlotCache(parts.layers, capacity)
         self.next_position: Tensor | None = None
+        self.feature: Tensor | None = None
 
     @torch.no_grad()
     def prefill(self, ids: Tensor, mask: Tensor | None, **kwargs: object) -> None:
@@ -57,9 +61,12 @@ class Context:
         row = torch.arange(ids.shape[0], device=ids.device)
         last = torch.tensor([max(n - 1, 0) for n in counts], device=ids.device)
         if self.parts.direct:
-            logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state[row, last])
+            self.feature = self.parts.decoder(**inputs).last_hidden_state[row, last]
+            logits = self.parts.head(self.feature)
         else:
-            logits = self.parts.model(**inputs, return_dict=True).logits[row, last]
+            with watch(self.parts.decoder) as seen:
+                logits = self.parts.model(**inputs, return_dict=True).logits[row, last]
+            self.feature = seen.hidden[row, last]
         self.passes += 1
         self._move(list(counts))
         return logits.float()

@@ -14,7 +14,7 @@ from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.drafters import grow
 from mmspec.vlm.drafters.limits import useful
 from mmspec.vlm.drafters.reading import Reading
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree
+from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 
 
 class FeatureState:
@@ -25,6 +25,8 @@ class FeatureState:
     root: float [B, H], the predicted feature behind the last committed pair: what depth 1 is drawn from.
     unread: per round not yet read: hidden [B, n, F], ids int64 [B, n] and how many of them count in each row.
     longest: at most so many levels in the next draft; None for as many as the shape has.
+    pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
+    latest: of the last pass over committed pairs, what it attended from, the positions, and how many count in each row.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -37,6 +39,13 @@ class FeatureState:
         self.rotary = self.root = self.next_position = self.context = None
         self.unread: list[tuple[Tensor, Tensor, list[int]]] = []
         self.longest: int | None = None
+        self.pictures: Tensor | None = None
+        self.latest: tuple[Tensor, Tensor, list[int]] | None = None
+
+    @property
+    def deepest(self) -> int | None:
+        """Levels `longest` may ask for; None where the shape has no use for it."""
+        return None if isinstance(self.shape, StaticTree) else self.shape.longest
 
     @torch.no_grad()
     def prefill(self) -> None:
@@ -51,6 +60,7 @@ class FeatureState:
         # room for what will be generated; the pool doubles when that is not enough
         self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
         self.next_position, self.context = slots.next_position, slots.last_context
+        self.pictures = slots.of_pictures(reading.picture)
         if self.context is not None:
             self.context = self.context[:, None]
         if count == 0:
@@ -58,7 +68,9 @@ class FeatureState:
             self.cache.reserve(*(slots.attend.new_zeros(batch, config.groups, 0, config.dim) for _ in range(2)))
             return
         self._reach(slots.attend.dtype)
-        self.pass_over(slots.attend, slots.carry, slots.position, None)
+        self.passes += 1
+        # a single layer has no use for what it would put out here: later slots only attend the keys and values
+        drafter.layer.remember(slots.attend, self.rotary[slots.position], self.cache)
         self.cache.advance(count if bool((slots.count == count).all()) else slots.count.tolist())
 
     def _reach(self, dtype: torch.dtype) -> None:
@@ -76,11 +88,12 @@ class FeatureState:
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Notes the accepted pairs: hidden states of the path, and what followed each. They are read before a draft."""
         counts = [len(path) for path in target.paths]
+        if draft.tree.nodes == 1:
+            self.unread.append((evidence.hidden, verdict.correction[:, None], counts))
+            return
         width = max(counts)
         following, _ = run_of(draft, verdict)
-        hidden = evidence.hidden if width == 1 == evidence.hidden.shape[1] else gather_nodes(
-            evidence.hidden, verdict.path[:, :width]
-        )  # fmt: skip
+        hidden = gather_nodes(evidence.hidden, verdict.path[:, :width])
         self.unread.append((hidden, following[:, :width], counts))
 
     def _catch_up(self) -> None:
@@ -92,7 +105,9 @@ class FeatureState:
         tree = chain(ids.shape[1] - 1, attend.device)
         plain = ids.shape[1] == 1 and self.cache.uniform
         bias = None if plain else self.cache.bias(tree.ancestor, attend.dtype)
-        out = self.pass_over(attend, carry, self.next_position[:, None] + tree.depth, bias)
+        position = self.next_position[:, None] + tree.depth
+        out = self.pass_over(attend, carry, position, bias)
+        self.latest = attend, position, counts
         if len(counts) == 1:
             self.root = out[:, counts[0] - 1]
             self.next_position = self.next_position + counts[0]
@@ -120,7 +135,7 @@ class FeatureState:
         self.ready()
         lengths = list(self.cache.lengths), self.cache.length
         if isinstance(self.shape, DynamicTree):
-            draft = grow.dynamic(self, target, self.shape)
+            draft = grow.dynamic(self, target, self.shape if self.longest is None else self.shape.cut(room))
         elif isinstance(self.shape, Chain):
             draft = grow.path(self, target, self.shape.length, keys, room)
         else:
@@ -138,6 +153,10 @@ class FeatureState:
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""
         return self.drafter.logits(out, depth, self.target.parts.head) + self.ruling
+
+    def feature(self, out: Tensor, depth: int) -> Tensor:
+        """The predicted features [..., H] that the children at `depth` (from 1) are drawn from."""
+        return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """Predicted features of one level of drafted nodes, which stay in the cache until the draft is complete.

@@ -127,7 +127,7 @@ def path(state: object, target: object, control: LengthControl, keys: Keys, room
         scores = state.logits(out, step + 1)
         scores = scores if target.greedy else target.processors.warp(scores)
         if growth is not None:
-            more = growth.grow(step, law_of(scores[:, 0]).amax(-1), out[:, 0])
+            more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
             growing = more if growing is None else growing & more
             if not growing.any():  # it ends here for every row, so the pass over it can be shorter
                 break

@@ -104,7 +104,12 @@ class DraftLayer(nn.Module):
         keys, values = cache.write(0, k, v)
         return self.finish(carry, self.attention(q, keys, values, bias, bias is None and attend.shape[1] > 1))
 
-    def unroll(self, slots: Slots, first: int, depths: int, fuse: object, read: object = None) -> list[Tensor]:
+    def remember(self, attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:
+        """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
+        config = self.config
+        remember(self.qkv, (config.num_attention_heads, config.groups, config.dim), attend, rotary, cache)
+
+    def unroll(self, slots: Slots, first: int, depths: int, fuse: object) -> list[Tensor]:
         """Outputs [B, R - first, H] of slots first.. at each depth, attending as in drafting.
 
         A slot at depth d reads the drafter's own output of the slot before it at depth d - 1; it attends the true slots
@@ -135,6 +140,14 @@ class DraftLayer(nn.Module):
                 attended = attended + weight[..., len(place) + t, None] * _back(v, depth - 1 - t)
             outputs.append(self.finish(carry, attended))
         return outputs
+
+
+def remember(qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:
+    """Writes the rotated keys and the values of new slots, without their queries. sizes: heads, groups, dim."""
+    heads, groups, dim = sizes
+    bias = None if qkv.bias is None else qkv.bias[heads * dim :]
+    kv = F.linear(attend, qkv.weight[heads * dim :], bias).unflatten(-1, (2 * groups, dim))
+    cache.write(0, turn(kv[:, :, :groups], rotary).transpose(1, 2), kv[:, :, groups:].transpose(1, 2))
 
 
 def rotary(count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.slots import Slots, pack
@@ -30,6 +28,6 @@ class Msd(FeatureDrafter):
 
     def read(self, reading: Reading) -> Slots:
         text = reading.picture == 0
-        _, fused = self.fuse(reading.embeds, reading.hidden)
-        u = torch.where(text[..., None], fused, reading.embeds)
+        _, fused = self.fuse(reading.embeds[text], reading.hidden[text])  # pictures cost no fusing
+        u = reading.embeds.to(fused.dtype).masked_scatter(text[..., None], fused)
         return pack(self.normed(u), u, reading.real, text)

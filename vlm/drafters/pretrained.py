@@ -7,8 +7,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from mmspec.core.files import replacing, write_json_atomic
 
@@ -35,7 +36,7 @@ class PretrainedDrafter(nn.Module):
         """Writes config.json and model.safetensors into `folder`. dtype: a torch dtype to store weights in."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = {k: v.detach().to(dtype or v.dtype).contiguous() for k, v in self.state_dict().items()}
+        state = {k: _as(v.detach(), dtype or v.dtype).contiguous() for k, v in self.state_dict().items()}
         with replacing(folder / WEIGHTS) as path:
             save_file(state, path)
         write_json_atomic(folder / CONFIG, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)})
@@ -61,8 +62,13 @@ class PretrainedDrafter(nn.Module):
         if unknown:
             raise ValueError(f"drafter: unknown config fields {sorted(unknown)} in {folder}")
         drafter = found(found.config_class(**raw)).eval()
-        state = {k: v.float() for k, v in load_file(folder / WEIGHTS).items()}
+        state = {k: _as(v, torch.float32) for k, v in load_file(folder / WEIGHTS).items()}
         missing, extra = drafter.load_state_dict(state, strict=False)
         if missing or extra:
             raise ValueError(f"drafter: weights in {folder} do not fit the config; missing {missing}, unknown {extra}")
         return drafter.requires_grad_(False)
+
+
+def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Weights in another dtype; token ids and masks stay what they are."""
+    return value.to(dtype) if value.is_floating_point() else value

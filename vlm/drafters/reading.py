@@ -15,14 +15,16 @@ class Reading:
 
     embeds: float [B, S, H], merged input embeddings of tokens 1..S, vision features in place.
     hidden: float [B, S, F], the target's states behind tokens 0..S-1 (F is H, or 3 H where three levels are read).
-    picture: int64 [B, S], which picture of the row the embedding belongs to, counted from 1; 0 for text.
+    picture: int64 [B, S], which picture of the row the embedding belongs to, counted from 1; 0 for text and no pair.
     real: bool [B, S], slots that hold a pair; None when all do.
+    asked: bool [B, S], pairs within the prompt, all that drafting has when it reads one; None when all are.
     """
 
     embeds: Tensor
     hidden: Tensor
     picture: Tensor
     real: Tensor | None = None
+    asked: Tensor | None = None
 
     @classmethod
     def of(
@@ -33,12 +35,26 @@ class Reading:
         placeholders: Iterable[int],
         tokens_per_image: int | None = None,
         padding: Tensor | None = None,
+        answer: Tensor | None = None,
     ) -> Reading:
-        """The pairs of a prompt. ids int64 [B, P], embeds [B, P, H], hidden [B, P, F], padding bool [B, P] or None."""
+        """The pairs of a prompt, in training with the answer behind it.
+
+        ids: int64 [B, P].   embeds: [B, P, H].   hidden: [B, P, F].   padding, answer: bool [B, P], None for none.
+        """
         picture = pictures(ids, placeholders, tokens_per_image)[:, 1:]
         # left padding ends where a token follows, right padding hides the token the pair would predict from
         real = None if padding is None else ~(padding[:, :-1] | padding[:, 1:])
-        return cls(embeds[:, 1:], hidden[:, :-1], picture, real)
+        if real is not None:  # a picture right behind the padding loses its first row, as one that opens a prompt does
+            picture = picture * real
+        asked = None if answer is None else answer[:, 1:].cumsum(1) == 0
+        return cls(embeds[:, 1:], hidden[:, :-1], picture, real, asked)
+
+    @property
+    def position(self) -> Tensor:
+        """The place of each pair among its row's pairs, int64 [B, S]."""
+        if self.real is not None:
+            return (self.real.cumsum(1) - 1).clamp(min=0)
+        return torch.arange(self.picture.shape[1], device=self.picture.device).expand_as(self.picture)
 
     @property
     def last_picture(self) -> Tensor:
@@ -65,9 +81,10 @@ def pictures(ids: Tensor, placeholders: Iterable[int], tokens_per_image: int | N
 
 @dataclass(slots=True)
 class Spans:
-    """The pictures of a batch as contiguous runs of slots.   row, first, length: int64 [K]."""
+    """The pictures of a batch as contiguous runs of slots.   row, number (in its row), first, length: int64 [K]."""
 
     row: Tensor
+    number: Tensor
     first: Tensor
     length: Tensor
     longest: int
@@ -80,8 +97,9 @@ class Spans:
         row, first = begins.nonzero(as_tuple=True)
         if not len(row):
             return None
-        length = (picture[row] == picture[row, first][:, None]).sum(1)
-        return cls(row, first, length, int(length.max()))
+        number = picture[row, first]
+        length = (picture[row] == number[:, None]).sum(1)
+        return cls(row, number, first, length, int(length.max()))
 
     @property
     def there(self) -> Tensor:

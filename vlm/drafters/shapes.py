@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from mmspec.core.length import FixedLength, LengthControl
 
@@ -35,6 +36,16 @@ class DynamicTree:
             raise ValueError(
                 f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"
             )
+
+    def cut(self, depth: int) -> DynamicTree:
+        """The same tree with at most so many levels, and no more nodes than they hold."""
+        return self if depth >= self.depth else _cut(self, depth)
+
+
+@lru_cache(maxsize=64)
+def _cut(shape: DynamicTree, depth: int) -> DynamicTree:
+    pool = shape.width + (depth - 1) * shape.width**2
+    return replace(shape, depth=depth, nodes=min(shape.nodes, pool))
 
 
 @dataclass(frozen=True, slots=True)

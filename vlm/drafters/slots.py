@@ -17,6 +17,7 @@ class Slots:
     origin: int64 [B, R], the slot of the Reading it came from, -1 for compressed pictures and unused slots.
     context: float [B, R, M], what `fuse` was given beside the pair, None where a drafter has nothing of the kind.
     last_context: float [B, M], the context of what follows.
+    place: int64 [B, R], the slot of the Reading it stands in (of its picture, where compressed), -1 for unused slots.
     """
 
     attend: Tensor
@@ -27,6 +28,11 @@ class Slots:
     origin: Tensor
     context: Tensor | None = None
     last_context: Tensor | None = None
+    place: Tensor | None = None
+
+    def of_pictures(self, picture: Tensor) -> Tensor:
+        """Which slots come from pictures, whole or compressed, bool [B, R].   picture: of the Reading, int64 [B, S]."""
+        return (self.place >= 0) & (picture.gather(1, self.place.clamp(min=0)) > 0)
 
 
 def pack(
@@ -52,7 +58,7 @@ def pack(
         at = place if position is None else position
         follows = at[:, -1] + 1 if count else torch.zeros(batch, dtype=torch.long, device=attend.device)
         full = torch.full((batch,), count, device=attend.device)
-        return Slots(attend, carry, at, full, follows, origin, context, last_context)
+        return Slots(attend, carry, at, full, follows, origin, context, last_context, place)
     counts = keep.sum(1)
     width = int(counts.max())
     order = (~keep).long().argsort(dim=1, stable=True)[:, :width]
@@ -70,6 +76,7 @@ def pack(
         origin=torch.where(used, origin.gather(1, order), -1),
         context=None if context is None else _take(context, order),
         last_context=last_context,
+        place=torch.where(used, order, -1),
     )
 
 

@@ -39,6 +39,12 @@ class SmallModel:
         self.length = FixedLength() if length is None else length
 
     def open(self, target: TextTarget) -> SmallModelState:
+        state = self.open_unread(target)
+        state.prefill(target)
+        return state
+
+    def open_unread(self, target: TextTarget) -> SmallModelState:
+        """State of one request whose prompt is read before the first draft."""
         small, large = self.parts, target.parts
         device = small.embed.weight.device
         if small.vocab_size > large.vocab_size:
@@ -54,13 +60,20 @@ class SmallModel:
 
 
 class SmallModelState:
-    """One request. taken: per row, generated tokens the model has read; ahead: drafted tokens it has read on top."""
+    """One request. taken: per row, generated tokens the model has read; ahead: drafted tokens it has read on top.
+
+    longest: at most so many tokens in the next draft, None for as many as `length` allows.   deepest: what it may ask for.
+    """
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
         self.parts, self.length = drafter.parts, drafter.length
         room = min(target.stopping.most or 512, 512) + self.length.longest
         self.context = Context(self.parts, target.prompt.shape[1] + room)
         self.taken, self.ahead = [0] * target.batch, 0
+        self.deepest, self.longest = self.length.longest, None
+
+    def prefill(self, target: TextTarget) -> None:
+        """Reads the prompt."""
         _read_prompt(self.context, target)
 
     @property
@@ -69,9 +82,11 @@ class SmallModelState:
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = useful(target, self.length.longest)
+        rooms = useful(target, self.deepest if self.longest is None else min(self.longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
+        if self.context.next_position is None:
+            self.prefill(target)
         room = torch.tensor(rooms, device=target.device)
         logits, growing = self._catch_up(target), room > 0
         tokens, valid, laws = [], [], []
@@ -83,7 +98,7 @@ class SmallModelState:
             scores, sound = self._scores(logits, target)
             growing = growing & sound & (room > step)
             if growth is not None:
-                growing = growing & growth.grow(step, law_of(scores).amax(-1))
+                growing = growing & growth.grow(step, law_of(scores).amax(-1), self.context.feature)
             if not growing.any():
                 break
             tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))

@@ -67,7 +67,7 @@ def fill(
 
     names: our name -> the published names whose rows are stacked into it.   unused: published names that may be there
     and hold nothing of ours (the embedding is the target's).
-    Raises ValueError that lists every missing and every unknown key, or the first shape that does not fit.
+    Raises ValueError that lists every missing and every unknown key, or every shape that does not fit.
     """
     wanted = [name for group in names.values() for name in group]
     missing = [name for name in wanted if name not in state]
@@ -75,12 +75,16 @@ def fill(
     if missing or unknown:
         raise ValueError(f"sd: expected the published keys; missing {missing}, unknown {unknown}")
     own = drafter.state_dict()
-    filled = {}
+    filled, misfits = {}, []
     for name, group in names.items():
-        value = torch.cat([state[key] for key in group]) if len(group) > 1 else state[group[0]]
-        if value.shape != own[name].shape:
-            raise ValueError(f"{' + '.join(group)}: expected shape {tuple(own[name].shape)} by the config, got "
-                             f"{tuple(value.shape)}; give the config the file was made with")  # fmt: skip
-        filled[name] = value.to(own[name].dtype)
+        rows, shape = [state[key] for key in group], own[name].shape
+        fits = all(part.dim() == len(shape) and part.shape[1:] == shape[1:] for part in rows)
+        if not fits or sum(map(len, rows)) != shape[0]:
+            got = ", ".join(str(tuple(part.shape)) for part in rows)
+            misfits.append(f"{' + '.join(group)}: expected shape {tuple(shape)} by the config, got {got}")
+            continue
+        filled[name] = (torch.cat(rows) if len(rows) > 1 else rows[0]).to(own[name].dtype)
+    if misfits:
+        raise ValueError("; ".join([*misfits, "give the config the file was made with"]))
     drafter.load_state_dict(filled)
     return drafter

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.training.examples import Example, encode
 
 
@@ -62,7 +63,9 @@ def _answer(model, processor, examples, how: Answering, temperature: float, seed
     inputs = {name: value.to(model.device) for name, value in encode(processor, examples).items()}
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     torch.manual_seed(seed)
-    sequences = model.generate(**inputs, max_new_tokens=how.new_tokens, **(sampling or {"do_sample": False}))
+    # a placeholder in an answer would stand for a picture that is not there
+    banned = {"suppress_tokens": list(placeholders_of(model.config)) or None}
+    sequences = model.generate(**inputs, max_new_tokens=how.new_tokens, **banned, **(sampling or {"do_sample": False}))
     ends = model.generation_config.eos_token_id
     ends = set() if ends is None else {ends} if isinstance(ends, int) else set(ends)
     rows = []

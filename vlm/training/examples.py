@@ -95,8 +95,8 @@ def with_answers(inputs: dict[str, Tensor], answers: Sequence[Sequence[int]], pa
     ids = inputs["input_ids"]
     mask = inputs.get("attention_mask", torch.ones_like(ids))
     longest = max(map(len, answers))
-    tail = torch.tensor([[*answer, *[pad] * (longest - len(answer))] for answer in answers], dtype=ids.dtype)
-    there = torch.tensor([[1] * len(answer) + [0] * (longest - len(answer)) for answer in answers], dtype=mask.dtype)
+    tail = ids.new_tensor([[*answer, *[pad] * (longest - len(answer))] for answer in answers])
+    there = mask.new_tensor([[1] * len(answer) + [0] * (longest - len(answer)) for answer in answers])
     full = dict(inputs, input_ids=torch.cat([ids, tail], 1), attention_mask=torch.cat([mask, there], 1))
     if "mm_token_type_ids" in inputs:
         kinds = inputs["mm_token_type_ids"]

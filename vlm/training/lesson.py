@@ -30,7 +30,9 @@ class Lesson:
 
     def reading(self, parts: Parts) -> Reading:
         """The pairs a drafter reads of it."""
-        return Reading.of(self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding)
+        return Reading.of(
+            self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding, self.answer
+        )
 
 
 @torch.no_grad()

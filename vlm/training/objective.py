@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +33,17 @@ class Objective:
         if self.depths < 1 or not 0 < self.decay <= 1 or not self.terms:
             raise ValueError(f"expected depths >= 1, 0 < decay <= 1 and at least one term, got {self}")
 
-    def __call__(self, drafter: nn.Module, parts: object, lesson: Lesson) -> tuple[Tensor, dict[str, float]]:
+    def __call__(
+        self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
+    ) -> tuple[Tensor, dict[str, float]]:
         """Loss of one batch, a scalar that carries gradients, and its notes: per depth, how often the top token is the
-        target's (`hit0`, `hit1`...)."""
-        loss, notes = lesson.embeds.new_zeros((), dtype=torch.float32), {}
-        for guess in guesses(drafter, parts, lesson, self.depths):
+        target's (`hit0`, `hit1`...).   progress: share of training done, for objectives that change with it."""
+        return self.over(guesses(drafter, parts, lesson, self.depths), lesson.embeds.device)
+
+    def over(self, made: Sequence[Guess], device: torch.device) -> tuple[Tensor, dict[str, float]]:
+        """Loss and notes of guesses that are there already."""
+        loss, notes = torch.zeros((), device=device), {}
+        for guess in made:
             value = sum(weight * term(guess) for weight, term in self.terms)
             loss = loss + self.decay**guess.depth * value
             hits = guess.student.argmax(-1) == guess.teacher.argmax(-1)
@@ -74,5 +80,7 @@ def guesses(drafter: nn.Module, parts: object, lesson: Lesson, depths: int) -> l
         with torch.no_grad():
             teacher = parts.head(truth).float()
         token = lesson.ids[row, after[row, slot]]
-        made.append(drafter.guess(out[row, slot], depth, parts, teacher, token, truth))
+        guess = drafter.guess(out[row, slot], depth, parts, teacher, token, truth)
+        if len(guess.token):  # a reduced vocabulary may hold none of the target's words
+            made.append(guess)
     return made

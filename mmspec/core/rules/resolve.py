@@ -56,6 +56,11 @@ _RULES: dict[str, Callable[[], Rule]] = {
 }
 
 
+def names() -> tuple[str, ...]:
+    """The names `resolve` takes."""
+    return tuple(_RULES)
+
+
 def resolve(rule: str | Rule, *, greedy: bool) -> Rule:
     """The rule of that name; a Rule is taken as it is. Raises ValueError for an unknown name.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import torch
 
@@ -24,11 +25,97 @@ def eagle_without_pictures() -> ShapedDrafter:
     return leaning(Eagle(EagleConfig(**SIZES, pictures="left_out")))
 
 
+def eagle3() -> ShapedDrafter:
+    """Leans on the state that enters the last layer; drafts part of the vocabulary."""
+    from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
+
+    drafter = Eagle3(Eagle3Config(**SIZES, levels=levels_of(2)))
+    with torch.no_grad():
+        drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))
+        drafter.head.weight.normal_()
+    return drafter.with_vocabulary([i for i in range(SIZES["vocab_size"]) if i % 5])
+
+
 def msd() -> ShapedDrafter:
     from mmspec.vlm.drafters.feature_drafter import FeatureConfig
     from mmspec.vlm.drafters.msd import Msd
 
     return leaning(Msd(FeatureConfig(**SIZES)))
+
+
+def vispec() -> ShapedDrafter:
+    """With something injected, so that pictures matter."""
+    from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig
+
+    drafter = leaning(ViSpec(ViSpecConfig(**SIZES)))
+    with torch.no_grad():
+        drafter.inject.weight[:, HIDDEN:].normal_(0, 0.3)
+    return drafter
+
+
+def specvlm() -> ShapedDrafter:
+    from mmspec.vlm.drafters.specvlm import SpecVlm, SpecVlmConfig
+
+    return leaning(SpecVlm(SpecVlmConfig(**SIZES)))
+
+
+def medusa() -> ShapedDrafter:
+    from mmspec.vlm.drafters.heads import HeadConfig
+    from mmspec.vlm.drafters.medusa import Medusa
+
+    return stirred(Medusa(HeadConfig(HIDDEN, SIZES["vocab_size"], layers=2, own_head=False)))
+
+
+def hydra() -> ShapedDrafter:
+    from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
+
+    return stirred(Hydra(HydraConfig(HIDDEN, SIZES["vocab_size"], heads=3, layers=2, own_head=False)))
+
+
+def hydra_with_prefix_layer() -> ShapedDrafter:
+    from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
+
+    layer = dict(intermediate_size=48, num_attention_heads=4)
+    return stirred(
+        Hydra(HydraConfig(HIDDEN, SIZES["vocab_size"], heads=3, layers=2, own_head=False, prefix_layer=True, **layer))
+    )
+
+
+def flash() -> ShapedDrafter:
+    from mmspec.vlm.drafters.flash import Flash, FlashConfig
+
+    sizes = dict(SIZES, intermediate_size=2 * HIDDEN, head_dim=HIDDEN)
+    return own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3))))
+
+
+def flash_autoregressive() -> ShapedDrafter:
+    from mmspec.vlm.drafters.flash import Flash, FlashConfig
+
+    return leaning(Flash(FlashConfig(**SIZES, latents=3, head="ar", block=1)))
+
+
+@torch.no_grad()
+def own_slot(drafter: ShapedDrafter) -> ShapedDrafter:
+    """Makes a block head attend to the slot itself for the most part and pass on what it reads there."""
+    layer, eye = drafter.layer, torch.eye(HIDDEN)
+    heads, groups = layer.config.heads, layer.config.groups
+    same = torch.randn(HIDDEN, HIDDEN) * 0.2
+    for rows in layer.qkv.weight.split(HIDDEN)[: heads + groups]:  # one matrix for all queries and keys
+        rows.copy_(same)
+    layer.qkv.weight.data[(heads + groups) * HIDDEN :].normal_(0, 0.05)[:HIDDEN].add_(eye)
+    layer.out.weight.normal_(0, 0.05)[:, :HIDDEN].add_(eye)
+    layer.up.weight.copy_(torch.cat([eye, -eye]))  # silu(x) - silu(-x) = x
+    for rows in layer.down.weight.split(HIDDEN):
+        rows.normal_(0, 0.05).add_(torch.cat([eye, -eye], 1))
+    return drafter
+
+
+def stirred(drafter: ShapedDrafter) -> ShapedDrafter:
+    """Disturbs weights of heads, some of which start at zero."""
+    with torch.no_grad():
+        for weight in drafter.blocks.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return drafter
 
 
 def leaning(drafter: ShapedDrafter) -> ShapedDrafter:
@@ -41,12 +128,21 @@ def leaning(drafter: ShapedDrafter) -> ShapedDrafter:
 DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
+    "eagle3": eagle3,
     "msd": msd,
+    "medusa": medusa,
+    "hydra": hydra,
+    "hydra_with_prefix_layer": hydra_with_prefix_layer,
+    "flash": flash,
+    "flash_autoregressive": flash_autoregressive,
+    "vispec": vispec,
+    "specvlm": specvlm,
 }
 
 
-def make(name: str) -> ShapedDrafter:
-    """The drafter of this name, the same weights every time."""
-    with torch.random.fork_rng():
+def make(name: str, vocab: int = VOCAB) -> ShapedDrafter:
+    """The drafter of this name, the same weights every time. Factories take their sizes from SIZES when they are called,
+    so that a target of another vocabulary can have one too."""
+    with torch.random.fork_rng(), patch.dict(SIZES, vocab_size=vocab):
         torch.manual_seed(0)
         return DRAFTERS[name]().eval().requires_grad_(False)

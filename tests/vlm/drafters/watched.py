@@ -43,6 +43,10 @@ class Watched:
         return self.drafter.name
 
     @property
+    def levels(self) -> tuple[int, ...] | None:
+        return getattr(self.drafter, "levels", None)
+
+    @property
     def passes(self) -> int:
         return self.state.passes
 

@@ -1,0 +1,156 @@
+"""What a round costs and what it yields, by how many values it drafts: running estimates from measured rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+
+_EARLY = 5  # samples whose median starts an estimate: the first rounds of a process are slow ones
+_PACE, _SETTLED = 0.1, 1 / 64  # gains of the common pace and of one estimate
+_FAR = 0.7  # a sample further off than this (as a log) counts as this far: another process was running
+_SMOOTH = 4.0  # samples a straight line through all lengths is worth
+
+
+@dataclass(slots=True)
+class _Estimate:
+    """mean: log-seconds over the pace, of `count` rounds; `early` holds the first ones."""
+
+    mean: float
+    count: int = 1
+    early: list[float] = field(default_factory=list)
+
+
+class Costs:
+    """Seconds of a round that drafts n values, relative to a pace common to all n.
+
+    A machine that gets slower, or a context that grows, shows in whichever n is in use; the pace carries it over to the
+    others, so that lengths measured long ago stay comparable. Only ratios matter to a choice: `table` leaves the pace out.
+    """
+
+    def __init__(self) -> None:
+        self.pace = 0.0
+        self.measured: dict[int, _Estimate] = {}
+        self._table: list[float] = []
+
+    def add(self, length: int, seconds: float) -> None:
+        """One round that drafted `length` values (0: none)."""
+        sample = log(max(seconds, 1e-9)) - self.pace
+        known = self.measured.get(length)
+        self._table = []
+        if known is None:
+            self.measured[length] = _Estimate(sample, early=[sample])
+            return
+        known.count += 1
+        if known.count <= _EARLY:
+            known.early.append(sample)
+            known.mean = sorted(known.early)[(known.count - 1) // 2]
+            return
+        off = min(max(sample - known.mean, -_FAR), _FAR)
+        self.pace += _PACE * off
+        known.mean += max(1 / known.count, _SETTLED) * off
+
+    def count(self, length: int) -> int:
+        """Rounds measured at this length."""
+        known = self.measured.get(length)
+        return 0 if known is None else known.count
+
+    def seconds(self, length: int) -> float:
+        """What a measured length takes at the present pace."""
+        return exp(self.measured[length].mean + self.pace)
+
+    @property
+    def ready(self) -> bool:
+        """Whether rounds with and without a draft have been measured."""
+        return 0 in self.measured and len(self.measured) > 1
+
+    def paced(self, seconds: float) -> float:
+        """Seconds of now in the table's unit."""
+        return seconds * exp(-self.pace)
+
+    def table(self, deepest: int) -> list[float]:
+        """The cost of n = 0..deepest values; all but 0 drawn towards one straight line, which also fills the gaps.
+
+        Only where `ready`.
+        """
+        if len(self._table) != deepest + 1:
+            plain = exp(self.measured[0].mean)
+            seen = [(n, exp(e.mean), float(min(e.count, 16))) for n, e in self.measured.items() if n]
+            base, step = _line(seen, plain)
+            self._table = [plain, *(base + step * n for n in range(1, deepest + 1))]
+            for n, seconds, weight in seen:
+                if n <= deepest:
+                    self._table[n] = (weight * seconds + _SMOOTH * self._table[n]) / (weight + _SMOOTH)
+        return self._table
+
+
+def _line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float, float]:
+    """Intercept and slope (never falling) of a weighted fit; one point alone is taken to have a fixed part of one step."""
+    weight = sum(w for _, _, w in seen)
+    middle = sum(w * n for n, _, w in seen) / weight
+    height = sum(w * s for _, s, w in seen) / weight
+    spread = sum(w * (n - middle) ** 2 for n, _, w in seen)
+    if spread:
+        step = sum(w * (n - middle) * (s - height) for n, s, w in seen) / spread
+    else:
+        step = (height - plain) / (middle + 1)
+    step = max(step, 0.0)
+    return height - step * middle, step
+
+
+class Profile:
+    """How often a drafted value is accepted once all before it are, by depth; with forgetting.
+
+    A sudden change (three standard deviations of the last ten or so) throws away what was known of that depth. A depth that was
+    rarely tried takes after the one above it.
+    """
+
+    window, recent, first = 0.99, 0.9, 0.6
+
+    def __init__(self) -> None:
+        self.hits: list[float] = []
+        self.tries: list[float] = []
+        self.latest: list[float] = []  # the same share over the last ten or so
+
+    def add(self, accepted: int, drafted: int) -> None:
+        """One row's outcome: `accepted` of a draft of up to `drafted` levels."""
+        for depth in range(min(accepted + 1, drafted)):
+            if depth == len(self.hits):
+                self.hits.append(0.0)
+                self.tries.append(0.0)
+                self.latest.append(self.first)
+            hit = 1.0 if depth < accepted else 0.0
+            self.hits[depth] = self.window * self.hits[depth] + hit
+            self.tries[depth] = self.window * self.tries[depth] + 1
+            self.latest[depth] += (1 - self.recent) * (hit - self.latest[depth])
+            self._forget_if_changed(depth)
+
+    def _forget_if_changed(self, depth: int) -> None:
+        tries, latest = self.tries[depth], self.latest[depth]
+        share = self.hits[depth] / tries
+        spread = sqrt(max(share * (1 - share), 0.02) * (1 - self.recent) / (1 + self.recent))
+        if tries > 20 and abs(latest - share) > 3 * spread + 0.05:
+            self.hits[depth], self.tries[depth] = 10 * latest, 10.0
+
+    def fade(self) -> None:
+        """Halves the weight of all that is known: it is old."""
+        self.hits = [0.5 * h for h in self.hits]
+        self.tries = [0.5 * t for t in self.tries]
+
+    def shares(self, deepest: int) -> list[float]:
+        """The chance of depth 1..deepest, given the depth before."""
+        share, known, found = self.first, len(self.hits), []
+        for depth in range(deepest):
+            if depth < known:
+                prior = 8.0 if depth else 2.0
+                share = (self.hits[depth] + prior * share) / (self.tries[depth] + prior)
+            found.append(share)
+        return found
+
+    def tokens(self, deepest: int) -> list[float]:
+        """Values a row emits per round with drafts of 0..deepest levels, the target's own included."""
+        reach, total, sums = 1.0, 1.0, [1.0]
+        for share in self.shares(deepest):
+            reach *= share
+            total += reach
+            sums.append(total)
+        return sums

@@ -1,0 +1,205 @@
+"""How many values to draft next so that most values come per second: estimates, and what to try out at which price."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from mmspec.core.costs import Costs, Profile
+
+_PLAIN = 3  # plain rounds before anything is drafted
+_SHORT, _LONG = 2, 6  # lengths tried at first
+_CREDIT = 500  # plain rounds that count as spent from the start
+_MARGIN = 0.02  # gains below this are noise
+_WORTH = 8  # values a request must have ahead of it for a first look at the drafter
+_FIRST, _LAST = 16, 1024  # rounds between two probes of a drafter that does not pay: doubled from one to the other
+_NEXT, _STALE, _STALE_PLAIN = 16, 32, 96  # rounds between two excursions; age at which a length is looked at again
+
+
+@dataclass(slots=True)
+class Seat:
+    """A request's part.
+
+    deepest: longest draft that can be asked for; None where the drafter's shape is fixed, which is then length 1 of 1.
+    fresh: the drafter has not drafted, so has not read the prompt.   prompt: its length, 1 where unknown.
+    skipped: rounds since the last draft.   trial: rounds left of a probe.   ahead: what the probe has gained so far.
+    emitted: values of the longest row, were this round to end it with one more.
+    left: values the request can still emit at most, None where unknown.
+    """
+
+    deepest: int | None
+    prompt: int = 1
+    fresh: bool = True
+    skipped: int = 0
+    trial: int = 0
+    ahead: float = 0.0
+    emitted: list[int] = field(default_factory=lambda: [0])
+    left: int | None = None
+
+
+class Ledger:
+    """What is known of one kind of request. Times in `costs` units, see `Costs`.
+
+    rounds: how often each length was chosen.   spent, lost: time of all rounds, and how much of it trying out is thought
+    to have cost.   reading: of the drafter's prompt, per prompt value.   catching_up: per skipped round.
+    """
+
+    def __init__(self, explore: float):
+        self.explore = explore
+        self.costs, self.profile = Costs(), Profile()
+        self.rounds: Counter[int] = Counter()
+        self.reading: float | None = None
+        self.held: list[tuple[float, int, int]] = []  # first drafts of requests, seen before their length was measured
+        self.catching_up = 0.0
+        self.spent = self.lost = 0.0
+        self.lengths: deque[list[int]] = deque(maxlen=32)  # of answers, those still growing among them
+        self.seen: dict[int, int] = {}  # length -> round it was last measured in
+        self.now = self.opening = self.idle = self.last_excursion = 0
+        self.looks = self.next_look = 0
+        self.wait, self.reach = _FIRST, 1
+
+    def choose(self, seat: Seat) -> int:
+        """How many values to draft in this round, 0 for none."""
+        room = None if seat.left is None else seat.left - 1
+        if room is not None and room < 1 or self.costs.count(0) < _PLAIN:
+            return 0
+        deepest = seat.deepest or 1
+        opening = self._opening(deepest)
+        if self.opening < len(opening) or not self.costs.ready:
+            # a first look has to be worth reading the prompt for
+            if seat.fresh and (self._remaining(seat) < _WORTH or self.now < self.next_look):
+                return 0
+            if seat.fresh:  # a look that ends with its request teaches nothing, so the next one comes later
+                self.looks += 1
+                self.next_look = self.now + _FIRST * 2**self.looks
+            return self._within(opening[min(self.opening, len(opening) - 1)], seat)
+        price, yields = self.costs.table(deepest), self._yields(seat)
+        most = self._within(deepest, seat)
+        best = max(range(1, most + 1), key=lambda n: yields[n] / price[n])
+        rate = yields[best] / price[best]
+        if seat.trial:
+            return best
+        saved = price[0] - 1 / rate  # per value emitted
+        debt = self._debt(seat)
+        gain = saved * self._remaining(seat) if debt else 0.0
+        if saved > _MARGIN * price[0] and gain >= debt:
+            self.wait, self.idle = _FIRST, 0
+            return self._excursion(best, most, rate, price, yields)
+        self._probe(seat, debt - gain if saved > 0 else debt - 2 * saved * yields[best], price)
+        return best if seat.trial else 0
+
+    def _opening(self, deepest: int) -> tuple[int, ...]:
+        short, long = min(_SHORT, deepest), min(_LONG, deepest)
+        return (short, short, long, long, short)
+
+    @staticmethod
+    def _within(length: int, seat: Seat) -> int:
+        if seat.deepest is None or seat.left is None:
+            return length
+        return min(length, seat.left - 1)
+
+    def _yields(self, seat: Seat) -> list[float]:
+        if seat.deepest is not None:
+            return self.profile.tokens(seat.deepest)
+        reach = self.reach if seat.left is None else min(self.reach, seat.left - 1)
+        return [1.0, self.profile.tokens(reach)[-1]]
+
+    def _debt(self, seat: Seat) -> float:
+        """What the drafter has to read before it can draft as it does in the middle of an answer."""
+        prompt = (self.reading or 0.0) * seat.prompt if seat.fresh else 0.0
+        return prompt + self.catching_up * seat.skipped
+
+    def _remaining(self, seat: Seat) -> float:
+        """Values the request is expected to emit still: what longer answers had left here; long ones tend to go on."""
+        here = seat.emitted[0] - 1
+        longer = [cell[0] - here for cell in self.lengths if cell[0] > here and cell is not seat.emitted]
+        expected = (sum(longer) + 4 + here) / (len(longer) + 1)
+        return expected if seat.left is None else min(expected, seat.left)
+
+    def _excursion(self, best: int, most: int, rate: float, price: list[float], yields: list[float]) -> int:
+        """Now and then a neighbour of the best length, or none, where that was not measured for long."""
+        if self.now - self.last_excursion < _NEXT:
+            return best
+        ages = [(self.now - self.seen.get(n, -_STALE), n) for n in (best - 1, best + 1) if 1 <= n <= most]
+        ages.append((self.now - self.seen.get(0, 0) - _STALE_PLAIN + _STALE, 0))
+        age, other = max(ages)
+        loss = max(price[other] - yields[other] / rate, 0.0)
+        if age < _STALE or not self._affords(loss, price):
+            return best
+        self.last_excursion = self.now
+        self.lost += loss
+        return other
+
+    def _affords(self, loss: float, price: list[float]) -> bool:
+        return self.lost + loss <= self.explore * (self.spent + _CREDIT * price[0])
+
+    def _probe(self, seat: Seat, loss: float, price: list[float]) -> None:
+        """Starts a probe of two rounds when it is time for one and its expected loss can be afforded."""
+        self.idle += 1
+        if self.idle < self.wait or self._remaining(seat) < 4 or not self._affords(loss, price):
+            return
+        self.lost += loss
+        self.idle, self.wait = 0, min(2 * self.wait, _LAST)
+        self.profile.fade()
+        seat.trial, seat.ahead = 2, 0.0
+
+    def learn(self, seat: Seat, length: int, seconds: float, depths: list[int], reach: int) -> None:
+        """One round that has ended.
+
+        length: as chosen.   seconds: its time.   depths: accepted values of every running row.   reach: levels drafted.
+        """
+        self.now += 1
+        self.rounds[length] += 1
+        self.spent += self.costs.paced(seconds)
+        if length == 0:
+            self.seen[0] = self.now
+            seat.skipped += 1
+            self.costs.add(0, seconds)
+            return
+        drafted = length
+        if seat.deepest is None:
+            drafted = self.reach = max(self.reach, reach)
+        for depth in depths:
+            self.profile.add(depth, drafted)
+        self._account(seat, length, seconds)
+        if self.opening < len(self._opening(seat.deepest or 1)):
+            self.opening += 1
+        if seat.trial and depths:
+            self._judge_trial(seat, length, 1 + sum(depths) / len(depths))
+        self.looks = self.next_look = 0
+        seat.fresh, seat.skipped = False, 0
+
+    def _account(self, seat: Seat, length: int, seconds: float) -> None:
+        """A round after others is a sample of its length; one that had to read first tells what reading costs."""
+        if not seat.fresh and seat.skipped <= 2:
+            self.seen[length] = self.now
+            self.costs.add(length, seconds)
+        elif seat.fresh:
+            self.held.append((self.costs.paced(seconds) - self.catching_up * seat.skipped, length, seat.prompt))
+        elif self.costs.ready:
+            extra = max(self.costs.paced(seconds) - self.costs.table(seat.deepest or 1)[length], 0.0)
+            self.catching_up += 0.1 * (extra / seat.skipped - self.catching_up)
+        if self.held and self.costs.ready:
+            table = self.costs.table(seat.deepest or 1)
+            for whole, drafted, prompt in self.held:
+                rate = max(whole - table[drafted], 0.0) / prompt
+                self.reading = rate if self.reading is None else self.reading + 0.3 * (rate - self.reading)
+            self.held = []
+
+    def _judge_trial(self, seat: Seat, length: int, emitted: float) -> None:
+        """A probe goes on as long as it pays."""
+        price = self.costs.table(seat.deepest or 1)
+        seat.ahead += emitted * price[0] - price[length]
+        seat.trial -= 1
+        if seat.trial == 0 and seat.ahead > 0:
+            seat.trial = 1
+
+    def summary(self) -> dict:
+        """Plain numbers of the estimates, for people and JSON."""
+        seconds = {n: self.costs.seconds(n) for n in sorted(self.costs.measured)}
+        return {
+            "rounds": dict(sorted(self.rounds.items())),
+            "seconds": seconds,
+            "accepted": self.profile.shares(len(self.profile.hits)),
+            "explored": self.lost / self.spent if self.spent else 0.0,
+        }

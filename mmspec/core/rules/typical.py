@@ -1,0 +1,71 @@
+"""Typical acceptance: relaxed, it keeps what the target finds plausible enough."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, expand_tree, gather_nodes
+from mmspec.core.evidence import Evidence
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.rules.laws import at, live_nodes
+from mmspec.core.rules.match import TargetMatch
+from mmspec.core.verdict import Verdict
+from mmspec.kernels.law import law_of, mass_at
+
+
+class TypicalAcceptance(Rule):
+    """Keeps the longest path on which every token has p(x) > min(threshold, alpha * exp(-H(p))), H the entropy of the
+    target's law p at its parent ("Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads").
+    Relaxed: the output does not have the target's law. Between paths of one length the likelier one is kept. The token
+    behind the path is drawn from p, where the public code draws from what of p is typical (or, "fast", takes the top one).
+
+    The defaults are what the public generator passes; its function's own defaults have the two numbers the other way
+    round. Exact for greedy requests, which target-match judges. With threshold of at least 1 and infinite alpha no token
+    is plausible enough: every round emits one draw from p, which is exact too.
+    """
+
+    name = "typical (relaxed)"
+    exact = False
+    proven_for = TargetMatch.proven_for
+
+    def __init__(self, threshold: float = 0.09, alpha: float = 0.3):
+        if not (threshold > 0 and alpha > 0):
+            raise ValueError(f"expected threshold and alpha above 0, got {threshold} and {alpha}")
+        self.threshold, self.alpha = threshold, alpha
+
+    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+        return TargetMatch() if evidence.greedy else self
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        """Thresholds of 0 and 1; `extra` is log p of every node's token at its parent."""
+        p = law_of(evidence.scores)
+        if draft.tree.nodes == 1:
+            one = p.new_ones(draft.batch, 1)
+            return Weights(one, "descend", p, extra=one)
+        entropy = -torch.xlogy(p, p).sum(-1)
+        bar = (self.alpha * (-entropy).exp()).clamp(max=self.threshold)
+        mass = mass_at(p, draft.tree.parent, draft.value.clamp(0, p.shape[-1] - 1))
+        keep = mass > gather_nodes(bar, expand_tree(draft.tree.parent, draft.batch))
+        live = live_nodes(evidence, draft)
+        keep = keep if live is None else keep & live
+        return Weights(keep.to(p.dtype), "descend", p, extra=mass.log())
+
+    def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
+        tree, batch = draft.tree, draft.batch
+        rows = torch.arange(batch, device=weights.threshold.device)
+        keep, likely = weights.threshold.clone(), weights.extra.clone()
+        keep[:, 0], likely[:, 0] = 1, 0
+        path, depth = expand_tree(tree.path, batch), expand_tree(tree.depth, batch)
+        flat = path.flatten(1)
+        stands = keep.gather(1, flat).view(path.shape).amin(-1) > 0
+        # a path is padded with its last node, whose likelihood must count once
+        counts = torch.arange(path.shape[-1], device=flat.device) <= depth[..., None]
+        chance = likely.gather(1, flat).view(path.shape).where(counts, 0).sum(-1)
+        longest = depth.where(stands, -1)
+        best = stands & (longest == longest.amax(-1, keepdim=True))
+        node = chance.where(best, -torch.inf).argmax(-1)
+        return Verdict("path", node, path[rows, node], depth[rows, node])
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        return at(weights.p, node)

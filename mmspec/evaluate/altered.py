@@ -1,0 +1,84 @@
+"""What the bench rows of a drafter change about it: its shape, its length control, its weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mmspec.core.length import FixedLength, LengthControl
+from mmspec.vlm.drafters.shapes import Chain, Shape
+
+Change = Callable[[Any], Any]
+NOISE = 0.6  # of the weights' own spread; leaves the zoo's EAGLE an accept length below 2
+HEAD = "vlm/specdecpp"  # in the zoo, made for vlm/eagle
+
+
+def both(first: Change, second: Change | None) -> Change:
+    """One change after another."""
+    return first if second is None else lambda drafter: second(first(drafter))
+
+
+def shaped(shape: Shape) -> Change:
+    """Drafts in this shape."""
+    return lambda drafter: drafter.with_shape(shape)
+
+
+def chained(length: int | LengthControl) -> Change:
+    """Drafts chains of a fixed or controlled length."""
+    return shaped(Chain(FixedLength(length) if isinstance(length, int) else length))
+
+
+def blocks(count: int) -> Change:
+    """Drafts `count` tokens a pass."""
+    return lambda drafter: drafter.with_block(count)
+
+
+def paying(drafter: Any) -> Any:
+    """Drafts as many tokens as pay by measured costs, none where none pay."""
+    from mmspec.core.goodput import Goodput
+
+    return Goodput(drafter)
+
+
+def skipping(drafter: Any) -> Any:
+    """Drafts nothing where the next token leans on the pictures."""
+    from mmspec.vlm.drafters.viskip import VisionSkip
+
+    return VisionSkip(drafter)
+
+
+def judged(longest: int) -> Change:
+    """Drafts chains that end on the word of the acceptance head the zoo has for the drafter."""
+
+    def change(drafter: Any) -> Any:
+        from mmspec import zoo
+        from mmspec.vlm.drafters.acceptance_head import AcceptanceStop
+
+        return chained(AcceptanceStop(zoo.load(HEAD), longest=longest))(drafter)
+
+    return change
+
+
+def untrained(drafter: Any, seed: int = 0) -> Any:
+    """A drafter of the same sizes and shape with fresh random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        other = type(drafter)(drafter.config)
+    other.shapes = drafter.shapes
+    weight = next(drafter.parameters())
+    return other.to(device=weight.device, dtype=weight.dtype).eval().requires_grad_(False)
+
+
+def weakened(drafter: Any, noise: float = NOISE, seed: int = 0) -> Any:
+    """The drafter with Gaussian noise on its matrices, `noise` times each matrix's own standard deviation."""
+    other = copy.deepcopy(drafter)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in other.parameters():
+            if weight.dim() > 1:
+                drawn = torch.randn(weight.shape, generator=random).to(device=weight.device, dtype=weight.dtype)
+                weight += noise * weight.std() * drawn
+    return other

@@ -1,0 +1,121 @@
+"""Curves as PNG files, drawn with matplotlib, which the `eval` extra brings."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmspec.core.files import replacing
+from mmspec.evaluate.suites import suite_of
+
+Line = tuple[Sequence[float], Sequence[float]]
+AXES = {
+    "pictures": "pictures in the prompt",
+    "point": "drafted tokens",
+    "step": "training steps",
+    "accept_length": "accept length (tokens a target pass)",
+    "drafter_cost_ms": "drafter: prefill + one round, ms",
+    "drafter_passes_per_token": "drafter passes a token",
+    "speedup_vs_ar": "times plain decoding",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes.   x, y: keys of AXES.   lines: by legend, (xs, ys)."""
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Line]
+
+
+def need_matplotlib() -> Any:
+    """matplotlib's pyplot without a window.   Raises ValueError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ValueError('--plot: expected matplotlib, got none, pip install "mmspec[eval]"') from error
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def draw(panels: Sequence[Panel], file: Path) -> None:
+    """Writes the panels side by side, three a row, as a PNG.   Raises ValueError where none of them has a line."""
+    if not any(panel.lines for panel in panels):
+        raise ValueError("--plot: expected rows with figures to draw, got none, run more methods")
+    plt = need_matplotlib()
+    across = min(3, len(panels))
+    down = -(-len(panels) // across)
+    figure, axes = plt.subplots(down, across, figsize=(5 * across, 4 * down), squeeze=False)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        for name, (xs, ys) in panel.lines.items():
+            axis.plot(xs, ys, marker="o", markersize=3, label=name)
+        axis.set(title=panel.title, xlabel=AXES[panel.x], ylabel=AXES[panel.y], ylim=(0, None))
+        axis.grid(alpha=0.3)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    axes.flat[0].legend(fontsize="small")
+    figure.tight_layout()
+    made = io.BytesIO()
+    figure.savefig(made, format="png", dpi=120)
+    plt.close(figure)
+    with replacing(file) as temporary:
+        temporary.write_bytes(made.getvalue())
+
+
+def bench_panels(result: dict) -> list[Panel]:
+    """What the suite of a bench file draws.   Raises ValueError for a suite without a plot."""
+    name = result["env"]["suite"]
+    plot = suite_of(name).plot
+    if plot is None:
+        raise ValueError(f"--plot: expected a suite with a curve, got {name!r}, leave --plot out")
+    x, ys = plot
+    settings: dict[str, list[dict]] = {}
+    for row in result["rows"]:
+        # where pictures are the x axis, every number of them is a task
+        task = "" if x == "pictures" else f"{row['task']}, "
+        settings.setdefault(f"{task}batch {row['batch']}, T = {row['temperature']:g}", []).append(row)
+    return [Panel(title, x, y, _lines(rows, x, y)) for title, rows in settings.items() for y in ys]
+
+
+def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:
+    """A line per method over pictures; per drafter over lengths or blocks, level where a row has no place of its own."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.get(y) is not None and row.get(x) is not None and row["drafter"] != "none":
+            points.setdefault(row["method"] if x == "pictures" else row["drafter"], []).append((row[x], row[y]))
+    lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+    if x == "point" and lines:
+        ends = min(min(xs) for xs, _ in lines.values()), max(max(xs) for xs, _ in lines.values())
+        level = {row["method"]: (ends, (row[y], row[y])) for row in rows if row["controlled"] and row.get(y)}
+        lines |= level
+    return lines
+
+
+def training_curve(file: Path, y: str = "accept_length") -> Line:
+    """(steps, values) of the lines of a training log that hold `y`.   Raises ValueError for a file without any."""
+    pairs = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line)
+            if y in record:
+                pairs.append((int(record["step"]), float(record[y])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file}, line {number}: expected a JSON object with a step, got {line[:60]!r}") from error
+    if not pairs:
+        raise ValueError(f"{file}: expected lines with {y!r}, got none; train with held-out requests")
+    steps, values = zip(*pairs, strict=True)
+    return steps, values
+
+
+def training_panels(logs: Mapping[str, Path]) -> list[Panel]:
+    """Accept length against training steps, one line per log."""
+    lines = {name: training_curve(file) for name, file in logs.items()}
+    return [Panel("accept length on held-out requests while training", "step", "accept_length", lines)]

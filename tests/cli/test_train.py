@@ -1,0 +1,181 @@
+"""`mmspec train vlm-drafter`: a model and a file of examples in, a drafter with a card out."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from mmspec.vlm import load_drafter
+from tests.evaluate.tiny_zoo import tiny_zoo
+
+runner = CliRunner()
+QUICK = ("--steps", "3", "--batch", "2", "--new-tokens", "6", "--held-out", "1", "--eval-every", "3", "--device", "cpu",
+         "--precision", "no")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny LLaVA in a folder, with a model card."""
+    folder = tmp_path_factory.mktemp("target")
+    model, processor = tiny_zoo()["vlm"]
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\nA tiny model.\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine examples, six of them with a picture."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = []
+    for number in range(9):
+        line = {"text": f"what {number}?", "answer": f"it is {number}"}
+        if number % 3:
+            Image.frombytes("RGB", (12, 12), random.Random(number).randbytes(432)).save(folder / f"{number}.png")
+            line["images"] = [f"{number}.png"]
+        lines.append(json.dumps(line))
+    file = folder / "examples.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def train(target: Path, data: Path, out: Path, *arguments: str) -> dict:
+    """The record of a run that must succeed."""
+    record = out.with_suffix(".json")
+    result = runner.invoke(
+        app, ["train", "vlm-drafter", "--target", str(target), "--data", str(data), "--out", str(out), *QUICK,
+              "--json", str(record), *arguments],
+    )  # fmt: skip
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert str(out) in result.stdout
+    return json.loads(record.read_text())
+
+
+@pytest.mark.parametrize("kind", ["msd", "vispec", "eagle3", "hydra"])
+def test_a_drafter_for_a_model_of_ones_own(kind: str, target: Path, data: Path, tmp_path: Path) -> None:
+    record = train(target, data, tmp_path / "out", "--kind", kind)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert record == {**card, "curve": record["curve"]}
+    assert card["target"] == str(target) and card["target_licence"] == "mit" and card["answers"] == "own"
+    assert [line["step"] for line in record["curve"]] == [3] and record["curve"][0]["accept_length"] >= 1
+    drafter = load_drafter(tmp_path / "out", target=tiny_zoo()["vlm"][0])
+    assert drafter.kind == kind and sum(p.numel() for p in drafter.parameters()) == card["parameters"]
+
+
+def test_stored_states_train_like_a_live_teacher(target: Path, data: Path, tmp_path: Path) -> None:
+    common = ("--kind", "eagle2", "--answers", "given", "--steps", "6")
+    online = train(target, data, tmp_path / "online", *common, "--teacher", "online")
+    offline = train(target, data, tmp_path / "offline", *common, "--teacher", "offline")
+    assert online["states_megabytes"] is None and offline["states_megabytes"] > 0
+    assert (
+        len(list((tmp_path / "offline" / "work" / "states").glob("*.safetensors"))) == 4
+    )  # eight examples, two a batch
+    assert offline["training"]["loss"] == pytest.approx(online["training"]["loss"], rel=1e-2)
+
+
+def test_two_stages_and_selected_tokens(target: Path, data: Path, tmp_path: Path) -> None:
+    train(target, data, tmp_path / "first", "--kind", "eagle2_text", "--recipe", "vispec_stage1")
+    published = ("--kind", "vispec", "--recipe", "published", "--start", str(tmp_path / "first"))
+    card = train(target, data, tmp_path / "second", *published)
+    assert card["recipe"] == "vispec" and card["lr"] == 3e-6
+    own = (
+        "--kind",
+        "vispec",
+        "--loss",
+        "l1:10,list_mle:0.1",
+        "--reference",
+        str(tmp_path / "second"),
+        "--share",
+        "0.5",
+    )
+    assert train(target, data, tmp_path / "third", *own)["loss"] == "l1:10,list_mle:0.1"
+
+
+def test_a_run_is_resumed_or_started_over_but_never_mixed(target: Path, data: Path, tmp_path: Path) -> None:
+    first = train(target, data, tmp_path / "out", "--kind", "msd")
+    log = tmp_path / "out" / "work" / "log.jsonl"
+    lines = log.read_text()
+    again = train(target, data, tmp_path / "out", "--kind", "msd")
+    assert log.read_text() == lines and again["training"] == first["training"]
+    sentence = refused(1, "--target", str(target), "--data", str(data), "--out", str(tmp_path / "out"), *QUICK,
+                       "--kind", "msd", "--lr", "0.1")  # fmt: skip
+    assert "expected the work of this run, got that of one with lr None instead of 0.1" in sentence
+    other = train(target, data, tmp_path / "out", "--kind", "msd", "--lr", "0.1", "--no-resume")
+    assert other["lr"] == 0.1 and other["training"]["loss"] != first["training"]["loss"]
+
+
+def refused(code: int, *arguments: str) -> str:
+    """The one line of stderr of a command that must end with `code` and print nothing."""
+    result = runner.invoke(app, ["train", "vlm-drafter", *arguments])
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--kind", "magic"), "--kind: expected one of eagle2, eagle2_text, msd"),
+        (("--steps", "0"), "--steps: expected a number of at least 1, got 0"),
+        (("--lr", "nan"), "--lr: expected a number above 0, got nan"),
+        (("--loss", "l1:10,magic"), "--loss: expected names of smooth_l1"),
+        (("--loss", "l1:-1"), "--loss: expected a positive weight behind l1, got '-1'"),
+        (("--recipe", "magic"), "--recipe: expected equal or one of eagle2"),
+        (("--answers", "none"), "--answers: expected one of own, given"),
+        (("--teacher", "strict"), "--teacher: expected one of online, offline"),
+        (("--device", "abacus"), "--device: expected one of auto, cpu, cuda"),
+        (("--size", "latents"), "--size: expected NAME=VALUE, got 'latents'"),
+        (("--start", "nowhere"), "--start: expected a folder with a saved drafter"),
+        (("--data", "nowhere.jsonl"), "--data: expected 'zoo' or a JSONL file, got 'nowhere.jsonl'"),
+        (("--texts", "nowhere.jsonl"), "--texts: expected --data FILE beside it"),
+        (("--target", "other/model"), "--data: expected a file of examples for this target"),
+        (("--out", "no/such/folder"), "--out: expected an existing folder"),
+    ],
+)
+def test_a_refused_option_is_a_usage_error(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    assert sentence in refused(2, "--out", str(tmp_path / "out"), "--kind", "msd", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{}", "line 1: expected a JSON object with a text"),
+        ('{"text": "a", "key": "k"}\n{"text": "b", "key": "k"}', "expected a key for each example, got 'k' twice"),
+        ('{"text": "a"}', "expected more than the 1 examples held out"),
+    ],
+)
+def test_a_bad_file_of_examples(text: str, sentence: str, target: Path, tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text(text + "\n")
+    common = ("--target", str(target), "--data", str(file), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
+    assert sentence in refused(1, *common)
+    assert not (tmp_path / "out").exists()
+
+
+def test_sizes_are_the_kinds_own(target: Path, data: Path, tmp_path: Path) -> None:
+    train(target, data, tmp_path / "out", "--kind", "flash", "--size", "latents=2", "--size", "block=3")
+    config = load_drafter(tmp_path / "out").config
+    assert (config.latents, config.block) == (2, 3)
+    common = ("--target", str(target), "--data", str(data), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
+    assert "sizes: expected fields of" in refused(1, *common, "--size", "latents=2")
+
+
+def test_a_folder_without_a_model(data: Path, tmp_path: Path) -> None:
+    common = ("--target", str(tmp_path), "--data", str(data), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
+    assert "--target: expected a safetensors model" in refused(1, *common)
+
+
+def test_own_answers_only_where_there_are_no_others(target: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plain.jsonl"
+    file.write_text('{"text": "a"}\n{"text": "b"}\n')
+    common = ("--target", str(target), "--data", str(file), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
+    assert "expected an answer, got none; use the target's own answers" in refused(1, *common, "--answers", "given")

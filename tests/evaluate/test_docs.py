@@ -1,0 +1,69 @@
+"""The Python of docs/vlm.md runs as it stands, on a tiny stand-in for the zoo."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from mmspec.evaluate.prompts import demo_scenes
+from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
+from mmspec.zoo.world.render import render
+from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
+
+PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
+
+
+def publish_eagle(folder: Path) -> None:
+    """A random EAGLE checkpoint with the published names."""
+    config = {"hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 2, "vocab_size": 260}
+    layer, inner = "layers.0.", config["intermediate_size"]
+    shapes = {
+        **{f"{layer}self_attn.{name}_proj.weight": (WIDTH, WIDTH) for name in "qkvo"},
+        f"{layer}mlp.gate_proj.weight": (inner, WIDTH),
+        f"{layer}mlp.up_proj.weight": (inner, WIDTH),
+        f"{layer}mlp.down_proj.weight": (WIDTH, inner),
+        f"{layer}post_attention_layernorm.weight": (WIDTH,),
+        "fc.weight": (WIDTH, 2 * WIDTH),
+        "fc.bias": (WIDTH,),
+        "embed_tokens.weight": (260, WIDTH),
+    }
+    folder.mkdir()
+    save_file({name: torch.randn(shape) * 0.1 for name, shape in shapes.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    use_tiny_zoo(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    render(demo_scenes(1)[0]).save("scene.png")
+    tiny_zoo()["vlm/eagle"].save_pretrained("my-drafter")
+    publish_eagle(Path("published-eagle"))
+    sizes = dict(hidden_size=WIDTH, intermediate_size=48, num_attention_heads=2, vocab_size=260)
+    Eagle3(Eagle3Config(**sizes, levels=(1, 2, 3))).save_pretrained("my-eagle3")
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert len(blocks) >= 4
+    for block in blocks:
+        exec(block, names)
+    assert names["out"].stats.exact and names["ids"].shape[0] == 1
+    for folder in ("converted", "for-vllm", "for-sglang"):
+        assert (tmp_path / folder / "model.safetensors").is_file()
+    assert "True" in capsys.readouterr().out
+
+
+def test_the_page_names_commands_that_exist() -> None:
+    from typer.main import get_command
+
+    from mmspec.cli import app
+
+    commands = get_command(app).commands
+    for line in re.findall(r"mmspec ((?:bench|zoo|supported|train)[a-z -]*)", PAGE.read_text()):
+        words = line.split()
+        assert words[0] in commands
+        if len(words) > 1 and hasattr(commands[words[0]], "commands") and not words[1].startswith("-"):
+            assert words[1] in commands[words[0]].commands, line

@@ -1,0 +1,57 @@
+"""What `mmspec supported` says is what the suite tests."""
+
+from __future__ import annotations
+
+from mmspec.evaluate.supported import (
+    UNTESTED,
+    combination_records,
+    drafter_records,
+    drafter_rows,
+    model_records,
+    rule_records,
+)
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+from tests.vlm.drafters import test_vision_drafters as trained_tests
+from tests.vlm.drafters import trained
+from tests.vlm.tiny import tiny
+
+
+def kinds_of(test: object) -> set[str]:
+    """What a test gives its argument `kind`."""
+    found: set[str] = set()
+    for mark in test.pytestmark:
+        names = [name.strip() for name in mark.args[0].split(",")]
+        if "kind" in names:
+            found |= {case if len(names) == 1 else case[names.index("kind")] for case in mark.args[1]}
+    return found
+
+
+def test_the_pairs_called_tested_are_tested() -> None:
+    classes = {type(tiny(kind)).__name__ for kind in kinds_of(trained_tests.test_greedy_words_are_the_targets_own)}
+    made = {trained.make(name).kind for name in trained.DRAFTERS}
+    rows = [row for row in drafter_rows() if row.models is not None]
+    assert all(row.models == classes for row in rows)
+    assert {row.name for row in rows} <= made
+
+
+def test_every_pair_has_its_law_and_its_test() -> None:
+    pairs = combination_records()
+    assert len(pairs) == len(model_records()) * len(drafter_records())
+    assert {(one["greedy"], one["sampled"]) for one in pairs} == {("exact", "exact")}
+    assert any(one["greedy tested by"] == UNTESTED for one in pairs)
+    assert all(one["greedy tested by"] and one["sampled tested by"] for one in pairs)
+
+
+def test_relaxed_rules_are_never_among_the_exact_ones() -> None:
+    by_shape = {one["drafts"]: one for one in rule_records()}
+    assert by_shape["sampled chain"]["exact rules"].split(", ")[:2] == ["token", "block"]
+    assert "block" not in by_shape["sampled tree"]["exact rules"]
+    assert by_shape["dynamic tree"]["exact rules"] == "match"
+    assert all("typical" not in one["exact rules"] for one in by_shape.values())
+
+
+def test_every_trained_kind_is_listed() -> None:
+    from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+
+    shaped = {kind for kind, made in PretrainedDrafter.kinds.items() if issubclass(made, ShapedDrafter)}
+    assert shaped <= {row.name for row in drafter_rows()}

@@ -1,0 +1,57 @@
+"""Hydra: what its heads start as, and the prefix layer's cache."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mmspec
+from mmspec.vlm.checkpoints import load_drafter
+from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
+from mmspec.vlm.drafters.shapes import Chain
+from tests.vlm.drafters.trained import make
+from tests.vlm.drafters.watched import Watched
+from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
+
+
+def test_new_heads_pass_the_prefix_state_on() -> None:
+    hydra = Hydra(HydraConfig(HIDDEN, VOCAB, layers=3))
+    for index in range(4):
+        for block in hydra.blocks[index]:
+            block.linear.bias.data.zero_()
+        states, embeds = torch.randn(2, 5, HIDDEN), torch.randn(2, 5, (index + 1) * HIDDEN)
+        torch.testing.assert_close(hydra.feature(index, states, embeds), states)
+
+
+def test_every_block_has_weights_of_its_own() -> None:
+    hydra = Hydra(HydraConfig(HIDDEN, VOCAB, layers=4))
+    weights = [block.linear.weight for head in hydra.blocks for block in head]
+    assert len(weights) == len({weight.data_ptr() for weight in weights}) == 16
+
+
+def test_one_pass_a_level_and_one_of_the_prefix_layer() -> None:
+    passes = {}
+    for name in ("hydra", "hydra_with_prefix_layer"):
+        watched = Watched(make(name).with_shape(Chain()))
+        out = mmspec.generate(
+            tiny("llava"), drafter=watched, max_new_tokens=10, do_sample=False, return_dict=True, **prompt("llava", 1)
+        )
+        levels = [seen.draft.tree.max_depth for seen in watched.rounds]
+        passes[name] = out.stats.drafter_passes - sum(levels), sum(n > 0 for n in levels)
+    assert passes["hydra"][0] == 0
+    extra, drafts = passes["hydra_with_prefix_layer"]
+    assert extra == drafts + 1  # the prompt's, and one before each draft
+
+
+def test_published_sizes_are_the_defaults_and_come_back(tmp_path) -> None:
+    config = HydraConfig(HIDDEN, VOCAB)
+    assert (config.heads, config.layers, config.own_head, config.prefix_layer) == (4, 1, True, False)
+    with pytest.raises(ValueError, match="positive sizes"):
+        HydraConfig(HIDDEN, VOCAB, prefix_layer=True)
+    hydra = Hydra(HydraConfig(HIDDEN, VOCAB, layers=4, prefix_layer=True, intermediate_size=48, num_attention_heads=4))
+    hydra.save_pretrained(tmp_path)
+    again = load_drafter(tmp_path, target=tiny("llava"))
+    assert again.config == hydra.config
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in hydra.state_dict().items())
+    out = mmspec.generate(tiny("llava"), drafter=again, max_new_tokens=8, do_sample=False, **prompt("llava", 3))
+    assert torch.equal(out, tiny("llava").generate(**prompt("llava", 3), max_new_tokens=8, do_sample=False))

@@ -1,0 +1,25 @@
+"""A small random guess."""
+
+from __future__ import annotations
+
+import torch
+
+from mmspec.vlm.drafters.guess import Guess
+
+
+def guess(n: int = 5, vocab: int = 13, width: int = 4, seed: int = 0, depth: int = 0) -> Guess:
+    """Log-weights that are not normalized; everything of the drafter's carries gradients."""
+    rng = torch.Generator().manual_seed(seed)
+    student = (torch.randn(n, vocab, generator=rng) * 2).requires_grad_()
+    feature = (torch.randn(n, width, generator=rng) * 2).requires_grad_()
+    return Guess(
+        student, torch.randn(n, vocab, generator=rng) * 2, torch.randint(vocab, (n,), generator=rng), depth, feature,
+        torch.randn(n, width, generator=rng),
+    )  # fmt: skip
+
+
+def perfect(n: int = 5) -> Guess:
+    """A drafter that says what the target says, up to a constant."""
+    one = guess(n)
+    same = (one.teacher + 3.0).requires_grad_()
+    return Guess(same, one.teacher, one.token, 0, one.truth.clone().requires_grad_(), one.truth)

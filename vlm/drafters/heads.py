@@ -1,0 +1,139 @@
+"""What Medusa and Hydra have in common: a few heads on the target's last state, one for each depth of a draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.shapes import Chain, DynamicTree, Shape, StaticTree
+from mmspec.vlm.drafters.slots import Slots, pack
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """Sizes; hidden_size and vocab_size are the target's.
+
+    heads: levels a draft can have.   layers: residual blocks of a head.
+    own_head: every head has a vocabulary-wide head of its own, as published; without, it predicts a state that the
+        target's frozen head reads, which is far smaller.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    heads: int = 3
+    layers: int = 1
+    own_head: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.hidden_size, self.vocab_size, self.heads, self.layers) < 1:
+            raise ValueError(f"expected hidden_size, vocab_size, heads and layers of at least 1, got {self}")
+
+
+class Block(nn.Module):
+    """x + SiLU(Wx + b) on [..., H]; W starts at 0."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.silu(F.linear(x, self.linear.weight, self.linear.bias))
+
+
+class HeadDrafter(ShapedDrafter):
+    """Base of drafters whose depth i is guessed by head i (from 0) from the target's state behind the token before the root.
+
+    Slot j holds the target's state h_j and the embedding of token j + 1; head i of a draft from slot j guesses token
+    j + i + 2. A draft has at most `heads` levels: chains and dynamic trees are cut to that, the default static tree too,
+    another static tree that is deeper is refused. Weights and settings only: a request's state is what `open` returns.
+
+    head_bias: of the vocabulary-wide heads.   layer: a decoder layer over the target's states, None without one.
+    """
+
+    config: HeadConfig
+    head_bias: ClassVar[bool] = False
+
+    def __init__(self, config: HeadConfig):
+        super().__init__(config)
+        own = config.heads if config.own_head else 0
+        self.heads = nn.ModuleList(
+            nn.Linear(config.hidden_size, config.vocab_size, bias=self.head_bias) for _ in range(own)
+        )
+        self.layer: nn.Module | None = None
+        greedy, sampled = self.shapes
+        self.shapes = self._cut(greedy), StaticTree(_pruned(sampled.parents, config.heads))
+
+    def adopt(self, parts: Parts) -> None:
+        """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
+        for head in self.heads:
+            head.weight.data.copy_(parts.head.weight)
+            if head.bias is not None:
+                nn.init.zeros_(head.bias) if parts.head.bias is None else head.bias.data.copy_(parts.head.bias)
+
+    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
+        """See `ShapedDrafter.with_shape`.   Raises ValueError for a static tree with more levels than heads."""
+        return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
+
+    def _cut(self, shape: Shape) -> Shape:
+        most = self.config.heads
+        if isinstance(shape, Chain) or shape.longest <= most:
+            return shape  # a request ends chains by itself, so that length control keeps its settings
+        if isinstance(shape, StaticTree):
+            raise ValueError(f"shape: expected a static tree of at most {most} levels, one for each head, got "
+                             f"{shape.longest}; cut the tree or train more heads")  # fmt: skip
+        pool = shape.width + (most - 1) * shape.width**2
+        return DynamicTree(min(shape.nodes, pool), most, shape.width)
+
+    def open(self, target: object) -> object:
+        """State of one request over a TextTarget; the prompt is read now."""
+        state = self.open_unread(target)
+        state.prefill()
+        return state
+
+    def open_unread(self, target: object) -> object:
+        """State of one request whose prompt is read before the first draft."""
+        from mmspec.vlm.drafters.head_state import HeadState
+
+        self.check(target.parts)
+        return HeadState(self, target)
+
+    def read(self, reading: Reading) -> Slots:
+        """Every pair of a prompt, pictures like text."""
+        return pack(*self.fuse(reading.embeds, reading.hidden), reading.real, reading.picture >= 0)
+
+    def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What a layer's attention reads and its residual, [B, n, H] each; here both are the states, and no layer reads."""
+        return hidden, hidden
+
+    def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        """float32 [..., V] for the children, `depth` levels below the root, of what its head made, [..., H]."""
+        return (self.heads[depth - 1] if self.config.own_head else head)(out).float()
+
+    def guess(self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor) -> Guess:
+        """See `ShapedDrafter.guess`; heads with a vocabulary of their own predict no state."""
+        made = super().guess(out, depth, parts, teacher, token, truth)
+        return Guess(made.student, teacher, token, depth) if self.config.own_head else made
+
+
+def _pruned(parents: tuple[int, ...], levels: int) -> tuple[int, ...]:
+    """The static tree without the nodes below `levels`."""
+    depth, index, kept = [0], {0: 0}, [0]
+    for node, parent in enumerate(parents[1:], 1):
+        depth.append(depth[parent] + 1)
+        if depth[node] <= levels:
+            index[node] = len(kept)
+            kept.append(index[parent])
+    return tuple(kept)
+
+
+def shifted(rows: Tensor, steps: int) -> Tensor:
+    """Row j of the result is row j - steps of [B, n, H], zeros before the start."""
+    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]

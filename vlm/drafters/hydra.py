@@ -1,0 +1,170 @@
+"""Hydra: heads that also see the tokens drafted so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.vlm.drafters.feature_state import FeatureState
+from mmspec.vlm.drafters.head_state import HeadState
+from mmspec.vlm.drafters.heads import Block, HeadConfig, HeadDrafter, shifted
+from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig
+from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.slots import Slots
+
+
+@dataclass(frozen=True, slots=True)
+class HydraConfig(HeadConfig):
+    """prefix_layer: a decoder layer over the target's states makes the state heads start from; Hydra++ is this with
+    layers=4.   intermediate_size .. rms_norm_eps: of that layer, see `LayerConfig`; unused without it.
+    """
+
+    heads: int = 4
+    prefix_layer: bool = False
+    intermediate_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super(HydraConfig, self).__post_init__()
+        if self.prefix_layer:
+            self.layer()
+
+    def layer(self) -> LayerConfig:
+        """The sizes of the prefix layer.   Raises ValueError where they do not fit together."""
+        return LayerConfig(
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.num_attention_heads,
+            num_key_value_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            rope_theta=self.rope_theta,
+            rms_norm_eps=self.rms_norm_eps,
+        )
+
+
+class Entry(nn.Module):
+    """Px + c + SiLU(Wx + b) from [..., parts * H] to [..., H]: a residual block whose widths differ, so that the skip is
+    linear too. W starts at 0 and P passes the first part on. One product makes both."""
+
+    def __init__(self, parts: int, width: int):
+        super().__init__()
+        self.linear = nn.Linear(parts * width, 2 * width)  # rows of P, then of W
+        with torch.no_grad():
+            self.linear.weight.zero_()
+            self.linear.weight[:width, :width] = torch.eye(width)
+            self.linear.bias[:width] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip, inner = F.linear(x, self.linear.weight, self.linear.bias).chunk(2, -1)
+        return skip + F.silu(inner)
+
+
+class Hydra(HeadDrafter):
+    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"): head i reads the prefix
+    state and the embeddings of the i + 1 tokens behind it, through one residual block with a linear skip and `layers - 1`
+    plain ones, then a linear map to the vocabulary with bias.
+
+    The prefix state is the target's last one, or with `prefix_layer` (Hydra++) what one Llama layer over the target's
+    states makes of it: its input is normed, nothing is normed behind it. Every block has weights of its own, as in the
+    paper; the public code makes the plain ones by multiplying a list, so that they share one weight. The linear skip
+    starts as the identity on the prefix state where the public code starts it at random; `adopt` starts the vocabulary
+    heads from the target's as it does. Lossless in every shape, see `Eagle`.
+    """
+
+    kind: ClassVar[str] = "hydra"
+    config_class = HydraConfig
+    head_bias: ClassVar[bool] = True
+    name = "hydra"
+    config: HydraConfig
+
+    def __init__(self, config: HydraConfig):
+        super().__init__(config)
+        width = config.hidden_size
+        self.blocks = nn.ModuleList(
+            nn.Sequential(Entry(i + 2, width), *(Block(width) for _ in range(config.layers - 1)))
+            for i in range(config.heads)
+        )
+        self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.prefix_layer else None
+        self.layer = DraftLayer(config.layer()) if config.prefix_layer else None
+
+    def open_unread(self, target: object) -> object:
+        self.check(target.parts)
+        return (HydraState if self.layer is None else PrefixState)(self, target)
+
+    def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The states [B, n, H] as the prefix layer's attention reads them, and as they are."""
+        norm = self.norm
+        return hidden if norm is None else F.rms_norm(hidden, norm.normalized_shape, norm.weight, norm.eps), hidden
+
+    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: object, bias: Tensor | None) -> Tensor:
+        """Prefix states [B, n, H] of n new slots; see `DraftLayer.forward`."""
+        return self.layer(attend, carry, rotary, cache, bias)
+
+    def feature(self, index: int, states: Tensor, embeds: Tensor) -> Tensor:
+        """What head `index` makes, [B, n, H], of the prefix states [B, n, H] a draft starts from and the embeddings of the
+        tokens behind them, root first, side by side: [B, n, (index + 1) * H]."""
+        return self.blocks[index](torch.cat([states, embeds], -1))
+
+    def unroll(self, slots: Slots, reading: Reading, first: int, depths: int) -> list[Tensor]:
+        """What each depth's head makes, [B, R - first, H] of slots first.., of the prefix state `depth` slots before and the
+        embeddings from there on."""
+        states = slots.carry[:, first:] if self.layer is None else self.layer.unroll(slots, first, 1, None)[0]
+        origin = slots.origin[:, first:].clamp(min=0)
+        embeds = reading.embeds.gather(1, origin[..., None].expand(-1, -1, reading.embeds.shape[-1]))
+        outputs = []
+        for depth in range(min(depths, self.config.heads)):
+            path = torch.cat([shifted(embeds, back) for back in range(depth, -1, -1)], -1)
+            outputs.append(self.feature(depth, shifted(states, depth), path))
+        return outputs
+
+
+class HydraState(HeadState):
+    """passes: evaluations of a head, one a level.   known: float [B, 1 + drafted, H], embeddings of the root and of the
+    drafted nodes expanded so far."""
+
+    known: Tensor
+
+    @torch.no_grad()
+    def ready(self) -> None:
+        if self.root is None:
+            self.passes += 1
+            self.known = self.target.parts.embed(self.target.pending[:, None])
+            self.root = self.drafter.feature(0, self.source, self.known)[:, 0]
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        self.passes += 1
+        self.known = torch.cat([self.known[:, : back + 1], self.target.parts.embed(token)], 1)
+        batch, count = token.shape
+        if ancestor is None:
+            return self.drafter.feature(depth, self.source, self.known.flatten(1)[:, None])
+        # `depth` columns of every row are True; their order is that of the levels
+        place = ancestor.byte().argsort(dim=-1, descending=True, stable=True)[..., :depth] + 1
+        node = torch.cat([torch.zeros_like(place[..., :1]), place], -1).expand(batch, -1, -1)
+        row = torch.arange(batch, device=token.device)[:, None, None]
+        path = self.known[row, node].flatten(2)
+        return self.drafter.feature(depth, self.source.expand(-1, count, -1), path)
+
+
+class PrefixState(HydraState):
+    """Starts from the prefix layer's state of the last committed pair, which takes a cache over the prompt. passes: those of
+    the prefix layer, and one a level."""
+
+    prefill = FeatureState.prefill
+
+    def observe(self, target: object, draft: object, evidence: object, verdict: object) -> None:
+        FeatureState.observe(self, target, draft, evidence, verdict)
+
+    @torch.no_grad()
+    def ready(self) -> None:
+        if self.next_position is None or self.unread:
+            FeatureState.ready(self)
+            self.source, self.root = self.root[:, None], None
+        HydraState.ready(self)

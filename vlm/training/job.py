@@ -1,0 +1,202 @@
+"""A whole training run: answers, states, training, and a folder with a drafter and its card."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from mmspec.core.files import write_json_atomic
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.training.answers import Answering, answer_all
+from mmspec.vlm.training.batches import Batches
+from mmspec.vlm.training.beginning import begin, processes, same_run
+from mmspec.vlm.training.card import card_of
+from mmspec.vlm.training.data import Chosen, Data
+from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.training.losses import terms_of
+from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal, with_terms
+from mmspec.vlm.training.select_tokens import SelectTokens
+from mmspec.vlm.training.stored import StoredLessons, check_sight
+from mmspec.vlm.training.teacher import Teacher, given_answer
+from mmspec.vlm.training.trainer import TrainSettings, train_drafter
+
+OnProgress = Callable[[str, int, int, dict[str, float]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to train and how.
+
+    kind, sizes: see `new_drafter`; sizes as pairs, and none with `start`.
+    recipe: "equal" (ours, the same for all kinds) or a name of PUBLISHED.
+    lr, loss, answers, teacher: in place of the recipe's; loss as `terms_of` reads it.
+    new_tokens: of the target's own answers, made greedily and sampled in turn.   longest: tokens a row is cut to.
+    start: folder of a drafter to start from: of this kind, or for "vispec" an "eagle2" one trained on text.
+    reference, share: train on this share of the tokens only, against the drafter of this folder, see `SelectTokens`.
+    eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
+    """
+
+    kind: str
+    steps: int
+    batch: int = 12
+    sizes: tuple[tuple[str, Any], ...] = ()
+    recipe: str = "equal"
+    lr: float | None = None
+    loss: str | None = None
+    answers: Literal["own", "given"] | None = None
+    teacher: Literal["online", "offline"] | None = None
+    new_tokens: int = 128
+    longest: int | None = None
+    precision: Literal["bf16", "no"] = "bf16"
+    start: Path | None = None
+    reference: Path | None = None
+    share: float = 0.4
+    eval_every: int = 0
+    eval_tokens: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.recipe != "equal" and self.recipe not in PUBLISHED:
+            raise ValueError(f"recipe: expected equal or one of {', '.join(PUBLISHED)}, got {self.recipe!r}")
+        if self.loss is not None:
+            terms_of(self.loss)
+        if self.start is not None and self.sizes:
+            raise ValueError(
+                f"size: expected none beside start, whose drafter has its own, got {dict(self.sizes)}; leave it out"
+            )
+
+    def recipe_for(self, drafter: ShapedDrafter) -> Recipe:
+        """The recipe with what the job replaces in it."""
+        recipe = equal(drafter) if self.recipe == "equal" else PUBLISHED[self.recipe]
+        if self.loss is not None:
+            recipe = replace(recipe, objective=with_terms(recipe.objective, terms_of(self.loss)))
+        changes = {name: getattr(self, name) for name in ("lr", "answers", "teacher")}
+        return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+
+
+def run_job(
+    job: Job,
+    model: nn.Module,
+    processor: Any,
+    data: Data,
+    out: Path,
+    *,
+    target: str,
+    licence: str | None = None,
+    resume: bool = True,
+    on_progress: OnProgress = lambda phase, done, total, notes: None,
+) -> dict[str, Any]:
+    """Trains a drafter for `model` and saves it with its card in `out`; returns the card.
+
+    target, licence: of the model, for the card.   on_progress: told the phase ("answers", "states", "training"), how much
+    of it is done and of how much, and the figures of a training step.
+    Everything on the way lies in `out/work` and is taken up again with `resume`: answers, stored states, the training's
+    state and its log. Under `accelerate launch` the main process makes answers and states, and all train.
+    Raises ValueError for a folder that holds another run's work, and where the target does not see its pictures.
+    """
+    if job.precision == "no" and model.dtype != torch.float32:
+        raise ValueError(
+            f"precision: expected bf16 for a target in {model.dtype}, got no; use bf16 or load it in float32"
+        )
+    parallel = processes(cpu=model.device.type == "cpu")
+    work = out / "work"
+    drafter = begin(job.kind, model, dict(job.sizes), job.start, job.seed)
+    recipe = job.recipe_for(drafter)
+    batches = _batches(job, recipe, data, parallel.num_processes)
+    with parallel.main_process_first():
+        if not resume and parallel.is_main_process and work.exists():
+            shutil.rmtree(work)
+        decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
+        same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
+        answers = _answers(job, recipe, model, processor, batches, work, on_progress)
+    if hasattr(drafter, "with_answers"):
+        drafter = drafter.with_answers(answers.values())
+    teacher = Teacher(
+        model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision
+    )  # fmt: skip
+    shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
+    check_sight(teacher, next(shown, ()))
+    lessons, megabytes = _lessons(recipe, teacher, batches, work, parallel, on_progress)
+    settings = TrainSettings(
+        recipe.schedule(job.steps), _objective(job, recipe, drafter, model), precision=job.precision, noise=recipe.noise,
+        eval_every=job.eval_every, eval_tokens=job.eval_tokens, seed=job.seed,
+    )  # fmt: skip
+    figures = train_drafter(
+        drafter, model, processor, lessons, work, settings, held_out=data.held_out, resume=resume,
+        on_step=lambda step, notes: on_progress("training", step, job.steps, notes),
+    )  # fmt: skip
+    card = card_of(job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence)
+    card["states_megabytes"] = megabytes
+    if parallel.is_main_process:
+        drafter.save_pretrained(out, dtype=model.dtype)
+        write_json_atomic(out / "card.json", card)
+    parallel.wait_for_everyone()
+    return card
+
+
+def _batches(job: Job, recipe: Recipe, data: Data, processes: int) -> Batches:
+    steps = job.steps * processes
+    if recipe.curriculum is None or not len(data.texts) or not len(data.pictures):
+        return Batches(data.mixed, job.batch, steps)
+    return Batches(data.pictures, job.batch, steps, data.texts, recipe.curriculum)
+
+
+def _answers(
+    job: Job, recipe: Recipe, model: nn.Module, processor: Any, batches: Batches, work: Path, on_progress: OnProgress
+) -> dict[str, Sequence[int]]:
+    """Answers by key to every example the steps will see."""
+    found: dict[str, Sequence[int]] = {}
+    streams = [Chosen(stream, places) for stream, places in batches.used]
+    total = sum(map(len, streams))
+    if recipe.answers == "given":
+        for stream in streams:
+            found |= {one.key: given_answer(processor, one) for one in (stream[i] for i in range(len(stream)))}
+        return found
+    how, done = Answering(job.new_tokens, batch=max(job.batch, 16), seed=job.seed), 0
+
+    def on_batch(count: int) -> None:
+        nonlocal done
+        done += count
+        on_progress("answers", done, total, {})
+
+    for name, stream in zip(("answers", "text_answers"), streams, strict=False):
+        found |= answer_all(model, processor, stream, work / f"{name}.jsonl", how, on_batch)
+    on_progress("answers", total, total, {})
+    return found
+
+
+def _lessons(
+    recipe: Recipe, teacher: Teacher, batches: Batches, work: Path, parallel: Any, on_progress: OnProgress
+) -> tuple[Callable[[int], Lesson], float | None]:
+    """The lesson of every step, and what stored ones take on disk."""
+    if recipe.teacher == "online":
+        return lambda step: teacher(batches[batches.number(step)]), None
+    stored, needed = StoredLessons(work / "states"), batches.needed
+    with parallel.main_process_first():
+        done = iter(range(1, len(needed) + 1))
+        stored.store(
+            needed,
+            lambda number: teacher(batches[number]),
+            lambda number: on_progress("states", next(done), len(needed), {}),
+        )
+    return lambda step: stored(batches.number(step)), round(stored.megabytes, 3)
+
+
+def _objective(job: Job, recipe: Recipe, drafter: ShapedDrafter, model: nn.Module) -> object:
+    if job.reference is None:
+        return recipe.objective
+    if not isinstance(recipe.objective, Objective):
+        raise ValueError(
+            f"reference: expected a recipe of one objective, got that of {job.kind}; leave the reference out"
+        )
+    from mmspec.vlm.checkpoints import load_drafter
+
+    reference = load_drafter(job.reference, target=model).float()
+    return SelectTokens(recipe.objective, reference, job.share)

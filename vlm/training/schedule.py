@@ -1,0 +1,60 @@
+"""How fast a training run learns: optimizer settings and the learning rate of every step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """AdamW with a linear warm-up and a cosine or linear decay to `final_lr` times `lr`, or none.
+
+    clip: of gradients, 0 for none, by the norm of all of them or by the value of each (as ViSpec and FLASH do).
+    """
+
+    steps: int
+    lr: float = 1e-3
+    warmup: int = 100
+    decay: Literal["cosine", "linear", "none"] = "cosine"
+    final_lr: float = 0.02
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    clip_by: Literal["norm", "value"] = "norm"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.lr <= 0 or self.warmup < 0 or self.clip < 0:
+            raise ValueError(
+                f"expected steps >= 1, lr > 0, warmup >= 0 and clip >= 0, got {self.steps}, {self.lr}, {self.warmup} "
+                f"and {self.clip}; change them"
+            )
+        if self.decay not in ("cosine", "linear", "none") or self.clip_by not in ("norm", "value"):
+            raise ValueError(f"expected decay cosine, linear or none and clip_by norm or value, got {self}")
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of `step`."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        done = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
+        left = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "none": 1.0}[self.decay]
+        return self.lr * (self.final_lr + (1 - self.final_lr) * left)
+
+    def optimizer(self, module: nn.Module) -> torch.optim.AdamW:
+        """AdamW over the trainable parameters, weight decay on matrices only."""
+        trained = [p for p in module.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
+
+    def clip_gradients(self, module: nn.Module) -> None:
+        """Bounds the gradients in place."""
+        if self.clip:
+            bound = nn.utils.clip_grad_norm_ if self.clip_by == "norm" else nn.utils.clip_grad_value_
+            bound(module.parameters(), self.clip)

@@ -1,0 +1,111 @@
+"""Lessons on disk: the target runs once, a drafter trains on what it said as often as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import ImageOps
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mmspec.core.files import replacing
+from mmspec.vlm.training.examples import Example
+from mmspec.vlm.training.lesson import Lesson
+
+Teaching = Callable[[Sequence[Example]], Lesson]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLessons:
+    """Lessons kept in a folder, one safetensors file each, named by a number.
+
+    States are stored in half precision, float16 unless they do not fit it (then bfloat16), and read back as float32.
+    """
+
+    folder: Path
+
+    def __call__(self, number: int) -> Lesson:
+        """The lesson of this number.   Raises ValueError where it is not stored or its file is damaged."""
+        path = self.path(number)
+        try:
+            with safe_open(path, "pt") as file:
+                found = {name: file.get_tensor(name) for name in file.keys()}
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{path}: expected a stored lesson, got none that can be read; store it again") from error
+        last = found["last"].float()
+        hidden = found["hidden"].float() if "hidden" in found else last
+        return Lesson(found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding"))
+
+    def write(self, number: int, lesson: Lesson) -> None:
+        """Stores a lesson, whole or not at all."""
+        tensors = {
+            "ids": lesson.ids, "answer": lesson.answer, "embeds": _half(lesson.embeds), "last": _half(lesson.last),
+        }  # fmt: skip
+        if lesson.hidden is not lesson.last:
+            tensors["hidden"] = _half(lesson.hidden)
+        if lesson.padding is not None:
+            tensors["padding"] = lesson.padding
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path(number)) as path:
+            save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
+
+    def store(
+        self,
+        numbers: Iterable[int],
+        lesson_of: Callable[[int], Lesson],
+        on_lesson: Callable[[int], None] = lambda n: None,
+    ) -> int:
+        """Stores the lessons that are not there yet, so that a store cut short is completed; returns how many were made.
+
+        on_lesson: told every number, in order, when its lesson is there.
+        """
+        made = 0
+        for number in numbers:
+            if not self.path(number).exists():
+                self.write(number, lesson_of(number))
+                made += 1
+            on_lesson(number)
+        return made
+
+    def path(self, number: int) -> Path:
+        """The file of a lesson."""
+        return self.folder / f"{number:07d}.safetensors"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Which lessons are there."""
+        return tuple(sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors")))
+
+    @property
+    def megabytes(self) -> float:
+        """What they take on disk."""
+        return sum(self.path(number).stat().st_size for number in self.numbers) / 1e6
+
+
+def _half(states: Tensor) -> Tensor:
+    half = states.half()
+    return half if bool(half.isfinite().all()) or not bool(states.isfinite().all()) else states.bfloat16()
+
+
+@torch.no_grad()
+def check_sight(teach: Teaching, examples: Sequence[Example]) -> None:
+    """Makes sure that the states a drafter learns from depend on the pictures: those of the first example with a picture
+    and of the same with its pictures as negatives must differ at the answer.
+
+    Raises ValueError where they do not: the target never saw the picture.
+    """
+    shown = next((example for example in examples if example.images), None)
+    if shown is None:
+        return
+    images = tuple(ImageOps.invert(image.convert("RGB")) for image in shown.images)
+    negative = Example(shown.key, shown.text, images, shown.answer)
+    seen, other = teach([shown]), teach([negative])
+    if torch.equal(seen.last[seen.answer], other.last[other.answer]):
+        raise ValueError(
+            f"target: expected states that change with the picture of {shown.key!r}, got the same for its negative; "
+            "check that the processor hands the pixels to the model"
+        )

@@ -1,0 +1,176 @@
+"""Trains a drafter for a target: accelerate's loop, resumable, with acceptance measured on the way."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.length import FixedLength
+from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.shapes import Chain
+from mmspec.vlm.training.checkpoint import load_state, save_state
+from mmspec.vlm.training.examples import Example, encode
+from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.training.log import TrainingLog
+from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.schedule import Schedule
+from mmspec.vlm.training.teacher import to_device
+
+Lessons = Callable[[int], Lesson]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """How a drafter is trained.
+
+    precision: "bf16" trains in autocast.   noise: width of the uniform noise on the states read (0.2 in EAGLE's code),
+    scaled by 512 / length as there, 0 for none.   save_every_s, log_every: seconds and steps.
+    eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
+    """
+
+    schedule: Schedule
+    objective: Objective
+    precision: str = "bf16"
+    noise: float = 0.0
+    eval_every: int = 0
+    eval_tokens: int = 64
+    eval_length: int = 7
+    save_every_s: float = 180.0
+    log_every: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("bf16", "no"):
+            raise ValueError(f"precision: expected 'bf16' or 'no', got {self.precision!r}")
+        if min(self.noise, self.eval_every) < 0 or min(self.eval_tokens, self.eval_length, self.log_every) < 1:
+            raise ValueError(f"expected noise and eval_every of at least 0 and positive counts, got {self}")
+
+
+class _Student(nn.Module):
+    """The drafter and its objective as one forward, which is what distributed wrappers need."""
+
+    def __init__(self, drafter: nn.Module, objective: Objective, parts: Parts):
+        super().__init__()
+        self.drafter, self.objective = drafter, objective
+        self._parts = (parts,)  # in a tuple: the target is not trained and not saved
+
+    def forward(self, lesson: Lesson, progress: float) -> tuple[Tensor, dict[str, float]]:
+        return self.objective(self.drafter, self._parts[0], lesson, progress)
+
+
+def train_drafter(
+    drafter: ShapedDrafter,
+    model: nn.Module,
+    processor: Any,
+    lessons: Lessons,
+    folder: Path,
+    settings: TrainSettings,
+    *,
+    held_out: Sequence[Example] = (),
+    resume: bool = True,
+    on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
+) -> dict[str, float]:
+    """Minimises the objective over `lessons(step)`; returns the last logged means.
+
+    lessons: a pure function of the step, so that a resumed run goes on exactly where a killed one was.   held_out: requests
+    acceptance is measured on.   on_step: told the step (from 1) and its figures.
+    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length where measured).
+    One process trains as it is; under `accelerate launch`, every process takes the lessons of its own steps.
+    Raises ValueError where accelerate is not installed, and where the loss is not finite.
+    """
+    try:
+        from accelerate import Accelerator, DistributedDataParallelKwargs
+    except ImportError as error:
+        raise ValueError('training: expected accelerate, found none; pip install "mmspec[train]"') from error
+
+    accelerator = Accelerator(
+        mixed_precision="no",  # accelerate keeps the first run's choice for the whole process, so autocast is our own
+        cpu=model.device.type == "cpu",
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
+    )
+    parts, schedule = take_apart(model), settings.schedule
+    drafter.check(parts)
+    student = _Student(drafter.to(accelerator.device).train().requires_grad_(True), settings.objective, parts)
+    optimizer = schedule.optimizer(student)
+    state, log = folder / "state.safetensors", TrainingLog(folder / "log.jsonl")
+    first = load_state(state, drafter, optimizer) if resume and state.exists() else 0
+    log.cut(first)
+    student, optimizer = accelerator.prepare(student, optimizer)
+    saved = time.monotonic()
+    for step in range(first, schedule.steps):
+        began = time.monotonic()
+        mine = step * accelerator.num_processes + accelerator.process_index
+        notes = _update(accelerator, student, optimizer, lessons(mine), settings, step)
+        log.seconds += time.monotonic() - began  # measuring acceptance is not training
+        done = step + 1 == schedule.steps
+        if accelerator.is_main_process:
+            log.add(step + 1, notes, settings.log_every, last=done)
+            if settings.eval_every and held_out and (done or (step + 1) % settings.eval_every == 0):
+                length = accept_length(drafter, model, processor, held_out, settings)
+                log.note(step + 1, {"accept_length": length})
+                notes = {**notes, "accept_length": length}  # the log keeps the step's own
+            if done or time.monotonic() - saved > settings.save_every_s:
+                log.note(step + 1, {})
+                save_state(state, drafter, optimizer, step + 1)
+                saved = time.monotonic()
+        on_step(step + 1, notes)
+    drafter.eval().requires_grad_(False)
+    return log.last()
+
+
+def _update(
+    accelerator: Any, student: nn.Module, optimizer: Any, lesson: Lesson, settings: TrainSettings, step: int
+) -> dict[str, float]:
+    for group in optimizer.param_groups:
+        group["lr"] = settings.schedule.lr_at(step)
+    torch.manual_seed(settings.seed * 1_000_003 + step)  # whatever is random in a step depends on the step alone
+    lesson = to_device(lesson, accelerator.device)
+    if settings.noise:
+        lesson = _with_noise(lesson, settings.noise)
+    with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+        loss, notes = student(lesson, step / settings.schedule.steps)
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise ValueError(
+            f"loss: expected a finite number, got {value} at step {step}; lower the learning rate and resume"
+        )
+    optimizer.zero_grad(set_to_none=True)
+    if loss.requires_grad:  # a batch without a place to learn from has nothing to send back
+        accelerator.backward(loss)
+        settings.schedule.clip_gradients(student)
+        optimizer.step()
+    return {"loss": value, **notes}
+
+
+def _with_noise(lesson: Lesson, width: float) -> Lesson:
+    length = lesson.ids.shape[1]
+    hidden = lesson.hidden + (torch.rand_like(lesson.hidden) - 0.5) * width * 512 / length
+    return Lesson(lesson.ids, lesson.answer, lesson.embeds, lesson.last, hidden, lesson.padding)
+
+
+@torch.no_grad()
+def accept_length(
+    drafter: ShapedDrafter, model: nn.Module, processor: Any, prompts: Sequence[Example], settings: TrainSettings
+) -> float:
+    """Tokens per target pass over the prompts at temperature 0, drafting a chain."""
+    from mmspec.vlm.api import generate
+
+    # trained in float32, it drafts in the target's precision
+    chain = copy.deepcopy(drafter).to(model.dtype).eval().with_shape(Chain(FixedLength(settings.eval_length)))
+    lengths = []
+    for prompt in prompts:
+        inputs = {name: value.to(model.device) for name, value in encode(processor, [prompt]).items()}
+        out = generate(
+            model, drafter=chain, max_new_tokens=settings.eval_tokens, do_sample=False, return_dict=True, **inputs
+        )
+        lengths.append(out.stats.accept_length)
+    return sum(lengths) / len(lengths)
