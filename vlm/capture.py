@@ -53,9 +53,9 @@ def watch(decoder: nn.Module, levels: tuple[int, ...] | None = None) -> Iterator
         return note
 
     hooks = [decoder.register_forward_pre_hook(before, with_kwargs=True), decoder.register_forward_hook(after)]
-    for level in levels or ():
-        hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
     try:
+        for level in levels or ():
+            hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
         yield seen
     finally:
         for hook in hooks:

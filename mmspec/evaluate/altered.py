@@ -36,6 +36,19 @@ def blocks(count: int) -> Change:
     return lambda drafter: drafter.with_block(count)
 
 
+def whole_layer(drafter: Any) -> Any:
+    """Reads prompts with the whole layer, as public code does, where ours computes keys and values alone.
+
+    For drafters whose layer attends from its residual, such as MSD on LLaVA.
+    """
+    other = copy.copy(drafter)
+    other._modules = dict(drafter._modules)
+    layer = copy.copy(drafter.layer)
+    layer.remember = lambda attend, rotary, cache: layer(attend, attend, rotary, cache, None)
+    other.layer = layer
+    return other
+
+
 def paying(drafter: Any) -> Any:
     """Drafts as many tokens as pay by measured costs, none where none pay."""
     from mmspec.core.goodput import Goodput

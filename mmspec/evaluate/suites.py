@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mmspec import zoo
 from mmspec.core.length import ConfidenceStop
-from mmspec.evaluate.altered import HEAD, blocks, both, chained, judged, paying, shaped, skipping
+from mmspec.evaluate.altered import HEAD, blocks, both, chained, judged, paying, shaped, skipping, whole_layer
 from mmspec.evaluate.shelf import DRAFTERS, title_of
 from mmspec.evaluate.tasks import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
 from mmspec.evaluate.vlm_methods import GREEDY, PEER, PLAIN, SAMPLED, Method
@@ -149,7 +149,8 @@ SUITES: dict[str, Suite] = {
     "pictures": Suite(
         "drafters on prompts of 1, 4, 8 and 16 pictures",
         ALBUMS,
-        each=_as_it_is,
+        (Method("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer),),
+        _as_it_is,
         drafters=TRAINED,
         prompts=9,
         batches=(1,),

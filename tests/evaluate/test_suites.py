@@ -118,6 +118,7 @@ def test_a_saved_drafter_gets_the_rows_of_the_suite(monkeypatch: pytest.MonkeyPa
 
 def test_the_acceptance_head_has_a_row_where_the_zoo_has_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
     head = AcceptanceHead(AcceptanceConfig(WIDTH)).eval().requires_grad_(False)
+    monkeypatch.setattr("mmspec.zoo.names", lambda: ["vlm/eagle"])
     assert "eagle-specdecpp" not in [method.key for method in VlmBench(suite="drafters").rows]
     monkeypatch.setattr("mmspec.zoo.names", lambda: [HEAD, "vlm/eagle"])
     monkeypatch.setattr("mmspec.zoo.load", lambda name: head if name == HEAD else load(name))

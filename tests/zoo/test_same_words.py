@@ -9,11 +9,14 @@ import mmspec
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.prompts import encode, held_out
 from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
+from mmspec.zoo.registry import DRAFTERS
 
 PROMPTS, BATCH, TOKENS = 100, 20, 48
 
 
 def drafter_of(name: str) -> object:
+    if name.startswith("vlm/"):
+        return mmspec.zoo.load(name)
     if name.startswith("eagle"):
         shape = {"tree": DynamicTree(), "static": StaticTree(), "chain": Chain(ConfidenceStop())}[name[6:]]
         return mmspec.zoo.load("vlm/eagle").with_shape(shape)
@@ -33,8 +36,12 @@ def references() -> tuple:
     return model, [(case, model.generate(**case, max_new_tokens=TOKENS, do_sample=False)) for case in cases]
 
 
+TRAINED = tuple(f"vlm/{name}" for name in DRAFTERS)
+OTHERS = ("none", "eagle-tree", "eagle-static", "eagle-chain", "lookup", "recycling", "small")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ("none", "eagle-tree", "eagle-static", "eagle-chain", "lookup", "recycling", "small"))
+@pytest.mark.parametrize("name", OTHERS + TRAINED)
 def test_a_hundred_held_out_prompts(references: tuple, name: str) -> None:
     (model, cases), drafter = references, drafter_of(name)
     for inputs, expected in cases:
@@ -43,7 +50,7 @@ def test_a_hundred_held_out_prompts(references: tuple, name: str) -> None:
         )
         assert torch.equal(out.sequences, expected)
         assert out.stats.exact
-    if name.startswith("eagle"):
+    if name.startswith(("eagle", "vlm/")):
         assert out.stats.accept_length > 2
 
 

@@ -26,6 +26,7 @@ class BlockState(FeatureState):
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
         self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the block under way: tokens and own features
+        self.scored: tuple[Tensor, Tensor] | None = None  # the block a chain is in, and its offsets' logits
 
     def _catch_up(self) -> None:
         super()._catch_up()
@@ -33,6 +34,16 @@ class BlockState(FeatureState):
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         return self.drafter.offset(out, depth)
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """As in FeatureState; a chain's block goes through the head once for all of its offsets."""
+        if out.shape[1] != 1:
+            return super().logits(out, depth)
+        block = self.drafter.block
+        if self.scored is None or self.scored[0] is not out:
+            features = out.unflatten(-1, (block, -1))
+            self.scored = out, self.drafter.logits(features, depth, self.target.parts.head) + self.ruling
+        return self.scored[1][:, :, (depth - 1) % block]
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """The blocks [B, n, k * H] that the children of one level of drafted nodes are drawn from.

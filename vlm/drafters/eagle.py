@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
@@ -41,4 +41,6 @@ class Eagle(FeatureDrafter):
             return FeatureDrafter.read(self, reading)
         text = reading.picture == 0
         keep = text if reading.real is None else text & reading.real
-        return pack(*self.fuse(reading.embeds, reading.hidden), keep, text)
+        slots = pack(reading.embeds, reading.hidden, keep, text)
+        attend, carry = self.fuse(slots.attend, slots.carry)  # after packing, so that pictures cost nothing
+        return replace(slots, attend=attend, carry=carry)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.guess import Guess
-from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig
+from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.reduced import ReducedHead
 from mmspec.vlm.drafters.shaped import ShapedDrafter
@@ -121,12 +121,16 @@ class Eagle3(FeatureDrafter):
         self.layer = DraftLayer(config.layer())
         self.norm = nn.RMSNorm(width, eps=eps)
         self.head = ReducedHead(width, config.vocab_size, config.drafted)
+        self._start: tuple[Tensor, ...] = ()
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Begins training with the target's head and final norm; returns the drafter itself."""
-        rows = parts.head.weight[self.head.ids] if self.head.reduced else parts.head.weight
-        self.head.weight.copy_(rows)
+        """Begins training with the target's head and final norm; returns the drafter itself.
+
+        A vocabulary chosen afterwards starts from the target's rows too.
+        """
+        self.head.weight.copy_(parts.head.weight[_tokens(self.head)])
+        self._start = (parts.head.weight,)  # in a tuple: not a weight of the drafter
         norm = getattr(getattr(parts.decoder, "norm", None), "weight", None)
         if norm is not None:
             self.norm.weight.copy_(norm)
@@ -136,7 +140,7 @@ class Eagle3(FeatureDrafter):
     def with_vocabulary(self, ids: Sequence[int]) -> Self:
         """A drafter of these tokens only (rising ids), with this one's weights.
 
-        Rows of the head are taken over where this drafter has them and are new where it has not.
+        Rows of the head are this drafter's where it has them, else those it was to start from (`start_from`), else new.
         Raises ValueError for ids that do not rise or are no tokens.
         """
         size = 0 if len(ids) == self.config.vocab_size else len(ids)
@@ -147,12 +151,15 @@ class Eagle3(FeatureDrafter):
             other.head.choose(ids)
         own = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         other.load_state_dict(own, strict=False)
-        rows = self.head.weight.new_zeros(self.config.vocab_size, self.config.hidden_size)
+        tokens = _tokens(other.head)
+        for weight in self._start:
+            other.head.weight.copy_(weight[tokens])
         known = _tokens(self.head)
-        rows[known] = self.head.weight
-        there = torch.zeros(len(rows), dtype=torch.bool, device=rows.device).index_fill_(0, known, True)
-        mine = _tokens(other.head)
-        other.head.weight.copy_(torch.where(there[mine, None], rows[mine], other.head.weight))
+        row = torch.full((self.config.vocab_size,), -1, device=known.device)
+        row[known] = torch.arange(len(known), device=known.device)
+        row = row[tokens, None]
+        kept = self.head.weight[row[:, 0].clamp(min=0)]
+        other.head.weight.copy_(torch.where(row >= 0, kept, other.head.weight))
         return other.requires_grad_(self.fc.weight.requires_grad)
 
     def with_answers(
@@ -168,6 +175,13 @@ class Eagle3(FeatureDrafter):
         most = min(most or self.config.draft_vocab_size or MOST_TOKENS, vocab)
         return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never).ids)
 
+    def check(self, parts: Parts) -> None:
+        FeatureDrafter.check(self, parts)
+        if (highest := max(self.levels)) > parts.layers:
+            raise ValueError(
+                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
+            )
+
     def read(self, reading: Reading) -> Slots:
         """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
         width = len(self.levels) * self.config.hidden_size
@@ -181,13 +195,13 @@ class Eagle3(FeatureDrafter):
         target's levels side by side [B, n, 3 H] or the drafter's own outputs [B, n, H]."""
         if hidden.shape[-1] != self.config.hidden_size:
             hidden = F.linear(hidden, self.fc.weight)
-        state = _normed(self.state_norm, hidden)
-        read = torch.cat([_normed(self.embed_norm, embeds), state], -1)
+        state = rms_normed(self.state_norm, hidden)
+        read = torch.cat([rms_normed(self.embed_norm, embeds), state], -1)
         return read, state if self.config.norm_before_residual else hidden
 
     def scores(self, out: Tensor) -> Tensor:
         """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
-        return self.head(_normed(self.norm, out))
+        return self.head(rms_normed(self.norm, out))
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.head.spread(self.scores(out))
@@ -201,10 +215,6 @@ class Eagle3(FeatureDrafter):
         out, teacher, token = out[counts], teacher[counts][:, head.ids], token[counts]
         row = torch.searchsorted(head.ids, token).clamp(max=head.size - 1)
         return Guess(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
-
-
-def _normed(norm: nn.RMSNorm, x: Tensor) -> Tensor:
-    return F.rms_norm(x, norm.normalized_shape, norm.weight, norm.eps)
 
 
 def _tokens(head: ReducedHead) -> Tensor:

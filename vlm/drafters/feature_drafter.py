@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig
+from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
@@ -102,7 +102,7 @@ class FeatureDrafter(ShapedDrafter):
     def normed(self, u: Tensor) -> Tensor:
         """The layer's input as its attention reads it."""
         norm = self.norm
-        return u if norm is None else F.rms_norm(u, norm.normalized_shape, norm.weight, norm.eps)
+        return u if norm is None else rms_normed(norm, u)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Predicted features [B, n, H] of n new slots; see `DraftLayer.forward`."""

@@ -76,9 +76,9 @@ class Flash(FeatureDrafter):
     - no inference code goes with the published head: here each block but the first is conditioned on the drafted pairs
       (predicted feature, embedding) before it, as the paper describes, and verified in a chain or tree like any other.
     - training covers depths beyond one block in the same way as drafting does; the public code trains single blocks.
-    - a later revision of the public code has a gated fusing layer and adds the target's state to every prediction; this is
-      the head of the paper, without residual.
-    - "k" is 5 here as in the configuration published first; `with_block` drafts with fewer offsets of the same weights.
+    - the head as published adds nothing to what it predicts. With `residual` the slot's input is added to attention's output
+      and that to every feature, which learns about twice as fast; the zoo's drafter has it.
+    - k is 5 here as in the published configuration; `with_block` drafts with fewer offsets of the same weights.
     The block-of-k seat is shared with "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
     Semi-Autoregressive Drafting and Custom-Designed Decoding Tree": its glancing training is `Glancing`, its LSTM drafter
     is not built.

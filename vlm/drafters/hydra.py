@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmspec.vlm.drafters.feature_state import FeatureState
 from mmspec.vlm.drafters.head_state import HeadState
 from mmspec.vlm.drafters.heads import Block, HeadConfig, HeadDrafter, shifted
-from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig
+from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.slots import Slots
 
@@ -102,7 +102,7 @@ class Hydra(HeadDrafter):
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The states [B, n, H] as the prefix layer's attention reads them, and as they are."""
         norm = self.norm
-        return hidden if norm is None else F.rms_norm(hidden, norm.normalized_shape, norm.weight, norm.eps), hidden
+        return hidden if norm is None else rms_normed(norm, hidden), hidden
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: object, bias: Tensor | None) -> Tensor:
         """Prefix states [B, n, H] of n new slots; see `DraftLayer.forward`."""

@@ -90,7 +90,7 @@ class DraftLayer(nn.Module):
         """The layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
         # a step is a few small products, so functions are called on the weights: a module call costs as much as one
         u = carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight)
-        normed = F.rms_norm(u, self.norm.normalized_shape, self.norm.weight, self.norm.eps)
+        normed = rms_normed(self.norm, u)
         gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
         return u + F.linear(F.silu(gate) * up, self.down.weight)
 
@@ -140,6 +140,11 @@ class DraftLayer(nn.Module):
                 attended = attended + weight[..., len(place) + t, None] * _back(v, depth - 1 - t)
             outputs.append(self.finish(carry, attended))
         return outputs
+
+
+def rms_normed(norm: nn.RMSNorm, x: Tensor) -> Tensor:
+    """The norm of x in x's own dtype, which autocast may have changed."""
+    return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
 def remember(qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:

@@ -53,7 +53,7 @@ class ReducedHead(nn.Module):
 
 def checked(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:
     """The ids as int64 [size]; raises ValueError unless they rise, every one once, within the vocabulary."""
-    ids = torch.as_tensor(ids, dtype=torch.long)
+    ids = ids if isinstance(ids, Tensor) else torch.tensor(ids, dtype=torch.long)
     if len(ids) != size or size < 1:
         raise ValueError(f"ids: expected {size} tokens, at least one, got {len(ids)}")
     if bool((ids[1:] <= ids[:-1]).any()) or not 0 <= int(ids[0]) <= int(ids[-1]) < vocab:

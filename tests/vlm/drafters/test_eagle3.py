@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -145,6 +147,16 @@ def test_a_chosen_vocabulary_keeps_the_rows_it_had() -> None:
     assert part.with_vocabulary(range(VOCAB)).config.draft_vocab_size == 0
     assert not part.training and not part.fc.weight.requires_grad
     assert torch.equal(part.fc.weight, whole.fc.weight)
+
+
+def test_a_vocabulary_chosen_late_starts_from_the_targets_head_too() -> None:
+    parts = take_apart(tiny("llava"))
+    drafter = Eagle3(replace(CONFIG, draft_vocab_size=4)).start_from(parts)
+    torch.testing.assert_close(drafter.head.weight, parts.head.weight[:4])
+    chosen = drafter.with_answers([[90, 90, 2, 2, 50, 50, 70, 70, 5]])
+    assert chosen.head.ids.tolist() == [2, 50, 70, 90]
+    torch.testing.assert_close(chosen.head.weight, parts.head.weight[[2, 50, 70, 90]])
+    assert chosen.state_dict().keys() == drafter.state_dict().keys()
 
 
 def test_saving_in_half_precision_keeps_every_id(tmp_path) -> None:

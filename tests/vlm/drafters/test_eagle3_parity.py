@@ -67,7 +67,7 @@ def test_scores_stand_at_their_tokens_places(drafter: Eagle3, public: dict[str, 
 def test_the_tree_equals_the_public_one(drafter: Eagle3, public: dict[str, Tensor]) -> None:
     embed, ids = embedding_of(public), public["ids"]
     parts = SimpleNamespace(
-        head=None, embed=embed, placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128
+        head=None, embed=embed, placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128, layers=8
     )
     target = SimpleNamespace(
         parts=parts, processors=NodeProcessors(LogitsProcessorList(), 1), greedy=True, batch=1,

@@ -121,10 +121,11 @@ def recomputed(drafter: Flash, slots: object, path: list[int], embed: torch.nn.M
     return features[:, offset]
 
 
+@pytest.mark.parametrize("name", ("flash", "flash_residual"))
 @pytest.mark.parametrize("shape", ("static", "chain"))
 @pytest.mark.parametrize("block", (1, 2, 3))
-def test_drafts_over_the_cache_are_what_a_full_pass_computes(shape: str, block: int) -> None:
-    inputs, model, drafter = prompt("llava", images=2), tiny("llava"), make("flash").with_block(block)
+def test_drafts_over_the_cache_are_what_a_full_pass_computes(name: str, shape: str, block: int) -> None:
+    inputs, model, drafter = prompt("llava", images=2), tiny("llava"), make(name).with_block(block)
     watched = Watched(drafter.with_shape(SHAPES[shape]))
     ids = mmspec.generate(
         model, drafter=watched, seed=4, do_sample=True, top_k=0, temperature=1.5, max_new_tokens=16, **inputs
@@ -196,12 +197,13 @@ def text_reading(count: int) -> Reading:
     return Reading(*torch.randn(2, 1, count, HIDDEN), torch.zeros(1, count, dtype=torch.long))
 
 
+@pytest.mark.parametrize("name", ("flash", "flash_residual"))
 @pytest.mark.parametrize("block", (1, 2, 3))
 @pytest.mark.parametrize("shown", ((), (6, 8)))
-def test_the_unrolled_training_pass_is_what_drafting_computes(block: int, shown: tuple[int, ...]) -> None:
+def test_the_unrolled_training_pass_is_what_drafting_computes(name: str, block: int, shown: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     count, root, first, depths = 14, 5, 2, 8
-    drafter = make("flash").with_block(block)
+    drafter = make(name).with_block(block)
     reading = text_reading(count)
     reveal = torch.zeros(1, count, dtype=torch.bool)
     reveal[:, list(shown)] = True

@@ -46,7 +46,6 @@ class Whim(Goodput):
 def same_words(drafter: object, kind: str = "llava", batch: int = 4, tokens: int = 20):
     inputs = prompt(kind, images=2 if batch > 1 else 1, batch=batch)
     watched = Watched(drafter)
-    watched.levels = drafter.levels
     out = mmspec.generate(
         tiny(kind), drafter=watched, max_new_tokens=tokens, do_sample=False, return_dict=True, **inputs
     )
@@ -64,10 +63,9 @@ def test_every_trained_drafter_takes_rounds_off(name: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind, batch", (("llava", 1), ("qwen2_5_vl", 4)))
 def test_every_shape_takes_rounds_off(shape: str, kind: str, batch: int) -> None:
-    out, watched = same_words(Whim(make("msd").with_shape(SHAPES[shape])), kind, batch)
+    _, watched = same_words(Whim(make("msd").with_shape(SHAPES[shape])), kind, batch)
     depths = {seen.draft.tree.max_depth for seen in watched.rounds}
-    assert depths == {0, 2} or depths == {0, 3} if shape == "static" else {0, 1, 2} < depths
-    assert out.stats.accept_length > 1
+    assert depths == {0, 3} if shape == "static" else {0, 1, 2} < depths
 
 
 @pytest.mark.parametrize("name", ("lookup", "recycling", "small", "viskip"))
@@ -137,7 +135,11 @@ def test_drafts_are_no_longer_than_asked(longest: int) -> None:
     for drafter in (*drafters, SmallModel(noisy("llama"), FixedLength(5))):
         watched = Watched(Asking(drafter, longest))
         mmspec.generate(tiny("llama"), drafter=watched, max_new_tokens=12, do_sample=False, **prompt("llama"))
-        assert {seen.draft.tree.max_depth for seen in watched.rounds[:-2]} == {longest}
+        assert {seen.draft.tree.max_depth for seen in watched.rounds if _room(seen) >= longest} == {longest}
+
+
+def _room(seen) -> int:
+    return 12 - len(seen.tokens[0]) - 1
 
 
 class Asking:

@@ -88,6 +88,15 @@ def flash() -> ShapedDrafter:
     return own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3))))
 
 
+def flash_residual() -> ShapedDrafter:
+    from mmspec.vlm.drafters.flash import Flash, FlashConfig
+
+    sizes = dict(SIZES, intermediate_size=2 * HIDDEN, head_dim=HIDDEN)
+    drafter = own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3, residual=True))))
+    torch.nn.init.normal_(drafter.layer.down.weight, 0, 0.02)  # zeros would make all offsets one
+    return drafter
+
+
 def flash_autoregressive() -> ShapedDrafter:
     from mmspec.vlm.drafters.flash import Flash, FlashConfig
 
@@ -135,6 +144,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "hydra_with_prefix_layer": hydra_with_prefix_layer,
     "flash": flash,
     "flash_autoregressive": flash_autoregressive,
+    "flash_residual": flash_residual,
     "vispec": vispec,
     "specvlm": specvlm,
 }

@@ -32,9 +32,13 @@ def test_levels_come_from_the_config_or_from_the_target() -> None:
 
 
 def test_levels_the_target_does_not_have_are_refused() -> None:
-    drafter = load(eagle_aux_hidden_state_layer_ids=[2, 16, 29], target=tiny("llama"))
+    drafter = load(eagle_aux_hidden_state_layer_ids=[2, 16, 29])
+    request = dict(input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=4)
     with pytest.raises(ValueError, match="expected layers 0 to 2 of the target, got 16"):
-        mmspec.generate(tiny("llama"), drafter=drafter, input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=4)
+        mmspec.generate(tiny("llama"), drafter=drafter, **request)
+    mmspec.generate(tiny("llama"), **request)  # nothing of the refused request is left on the model
+    with pytest.raises(ValueError, match="levels: expected layers 0 to 2 of the target, got 29"):
+        load(eagle_aux_hidden_state_layer_ids=[0, 1, 29], target=tiny("llama"))
 
 
 def test_the_residual_is_the_state_unless_the_config_says_otherwise() -> None:

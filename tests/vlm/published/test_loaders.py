@@ -21,6 +21,7 @@ def small(published: Published) -> tuple[dict, dict]:
 
 
 @each
+@pytest.mark.filterwarnings("ignore:for head.*copying from a non-meta")
 def test_published_shapes_are_those_of_our_modules(published: Published) -> None:
     """At full size, on the meta device."""
     config = dict(published.config)
