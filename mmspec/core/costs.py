@@ -5,54 +5,63 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
-_EARLY = 5  # samples whose median starts an estimate: the first rounds of a process are slow ones
-_PACE, _SETTLED = 0.1, 1 / 64  # gains of the common pace and of one estimate
-_FAR = 0.7  # a sample further off than this (as a log) counts as this far: another process was running
+_EARLY = 5  # comparisons whose median starts an estimate: a single one may have met another process
+_PACE, _SETTLED = 0.3, 0.1  # gains of the pace and of an estimate
+_FAR = 0.7  # a sample further off than this (as a log) counts as this far
 _SMOOTH = 4.0  # samples a straight line through all lengths is worth
 
 
 @dataclass(slots=True)
 class _Estimate:
-    """mean: log-seconds over the pace, of `count` rounds; `early` holds the first ones."""
+    """mean: log-seconds over the pace.   rounds: seen.   compared: of them, those behind a round of another length; `early` holds
+    the first ones."""
 
     mean: float
-    count: int = 1
+    rounds: int = 1
+    compared: int = 1
     early: list[float] = field(default_factory=list)
 
 
 class Costs:
     """Seconds of a round that drafts n values, relative to a pace common to all n.
 
-    A machine that gets slower, or a context that grows, shows in whichever n is in use; the pace carries it over to the
-    others, so that lengths measured long ago stay comparable. Only ratios matter to a choice: `table` leaves the pace out.
+    A busy machine and a growing context change all rounds alike. So only a round of another length than the one before it
+    tells how lengths compare; rounds that follow their like move the pace. Lengths measured long ago stay comparable, and
+    only ratios matter to a choice: `table` leaves the pace out.
     """
 
     def __init__(self) -> None:
         self.pace = 0.0
         self.measured: dict[int, _Estimate] = {}
+        self._last: int | None = None
         self._table: list[float] = []
 
     def add(self, length: int, seconds: float) -> None:
         """One round that drafted `length` values (0: none)."""
         sample = log(max(seconds, 1e-9)) - self.pace
-        known = self.measured.get(length)
-        self._table = []
+        known, repeated = self.measured.get(length), length == self._last
+        self._last = length
         if known is None:
             self.measured[length] = _Estimate(sample, early=[sample])
+            self._table = []
             return
-        known.count += 1
-        if known.count <= _EARLY:
-            known.early.append(sample)
-            known.mean = sorted(known.early)[(known.count - 1) // 2]
-            return
+        known.rounds += 1
         off = min(max(sample - known.mean, -_FAR), _FAR)
-        self.pace += _PACE * off
-        known.mean += max(1 / known.count, _SETTLED) * off
+        if repeated:
+            self.pace += _PACE * off
+            return
+        self._table = []
+        known.compared += 1
+        if known.compared <= _EARLY:
+            known.early.append(sample)
+            known.mean = sorted(known.early)[(known.compared - 1) // 2]
+        else:
+            known.mean += max(1 / known.compared, _SETTLED) * off
 
     def count(self, length: int) -> int:
         """Rounds measured at this length."""
         known = self.measured.get(length)
-        return 0 if known is None else known.count
+        return 0 if known is None else known.rounds
 
     def seconds(self, length: int) -> float:
         """What a measured length takes at the present pace."""
@@ -74,12 +83,14 @@ class Costs:
         """
         if len(self._table) != deepest + 1:
             plain = exp(self.measured[0].mean)
-            seen = [(n, exp(e.mean), float(min(e.count, 16))) for n, e in self.measured.items() if n]
+            seen = [(n, exp(e.mean), float(min(e.compared, 16))) for n, e in self.measured.items() if n]
             base, step = _line(seen, plain)
             self._table = [plain, *(base + step * n for n in range(1, deepest + 1))]
             for n, seconds, weight in seen:
                 if n <= deepest:
                     self._table[n] = (weight * seconds + _SMOOTH * self._table[n]) / (weight + _SMOOTH)
+            # whatever noise says: a draft never makes a round cheaper
+            self._table = [max(seconds, plain) for seconds in self._table]
         return self._table
 
 
@@ -136,20 +147,21 @@ class Profile:
         self.hits = [0.5 * h for h in self.hits]
         self.tries = [0.5 * t for t in self.tries]
 
-    def shares(self, deepest: int) -> list[float]:
-        """The chance of depth 1..deepest, given the depth before."""
+    def shares(self, deepest: int, hope: float = 0.0) -> list[float]:
+        """The chance of depth 1..deepest, given the depth before; `hope` standard deviations above what is likeliest."""
         share, known, found = self.first, len(self.hits), []
         for depth in range(deepest):
+            prior = 8.0 if depth else 2.0
             if depth < known:
-                prior = 8.0 if depth else 2.0
                 share = (self.hits[depth] + prior * share) / (self.tries[depth] + prior)
-            found.append(share)
+                prior += self.tries[depth]
+            found.append(min(share + hope * sqrt(share * (1 - share) / prior), 1.0) if hope else share)
         return found
 
-    def tokens(self, deepest: int) -> list[float]:
-        """Values a row emits per round with drafts of 0..deepest levels, the target's own included."""
+    def tokens(self, deepest: int, hope: float = 0.0) -> list[float]:
+        """Values a row emits per round with drafts of 0..deepest levels, the target's own included; see `shares`."""
         reach, total, sums = 1.0, 1.0, [1.0]
-        for share in self.shares(deepest):
+        for share in self.shares(deepest, hope):
             reach *= share
             total += reach
             sums.append(total)

@@ -10,9 +10,15 @@ from mmspec.core.costs import Costs, Profile
 _PLAIN = 3  # plain rounds before anything is drafted
 _SHORT, _LONG = 2, 6  # lengths tried at first
 _CREDIT = 500  # plain rounds that count as spent from the start
-_MARGIN = 0.02  # gains below this are noise
+_HOPEFUL = 24  # drafts during which what is little known is thought better than it looks, less and less so
+_ENTER, _LEAVE = 0.04, 0.01  # gain over plain rounds at which drafting starts, and below which it ends
 _WORTH = 8  # values a request must have ahead of it for a first look at the drafter
-_FIRST, _LAST = 16, 1024  # rounds between two probes of a drafter that does not pay: doubled from one to the other
+_FIRST, _LAST = 16, 256  # rounds between two probes of a drafter that does not pay: doubled from one to the other
+_SOON, _NARROW, _SURE = (
+    6,
+    1.5,
+    16,
+)  # rounds between looks at plain rounds while fewer than so many tell of a narrow gain
 _NEXT, _STALE, _STALE_PLAIN = 16, 32, 96  # rounds between two excursions; age at which a length is looked at again
 
 
@@ -41,14 +47,15 @@ class Ledger:
     """What is known of one kind of request. Times in `costs` units, see `Costs`.
 
     rounds: how often each length was chosen.   spent, lost: time of all rounds, and how much of it trying out is thought
-    to have cost.   reading: of the drafter's prompt, per prompt value.   catching_up: per skipped round.
+    to have cost.   reading: of the drafter's prompt, per prompt value, the median of the last `readings`.   catching_up: per skipped round.
     """
 
     def __init__(self, explore: float):
         self.explore = explore
         self.costs, self.profile = Costs(), Profile()
         self.rounds: Counter[int] = Counter()
-        self.reading: float | None = None
+        self.reading = 0.0
+        self.readings: deque[float] = deque(maxlen=7)
         self.held: list[tuple[float, int, int]] = []  # first drafts of requests, seen before their length was measured
         self.catching_up = 0.0
         self.spent = self.lost = 0.0
@@ -56,7 +63,7 @@ class Ledger:
         self.seen: dict[int, int] = {}  # length -> round it was last measured in
         self.now = self.opening = self.idle = self.last_excursion = 0
         self.looks = self.next_look = 0
-        self.wait, self.reach = _FIRST, 1
+        self.wait, self.reach, self.drafted, self.paying = _FIRST, 1, 0, True
 
     def choose(self, seat: Seat) -> int:
         """How many values to draft in this round, 0 for none."""
@@ -82,15 +89,17 @@ class Ledger:
         saved = price[0] - 1 / rate  # per value emitted
         debt = self._debt(seat)
         gain = saved * self._remaining(seat) if debt else 0.0
-        if saved > _MARGIN * price[0] and gain >= debt:
-            self.wait, self.idle = _FIRST, 0
+        if saved > (_LEAVE if self.paying else _ENTER) * price[0] and gain >= debt:
+            self.wait, self.idle, self.paying = _FIRST, 0, True
             return self._excursion(best, most, rate, price, yields)
+        self.paying = False
         self._probe(seat, debt - gain if saved > 0 else debt - 2 * saved * yields[best], price)
         return best if seat.trial else 0
 
     def _opening(self, deepest: int) -> tuple[int, ...]:
         short, long = min(_SHORT, deepest), min(_LONG, deepest)
-        return (short, short, long, long, short)
+        # plain rounds in between: lengths compare best where the machine was the same
+        return (short, 0, short, 0, long, 0, long, 0, short)
 
     @staticmethod
     def _within(length: int, seat: Seat) -> int:
@@ -99,14 +108,15 @@ class Ledger:
         return min(length, seat.left - 1)
 
     def _yields(self, seat: Seat) -> list[float]:
+        hope = max(1 - self.drafted / _HOPEFUL, 0.0)
         if seat.deepest is not None:
-            return self.profile.tokens(seat.deepest)
+            return self.profile.tokens(seat.deepest, hope)
         reach = self.reach if seat.left is None else min(self.reach, seat.left - 1)
-        return [1.0, self.profile.tokens(reach)[-1]]
+        return [1.0, self.profile.tokens(reach, hope)[-1]]
 
     def _debt(self, seat: Seat) -> float:
         """What the drafter has to read before it can draft as it does in the middle of an answer."""
-        prompt = (self.reading or 0.0) * seat.prompt if seat.fresh else 0.0
+        prompt = self.reading * seat.prompt if seat.fresh else 0.0
         return prompt + self.catching_up * seat.skipped
 
     def _remaining(self, seat: Seat) -> float:
@@ -118,11 +128,18 @@ class Ledger:
 
     def _excursion(self, best: int, most: int, rate: float, price: list[float], yields: list[float]) -> int:
         """Now and then a neighbour of the best length, or none, where that was not measured for long."""
-        if self.now - self.last_excursion < _NEXT:
+        since = self.now - self.last_excursion
+        if since < _SOON:
             return best
-        ages = [(self.now - self.seen.get(n, -_STALE), n) for n in (best - 1, best + 1) if 1 <= n <= most]
-        ages.append((self.now - self.seen.get(0, 0) - _STALE_PLAIN + _STALE, 0))
-        age, other = max(ages)
+        plain, gain = self.costs.measured[0].compared, price[0] * rate
+        if gain < _NARROW and plain < _SURE:  # a narrow gain that rests on little is looked at first
+            age, other = _STALE, 0
+        elif since < _NEXT:
+            return best
+        else:
+            ages = [(self.now - self.seen.get(n, -_STALE), n) for n in (best - 1, best + 1) if 1 <= n <= most]
+            ages.append((self.now - self.seen.get(0, 0) - _STALE_PLAIN + _STALE, 0))
+            age, other = max(ages)
         loss = max(price[other] - yields[other] / rate, 0.0)
         if age < _STALE or not self._affords(loss, price):
             return best
@@ -151,19 +168,20 @@ class Ledger:
         self.now += 1
         self.rounds[length] += 1
         self.spent += self.costs.paced(seconds)
+        opening = self._opening(seat.deepest or 1)[self.opening :]
+        self.opening += bool(opening) and (length > 0 or opening[0] == 0)
         if length == 0:
             self.seen[0] = self.now
             seat.skipped += 1
             self.costs.add(0, seconds)
             return
+        self.drafted += 1
         drafted = length
         if seat.deepest is None:
             drafted = self.reach = max(self.reach, reach)
         for depth in depths:
             self.profile.add(depth, drafted)
         self._account(seat, length, seconds)
-        if self.opening < len(self._opening(seat.deepest or 1)):
-            self.opening += 1
         if seat.trial and depths:
             self._judge_trial(seat, length, 1 + sum(depths) / len(depths))
         self.looks = self.next_look = 0
@@ -181,9 +199,8 @@ class Ledger:
             self.catching_up += 0.1 * (extra / seat.skipped - self.catching_up)
         if self.held and self.costs.ready:
             table = self.costs.table(seat.deepest or 1)
-            for whole, drafted, prompt in self.held:
-                rate = max(whole - table[drafted], 0.0) / prompt
-                self.reading = rate if self.reading is None else self.reading + 0.3 * (rate - self.reading)
+            self.readings.extend(max(whole - table[drafted], 0.0) / prompt for whole, drafted, prompt in self.held)
+            self.reading = sorted(self.readings)[(len(self.readings) - 1) // 2]
             self.held = []
 
     def _judge_trial(self, seat: Seat, length: int, emitted: float) -> None:

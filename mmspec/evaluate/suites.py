@@ -65,7 +65,13 @@ def _as_it_is(name: str, title: str) -> tuple[Method, ...]:
 
 def _block_rows(name: str, title: str) -> tuple[Method, ...]:
     return tuple(
-        Method(f"{name}-{count}", f"{title}, {count} a pass", drafter=name, change=blocks(count), point=count)
+        Method(
+            f"{name}-{count}",
+            f"{title}, {count} a pass",
+            drafter=name,
+            change=both(chained(8), blocks(count)),
+            point=count,
+        )
         for count in range(1, 6)
     )
 

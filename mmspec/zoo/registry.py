@@ -20,12 +20,15 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
 
 def load_vlm_drafter(folder: Path) -> Any:
     """The trained drafter stored in `folder` (fp32, eval mode), drafting in the shapes that pay for the zoo's VLM on a CPU:
-    its passes cost little more than their overhead, so chains beat trees there."""
+    its passes cost little more than their overhead, so long chains beat trees there, and FLASH drafts four tokens a pass."""
     from mmspec.core.length import FixedLength
     from mmspec.vlm.checkpoints import load_drafter
     from mmspec.vlm.drafters.shapes import Chain
 
-    return load_drafter(folder).with_shape(Chain(FixedLength(7)))
+    drafter = load_drafter(folder)
+    if drafter.kind == "flash":
+        return drafter.with_block(4).with_shape(Chain(FixedLength(8)))
+    return drafter.with_shape(Chain(FixedLength(11)), sampled=Chain(FixedLength(7)))
 
 
 def load_head(folder: Path) -> Any:
