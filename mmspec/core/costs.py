@@ -13,8 +13,8 @@ _SMOOTH = 4.0  # samples a straight line through all lengths is worth
 
 @dataclass(slots=True)
 class _Estimate:
-    """mean: log-seconds over the pace.   rounds: seen.   compared: of them, those behind a round of another length; `early` holds
-    the first ones."""
+    """mean: log-seconds over the pace.   rounds: seen.   compared: of them, those behind a round of another length;
+    `early` holds the first ones."""
 
     mean: float
     rounds: int = 1
@@ -111,8 +111,8 @@ def _line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float, fl
 class Profile:
     """How often a drafted value is accepted once all before it are, by depth; with forgetting.
 
-    A sudden change (three standard deviations of the last ten or so) throws away what was known of that depth. A depth that was
-    rarely tried takes after the one above it.
+    A sudden change (three standard deviations of the last ten or so) throws away what was known of that depth. A depth
+    that was rarely tried takes after the one above it.
     """
 
     window, recent, first = 0.99, 0.9, 0.6

@@ -47,7 +47,8 @@ class Ledger:
     """What is known of one kind of request. Times in `costs` units, see `Costs`.
 
     rounds: how often each length was chosen.   spent, lost: time of all rounds, and how much of it trying out is thought
-    to have cost.   reading: of the drafter's prompt, per prompt value, the median of the last `readings`.   catching_up: per skipped round.
+    to have cost.   reading: of the drafter's prompt, per prompt value, the median of the last `readings`.
+    catching_up: per skipped round.
     """
 
     def __init__(self, explore: float):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mmspec import zoo
 from mmspec.core.length import ConfidenceStop
-from mmspec.evaluate.altered import HEAD, blocks, both, chained, judged, paying, shaped, skipping, whole_layer
+from mmspec.evaluate.altered import HEAD, Change, blocks, both, chained, judged, paying, shaped, skipping, whole_layer
 from mmspec.evaluate.shelf import DRAFTERS, title_of
 from mmspec.evaluate.tasks import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
 from mmspec.evaluate.vlm_methods import GREEDY, PEER, PLAIN, SAMPLED, Method
@@ -61,6 +61,10 @@ class Suite:
 
 def _as_it_is(name: str, title: str) -> tuple[Method, ...]:
     return (Method(name, title, drafter=name, rivals=name),)
+
+
+def _chained_blocks(count: int) -> Change:
+    return both(chained(8), blocks(count))
 
 
 def _block_rows(name: str, title: str) -> tuple[Method, ...]:

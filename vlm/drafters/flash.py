@@ -124,7 +124,8 @@ class Flash(FeatureDrafter):
         text = reading.picture == 0
         before = (reading.last_picture == 0) & ~text.all(1, keepdim=True)
         fused = text & ~before
-        rows = torch.where(fused[..., None], self.fuse(reading.embeds, reading.hidden)[1], reading.hidden)
+        _, made = self.fuse(reading.embeds[fused], reading.hidden[fused])  # pictures cost no fusing
+        rows = reading.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
         keep = torch.ones_like(text) if reading.real is None else reading.real.clone()
         rows = self._compress(rows, keep, reading.hidden, spans)
         return pack(self.normed(rows), rows, keep, fused)

@@ -93,7 +93,9 @@ def test_drafts_end_where_a_rejection_gets_likely(newest: bool, drawn: tuple[int
     control = AcceptanceStop(Told(), threshold=0.3, shortest=2, longest=6, newest=newest)
     growth = control.begin()
     # per step, the chance that the token read last is accepted; what step 0 holds belongs to no drafted token
-    chances = torch.tensor([[0.0, 0.9, 0.9, 0.8, 0.1, 0.1, 0.1], [0.0] + [0.99] * 6, [0.0, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9]])
+    chances = torch.tensor(
+        [[0.0, 0.9, 0.9, 0.8, 0.1, 0.1, 0.1], [0.0] + [0.99] * 6, [0.0, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9]]
+    )
     lengths, growing = torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.bool)
     for step in range(7):
         growing &= growth.grow(step, torch.ones(3), chances[:, step : step + 1])
@@ -126,7 +128,9 @@ def test_words_stay_and_lengths_vary(name: str, sampled: bool) -> None:
 
 def test_a_small_model_is_judged_by_its_own_states() -> None:
     drafter = SmallModel(noisy("llama"), AcceptanceStop(head_for(), longest=6))
-    out = mmspec.generate(tiny("llama"), drafter=drafter, max_new_tokens=16, do_sample=False, **prompt("llama", batch=4))
+    out = mmspec.generate(
+        tiny("llama"), drafter=drafter, max_new_tokens=16, do_sample=False, **prompt("llama", batch=4)
+    )
     reference = tiny("llama").generate(**prompt("llama", batch=4), max_new_tokens=16, do_sample=False)
     assert torch.equal(out, reference)
 

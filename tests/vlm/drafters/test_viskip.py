@@ -83,9 +83,7 @@ def test_reliance_is_the_attention_paid_to_pictures(name: str, monkeypatch: pyte
 def test_drafters_without_picture_slots_are_refused() -> None:
     for drafter, name in ((make("eagle_without_pictures"), "eagle"), (PromptLookup(), "prompt_lookup")):
         with pytest.raises(ValueError, match=f"pictures, got '{name}'"):
-            mmspec.generate(
-                tiny("llava"), drafter=VisionSkip(drafter), max_new_tokens=8, **prompt("llava", images=1)
-            )
+            mmspec.generate(tiny("llava"), drafter=VisionSkip(drafter), max_new_tokens=8, **prompt("llava", images=1))
         inputs = prompt("llava")  # a prompt of text alone is drafted for as ever
         mmspec.generate(tiny("llava"), drafter=VisionSkip(drafter), max_new_tokens=8, do_sample=False, **inputs)
     with pytest.raises(ValueError, match="threshold"):
