@@ -9,17 +9,14 @@ from mmspec.core.costs import Costs, Profile
 
 _PLAIN = 3  # plain rounds before anything is drafted
 _SHORT, _LONG = 2, 6  # lengths tried at first
-_CREDIT = 500  # plain rounds that count as spent from the start
+_WORTH = 4  # values a request must have ahead of it for a first look at the drafter, or for a probe
 _HOPEFUL = 24  # drafts during which what is little known is thought better than it looks, less and less so
+_CREDIT = 500  # plain rounds that count as spent from the start
 _ENTER, _LEAVE = 0.04, 0.01  # gain over plain rounds at which drafting starts, and below which it ends
-_WORTH = 8  # values a request must have ahead of it for a first look at the drafter
 _FIRST, _LAST = 16, 256  # rounds between two probes of a drafter that does not pay: doubled from one to the other
-_SOON, _NARROW, _SURE = (
-    6,
-    1.5,
-    16,
-)  # rounds between looks at plain rounds while fewer than so many tell of a narrow gain
-_NEXT, _STALE, _STALE_PLAIN = 16, 32, 96  # rounds between two excursions; age at which a length is looked at again
+_NEXT, _STALE = 16, 32  # rounds between two excursions; age at which a length is looked at again
+_STALE_PLAIN, _CLEAR = 96, 1.25  # ... and plain rounds, unless the gain is below this: then after `_NEXT`
+_SOON, _NARROW, _SURE = 6, 1.5, 16  # gains below the second rest on so many comparisons; until then one in 6 rounds
 
 
 @dataclass(slots=True)
@@ -139,7 +136,8 @@ class Ledger:
             return best
         else:
             ages = [(self.now - self.seen.get(n, -_STALE), n) for n in (best - 1, best + 1) if 1 <= n <= most]
-            ages.append((self.now - self.seen.get(0, 0) - _STALE_PLAIN + _STALE, 0))
+            stale = _STALE_PLAIN if gain > _CLEAR else _NEXT
+            ages.append((self.now - self.seen.get(0, 0) - stale + _STALE, 0))
             age, other = max(ages)
         loss = max(price[other] - yields[other] / rate, 0.0)
         if age < _STALE or not self._affords(loss, price):
@@ -154,7 +152,7 @@ class Ledger:
     def _probe(self, seat: Seat, loss: float, price: list[float]) -> None:
         """Starts a probe of two rounds when it is time for one and its expected loss can be afforded."""
         self.idle += 1
-        if self.idle < self.wait or self._remaining(seat) < 4 or not self._affords(loss, price):
+        if self.idle < self.wait or self._remaining(seat) < _WORTH or not self._affords(loss, price):
             return
         self.lost += loss
         self.idle, self.wait = 0, min(2 * self.wait, _LAST)

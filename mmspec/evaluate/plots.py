@@ -55,16 +55,17 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     down = -(-len(panels) // across)
     figure, axes = plt.subplots(down, across, figsize=(5 * across, 4 * down), squeeze=False)
     for axis, panel in zip(axes.flat, panels, strict=False):
-        for name, (xs, ys) in panel.lines.items():
-            axis.plot(xs, ys, marker="o", markersize=3, label=name)
+        for number, (name, (xs, ys)) in enumerate(panel.lines.items()):
+            # colors come round after ten lines
+            axis.plot(xs, ys, marker="o", markersize=3, linestyle="-" if number < 10 else "--", label=name)
         axis.set(title=panel.title, xlabel=AXES[panel.x], ylabel=AXES[panel.y], ylim=(0, None))
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
-    axes.flat[0].legend(fontsize="small")
     figure.tight_layout()
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     made = io.BytesIO()
-    figure.savefig(made, format="png", dpi=120)
+    figure.savefig(made, format="png", dpi=100, bbox_inches="tight")
     plt.close(figure)
     with replacing(file) as temporary:
         temporary.write_bytes(made.getvalue())
