@@ -24,7 +24,8 @@ class Goodput:
     intervals, and all trying out together may cost at most the share `explore` of the time.
 
     drafter: any; its states should be lazy (`open_unread`, where it has one, is called instead of `open`). States with
-        `deepest` and `longest` are told how long a draft to make; of others it is all or nothing.
+        `deepest` and `longest` are told how long a draft to make; of others it is all or nothing. States that say
+        `may_miss` are not shown rounds without a draft while drafting does not pay.
     explore: the share of time that trying out other lengths may cost.   clock: seconds, for tests.
 
     Made once and given to every request: it learns as they run, apart for each batch size and for greedy and sampled
@@ -106,7 +107,9 @@ class GoodputState:
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Measures the round and passes it on; the first call, behind the prefill, measures nothing."""
         verified = self.clock()
-        self.inner.observe(target, draft, evidence, verdict)
+        # a drafter at rest that loses nothing by it is spared rounds without a draft
+        if self.length or self.ledger.paying or not getattr(self.inner, "may_miss", False):
+            self.inner.observe(target, draft, evidence, verdict)
         if self.started is None:
             return
         # what a drafter does about a round without a draft is no part of plain decoding

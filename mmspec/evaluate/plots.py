@@ -63,7 +63,9 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     figure.tight_layout()
-    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    figure.legend(
+        *axes.flat[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small"
+    )
     made = io.BytesIO()
     figure.savefig(made, format="png", dpi=100, bbox_inches="tight")
     plt.close(figure)

@@ -49,9 +49,12 @@ class TokenRecycling:
 
 
 class RecyclingState:
-    """One request's tables, and its trees cut to what the tables know."""
+    """One request's tables, and its trees cut to what the tables know.
 
-    passes = 0
+    may_miss: rounds it is not shown do no harm, they only leave the tables older.
+    """
+
+    passes, may_miss = 0, True
 
     def __init__(self, drafter: TokenRecycling, target: TextTarget):
         self.template, self.width = drafter.template, drafter.width

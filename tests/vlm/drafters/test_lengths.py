@@ -129,6 +129,22 @@ def test_a_drafter_that_never_drafts_reads_nothing() -> None:
         assert out.stats.drafter_passes == 0
 
 
+def test_a_resting_drafter_that_may_miss_rounds_is_not_shown_them() -> None:
+    control, shown = Goodput(TokenRecycling()), []
+    for paying in (True, False):
+        request = mmspec.vlm.start(
+            tiny("llama"), drafter=control, max_new_tokens=6, do_sample=False, **prompt("llama", seed=4)
+        )
+        request.step()
+        state, count = request._state, []
+        state.ledger.choose = lambda seat: 0
+        state.ledger.paying = paying
+        state.inner.observe = lambda *round, count=count: count.append(round)
+        request.run()
+        shown.append(len(count))
+    assert shown == [4, 0]
+
+
 @pytest.mark.parametrize("longest", (1, 3))
 def test_drafts_are_no_longer_than_asked(longest: int) -> None:
     drafters = [make("eagle").with_shape(SHAPES[shape]) for shape in ("chain", "dynamic")]
