@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 from mmspec.vlm.training.checkpoint import load_state, save_state
+from mmspec.vlm.training.schedule import Schedule
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
 
@@ -32,27 +33,13 @@ class Plan:
     log_every: int = 20
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.lr <= 0 or self.warmup < 0:
-            raise ValueError(
-                f"expected steps >= 1, lr > 0, warmup >= 0, got {self.steps}, {self.lr} and {self.warmup}, change them"
-            )
+        self.schedule()
 
-    def lr_at(self, step: int) -> float:
-        """Learning rate of `step`: linear warm-up, then a cosine down to `final_lr * lr`."""
-        if step < self.warmup:
-            return self.lr * (step + 1) / self.warmup
-        done = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
-        return self.lr * (self.final_lr + (1 - self.final_lr) * 0.5 * (1 + math.cos(math.pi * done)))
-
-
-def make_optimizer(module: nn.Module, plan: Plan) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters, weight decay on matrices only."""
-    trained = [p for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": plan.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=plan.lr, betas=(0.9, 0.98), fused=True)
+    def schedule(self) -> Schedule:
+        """AdamW, warm-up and cosine as drafters are trained.   Raises ValueError for settings out of range."""
+        return Schedule(
+            self.steps, self.lr, self.warmup, final_lr=self.final_lr, weight_decay=self.weight_decay, clip=self.clip
+        )
 
 
 def train(
@@ -69,7 +56,8 @@ def train(
     `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.
     The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`.
     """
-    optimizer = make_optimizer(module, plan)
+    schedule = plan.schedule()
+    optimizer = schedule.optimizer(module)
     state = folder / "state.safetensors"
     first = load_state(state, module, optimizer) if resume and state.exists() else 0
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +75,7 @@ def train(
         window: list[dict[str, float]] = []
         began = time.monotonic()
         for step in range(first, plan.steps):
-            window.append(_update(module, optimizer, loss_of, plan, step))
+            window.append(_update(module, optimizer, loss_of, schedule, step))
             progress.update(bar, advance=1)
             if (step + 1) % plan.log_every == 0 or step + 1 == plan.steps:
                 means = {key: sum(row[key] for row in window) / len(window) for key in window[0]}
@@ -111,14 +99,14 @@ def _last_logged(folder: Path) -> dict[str, float]:
 
 
 def _update(
-    module: nn.Module, optimizer: torch.optim.Optimizer, loss_of: LossFn, plan: Plan, step: int
+    module: nn.Module, optimizer: torch.optim.Optimizer, loss_of: LossFn, schedule: Schedule, step: int
 ) -> dict[str, float]:
     for group in optimizer.param_groups:
-        group["lr"] = plan.lr_at(step)
+        group["lr"] = schedule.lr_at(step)
     loss, notes = loss_of(step)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    torch.nn.utils.clip_grad_norm_([p for p in module.parameters() if p.requires_grad], plan.clip)
+    schedule.clip_gradients(module)
     optimizer.step()
     value = float(loss.detach())
     if not math.isfinite(value):

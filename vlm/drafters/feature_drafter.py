@@ -41,7 +41,7 @@ class FeatureConfig:
             raise ValueError(f"vocab_size: expected at least 1, got {self.vocab_size}")
         self.layer()
 
-    def layer(self, read_size: int = 0) -> LayerConfig:
+    def layer(self) -> LayerConfig:
         """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
         return LayerConfig(
             hidden_size=self.hidden_size,
@@ -49,7 +49,6 @@ class FeatureConfig:
             num_attention_heads=self.num_attention_heads,
             num_key_value_heads=self.num_key_value_heads,
             head_dim=self.head_dim,
-            read_size=read_size,
             qkv_bias=self.qkv_bias,
             rope_theta=self.rope_theta,
             rms_norm_eps=self.rms_norm_eps,
@@ -73,12 +72,6 @@ class FeatureDrafter(ShapedDrafter):
         self.fc = nn.Linear(2 * width, width, bias=config.bias)
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.input_norm else None
         self.layer = DraftLayer(config.layer())
-
-    def open(self, target: object) -> object:
-        """State of one request over a TextTarget; the prompt is read now."""
-        state = self.open_unread(target)
-        state.prefill()
-        return state
 
     def open_unread(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""

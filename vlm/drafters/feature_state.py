@@ -179,8 +179,8 @@ class FeatureState:
 def _joined(rounds: list[tuple[Tensor, Tensor, list[int]]]) -> tuple[Tensor, Tensor, list[int]]:
     """Several rounds' pairs as one: every row's own ones first."""
     hidden, ids = torch.cat([r[0] for r in rounds], 1), torch.cat([r[1] for r in rounds], 1)
-    there = [[c < n for _, i, counts in rounds for c, n in zip(range(i.shape[1]), [counts[b]] * i.shape[1], strict=True)]
-             for b in range(ids.shape[0])]  # fmt: skip
+    there = [[place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
+             for row in range(ids.shape[0])]  # fmt: skip
     counts = [sum(row) for row in there]
     order = torch.tensor(there, device=ids.device).logical_not().long().argsort(dim=1, stable=True)[:, : max(counts)]
     return gather_nodes(hidden, order), ids.gather(1, order), counts

@@ -92,12 +92,6 @@ class HeadDrafter(ShapedDrafter):
         pool = shape.width + (most - 1) * shape.width**2
         return DynamicTree(min(shape.nodes, pool), most, shape.width)
 
-    def open(self, target: object) -> object:
-        """State of one request over a TextTarget; the prompt is read now."""
-        state = self.open_unread(target)
-        state.prefill()
-        return state
-
     def open_unread(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""
         from mmspec.vlm.drafters.head_state import HeadState

@@ -34,6 +34,12 @@ class ShapedDrafter(PretrainedDrafter):
         other.shapes = (shape, sampled or shape)
         return other
 
+    def open(self, target: object) -> object:
+        """State of one request over a TextTarget; the prompt is read now."""
+        state = self.open_unread(target)
+        state.prefill()
+        return state
+
     def shape_for(self, greedy: bool) -> Shape:
         """The shape a request gets."""
         return self.shapes[0 if greedy else 1]
