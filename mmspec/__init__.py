@@ -18,6 +18,7 @@ _PUBLIC = {
     "drafters": "mmspec.vlm.drafters",
     "evaluate": "mmspec.evaluate",
     "generate": "mmspec.vlm.api:generate",
+    "imagegen": "mmspec.imagegen",
     "kernels": "mmspec.kernels",
     "vlm": "mmspec.vlm",
     "zoo": "mmspec.zoo",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 # the same map as package-dir in pyproject.toml (a test compares them)
 FOLDERS = {
+    "mmspec.imagegen": "imagegen",
     "mmspec.kernels": "kernels/ops",
     "mmspec.vlm": "vlm",
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
+from mmspec.core.drafting.pretrained import folder_of
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters import kinds  # noqa: F401  registers every kind
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
@@ -17,14 +18,7 @@ def load_drafter(path_or_repo: str | Path, target: nn.Module | None = None) -> P
     target: the model it will draft for; when given, sizes are checked now instead of at the first request.
     Raises ValueError when the folder holds no drafter or the drafter does not fit the target.
     """
-    folder = Path(path_or_repo)
-    if not folder.exists():
-        if len(str(path_or_repo).split("/")) != 2:
-            raise ValueError(f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}")
-        from huggingface_hub import snapshot_download
-
-        folder = Path(snapshot_download(str(path_or_repo), allow_patterns=["*.json", "*.safetensors"]))
-    drafter = PretrainedDrafter.from_pretrained(folder)
+    drafter = PretrainedDrafter.from_pretrained(folder_of(path_or_repo))
     if target is not None:
         parts = take_apart(target)
         drafter.check(parts)

@@ -7,6 +7,7 @@ import typer
 from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
 from mmspec.cli.demo import demo
+from mmspec.cli.image import image
 from mmspec.cli.supported import supported
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(caption)
+app.command()(image)
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
 app.add_typer(zoo.app, name="zoo")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmspec.cli.bench_image import bench_image
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
-from mmspec.cli.options import Json, named_paths, numbers
+from mmspec.cli.options import Json, Markdown, Plot, named_paths, numbers
+from mmspec.cli.tables import show
 
 if TYPE_CHECKING:
     from mmspec.evaluate.bench_vlm import VlmBench
 
 app = typer.Typer(help="Compare decoding methods on the same prompts.", no_args_is_help=True)
-
-Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown to this file.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec[eval]).")]
+app.command("image")(bench_image)
 
 
 @app.callback()
@@ -65,7 +64,10 @@ def vlm(
         _check_plot(suite)
     result = _run(config)
     save_json(json, result)
-    _show(result, markdown, plot)
+    from mmspec.evaluate.bench_vlm import verdict
+    from mmspec.evaluate.plots import bench_panels
+
+    show(result, markdown, plot, bench_panels, verdict)
 
 
 def _config(**settings: object) -> VlmBench:
@@ -96,26 +98,6 @@ def _run(config: VlmBench) -> dict:
     with progress() as bar:
         task = bar.add_task("warming up", total=config.requests())
         return bench_vlm(config, shelf, lambda text: bar.update(task, advance=1, description=text))
-
-
-def _show(result: dict, markdown: Path | None, plot: Path | None) -> None:
-    from mmspec.core.files import write_text_atomic
-    from mmspec.evaluate.bench_vlm import verdict
-    from mmspec.evaluate.plots import bench_panels, draw
-    from mmspec.evaluate.report import environment_line, tables
-    from mmspec.evaluate.report import markdown as as_markdown
-
-    if markdown is not None:
-        write_text_atomic(markdown, as_markdown(result))
-    if plot is not None:
-        draw(bench_panels(result), plot)
-    out = screen()
-    out.print(environment_line(result["env"]), markup=False, soft_wrap=True)
-    for part in tables(result):
-        out.print(part, markup=False, soft_wrap=isinstance(part, str))
-    wrong = verdict(result)
-    if wrong:
-        raise ValueError("; ".join(wrong))
 
 
 @app.command()

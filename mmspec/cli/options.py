@@ -11,6 +11,8 @@ import typer
 from mmspec.cli.console import BadOption
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
+Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown to this file.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec[eval]).")]
 Drafter = Annotated[
     str | None,
     typer.Option(

@@ -15,17 +15,22 @@ def supported(json: Json = None) -> None:
         UNTESTED,
         combination_records,
         drafter_records,
+        image_model_records,
         model_records,
         rule_records,
     )
 
     models, drafters, rules, pairs = model_records(), drafter_records(), rule_records(), combination_records()
-    save_json(json, {"models": models, "drafters": drafters, "rules": rules, "combinations": pairs})
+    images = image_model_records()
+    save_json(
+        json, {"models": models, "image models": images, "drafters": drafters, "rules": rules, "combinations": pairs}
+    )
     untested = {(one["model"], one["drafter"]) for one in pairs if one["greedy tested by"] == UNTESTED}
     sampled = dict.fromkeys(one["sampled tested by"] for one in pairs)
     out = screen()
     laws = [_marked(one, {drafter for model, drafter in untested if model == one["model"]}) for one in models]
     out.print(_table("models: the law of each drafter's output, greedy and sampled", laws))
+    out.print(_table("image models, beside LlamaGen", images))
     out.print(_table("drafters", drafters))
     out.print(_table("rules for sampled requests; greedy ones are verified by target-match", rules))
     out.print(

@@ -26,6 +26,12 @@ _WHAT = {
     "vlm/eagle3": "EAGLE-3 drafter for vlm",
     "vlm/hydra": "Hydra heads for vlm",
     "vlm/specdecpp": "SpecDec++ head that ends the drafts of vlm/eagle",
+    "t2i": "64x64 pictures from prompts, 256 codes (LlamaGen)",
+    "c2i": "64x64 pictures from 64 classes, 256 codes (LlamaGen)",
+    "t2i/low": "32x32 pictures from prompts, 64 codes: what MuLo-SD drafts with (LlamaGen)",
+    "t2i/eagle": "EAGLE drafter for t2i",
+    "clip": "features of 64x64 pictures and their prompts (open_clip)",
+    "image_judge": "finds the objects of 64x64 pictures",
 }
 
 
@@ -139,9 +145,51 @@ def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
     return build(zoo.load("vlm"), zoo.load("vlm/eagle"), out, work, device)
 
 
+def _build_clip(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.clip_training import build
+
+    return build(out, work, resume=resume, device=device)
+
+
+def _build_judge(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.judge_training import build
+
+    return build(out, work, resume=resume, device=device)
+
+
+def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.build_llamagen import build_t2i
+
+    return build_t2i(out, work, resume, device)
+
+
+def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec.zoo.build_llamagen import build_beside, c2i_recipe, low_recipe
+        from mmspec.zoo.registry import folder_of
+
+        recipe = c2i_recipe() if name == "c2i" else low_recipe()
+        return build_beside(recipe, folder_of("t2i"), out, work, resume, device)
+
+    return build
+
+
+def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec import zoo
+    from mmspec.zoo.build_image_eagle import build
+
+    return build(zoo.load("t2i"), out, work, resume=resume)
+
+
 _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "vlm": _build_vlm,
     "vlm/small": _build_small,
     **{f"vlm/{name}": _build_drafter(f"vlm/{name}") for name in DRAFTERS},
     "vlm/specdecpp": _build_head,
+    "t2i": _build_t2i,
+    "c2i": _build_beside("c2i"),
+    "t2i/low": _build_beside("t2i/low"),
+    "t2i/eagle": _build_image_eagle,
+    "clip": _build_clip,
+    "image_judge": _build_judge,
 }

@@ -14,7 +14,7 @@ _PUBLIC = {
     "loop": ("Decoding", "Memoryless"),
     "rules": ("Rule", "Weights", "resolve"),
     "stats": ("Stats",),
-    "tree": ("Tree", "chain", "dynamic_tree", "static_tree"),
+    "tree": ("Tree", "chain", "chains", "dynamic_tree", "static_tree"),
     "verdict": ("Verdict", "run_of"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -39,11 +39,13 @@ class SlotCache(Cache):
     """Keys and values of all layers in one pool, [layers, rows, heads, slots, dim], with a committed length per row.
 
     A pass writes its N new slots behind each row's own length; `commit` keeps those on the accepted path and forgets the
-    rest by not counting them. Left padding stays in its slots, marked in `hidden` bool [rows, P].
+    rest by not counting them. Left padding stays in its slots, marked in `hidden` bool [rows, P]. Where values come in
+    another order than that of their slots, `place` names the slots of a pass, and the caller keeps count of them.
 
     layers: number of attention layers, all of one shape.
     capacity: slots to allocate at first; the pool doubles when a pass needs more.
     copies: cache rows per request row (2 for a guided pair), laid out [copies, B].
+    start: int64 [rows], the position behind every row's prompt, where a model's positions count from it; set by prefill.
     width: slots in use by the longest row.   uniform: whether every row has that many. Both are host numbers.
     Raises ValueError when layers differ in shape.
     """
@@ -55,7 +57,10 @@ class SlotCache(Cache):
         self.values: Tensor | None = None
         self.length: Tensor | None = None
         self.hidden: Tensor | None = None
+        self.start: Tensor | None = None
         self.width, self.uniform = 0, True
+        self.slot: Tensor | None = None
+        self.extent = 0
         self._lengths: list[int] = []
 
     @property
@@ -79,29 +84,47 @@ class SlotCache(Cache):
             self.values = value.new_zeros(*size, value.shape[-1])
             self.length = torch.zeros(rows, dtype=torch.long, device=key.device)
             self.lengths = [0] * rows
-        if self.width + count > self.capacity:
-            grown = max(2 * self.capacity, self.width + count)
+        self._make_room(self.width + count)
+
+    def _make_room(self, slots: int) -> None:
+        if slots > self.capacity:
+            grown = max(2 * self.capacity, slots)
             self.keys, self.values = (_grow(pool, grown) for pool in (self.keys, self.values))
             self.capacity = grown
 
+    def place(self, slot: Tensor | None, extent: int = 0) -> None:
+        """Names the slots the coming passes write, int64 [rows, N], each once a row; a pass reads slots 0..extent - 1.
+
+        What was in them is overwritten. None: behind each row's length again.
+        Raises ValueError before the first pass, which sets the shapes.
+        """
+        if self.keys is None:
+            raise ValueError("slot: expected a cache that has seen a pass, got an empty one; run the prompt first")
+        self._make_room(extent)
+        self.slot, self.extent = slot, extent
+
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores one layer's new slots and returns all slots in use, [rows, heads, width + N, dim] each."""
+        """Stores one layer's new slots and returns all slots in use, [rows, heads, width + N, dim] each (`extent` slots
+        where they are named)."""
         if layer == 0:
             self.reserve(key, value)
         keys, values = self.keys[layer], self.values[layer]
         if key.shape[1::2] != keys.shape[1::2]:
             raise ValueError(f"layer {layer}: expected keys of heads x dim {tuple(keys.shape[1::2])} as in layer 0, got "
                              f"{tuple(key.shape[1::2])}; models whose layers differ in shape are not supported")  # fmt: skip
-        count, width = key.shape[2], self.width
-        if self.uniform:
-            keys[:, :, width : width + count] = key
-            values[:, :, width : width + count] = value
+        slot, width, end = self.slot, self.width, self.width + key.shape[2]
+        if slot is None and self.uniform:
+            keys[:, :, width:end] = key
+            values[:, :, width:end] = value
         else:
-            slot = self.length[:, None] + torch.arange(count, device=key.device)
+            if slot is None:
+                slot = self.length[:, None] + torch.arange(key.shape[2], device=key.device)
+            else:
+                end = self.extent
             row = torch.arange(key.shape[0], device=key.device)[:, None]
             keys.transpose(1, 2)[row, slot] = key.transpose(1, 2)
             values.transpose(1, 2)[row, slot] = value.transpose(1, 2)
-        return keys[:, :, : width + count], values[:, :, : width + count]
+        return keys[:, :, :end], values[:, :, :end]
 
     def advance(self, counts: int | list[int]) -> None:
         """Counts the first slots of the last pass as committed: `counts` of them, per row when a list."""

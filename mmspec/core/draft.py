@@ -22,6 +22,8 @@ class Law:
     row: int64 [N], the row of `scores` / `mean` that holds the law of node i's children, -1 for a leaf.
     scores: float32 [B, M, V], log-weights whose softmax is q, bit for bit what the drafter sampled from.
     mean, scale: float32 [B, M, d] and [B, M, 1] of an isotropic Gaussian.
+    reused: drafted values, or the noise behind them, live on below a rejection. Whether a node stands may then depend only
+        on what was drawn down to it: a rule that looks further ahead would change the law of what lives on.
     """
 
     drawn: Drawn
@@ -29,6 +31,7 @@ class Law:
     scores: Tensor | None = None
     mean: Tensor | None = None
     scale: Tensor | None = None
+    reused: bool = False
 
     @property
     def kind(self) -> str:
@@ -47,12 +50,16 @@ class Draft:
     value: int64 [B, N] token ids, float [B, N, d] vectors, or int64 [B, N] handles of blocks.
     valid: bool [B, N] or None for all; an invalid node is never accepted and neither is anything below it.
     law: the q record of the drafted nodes.
+    index: int64 [B, N], where in the output each node stands; None where its depth below the root tells.
+    open: bool [B, N], nodes whose follower a mask verdict may fill in; None for all.
     """
 
     value: Tensor
     tree: Tree
     law: Law
     valid: Tensor | None = None
+    index: Tensor | None = None
+    open: Tensor | None = None
 
     @property
     def batch(self) -> int:

@@ -48,6 +48,10 @@ def _mix_int(x: int) -> int:
     return x - (x >> 63 << 64)
 
 
+def _gumbel(uniform: Tensor) -> Tensor:
+    return -torch.log(-torch.log(uniform.clamp_(2.0**-53, 1 - 2.0**-53))).float()
+
+
 @dataclass(slots=True)
 class Keys:
     """Random numbers of one request. seeds: int64 [B]; round: the current round, advanced by the loop."""
@@ -70,6 +74,10 @@ class Keys:
             rows = torch.tensor([int(s) % 2**62 for s in seed], dtype=torch.int64)
         return Keys(_mix(rows.to(device) + _GOLDEN))
 
+    def child(self, number: int) -> Keys:
+        """Keys of a request that runs inside this one for the same rows; each number from 0 up gives streams of its own."""
+        return Keys(_mix(self.seeds ^ _mix_int(~number * 8 * 65536 * _GOLDEN + 1)))
+
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float64 [B, *shape] in [0, 1): the numbers of this round and purpose; `step` separates draws within a round."""
         count = 1
@@ -83,8 +91,17 @@ class Keys:
 
     def gumbel(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float32 [B, *shape] standard Gumbel noise."""
-        u = self.uniform(purpose, *shape, step=step)
-        return -torch.log(-torch.log(u.clamp_(2.0**-53, 1 - 2.0**-53))).float()
+        return _gumbel(self.uniform(purpose, *shape, step=step))
+
+    def gumbel_at(self, position: Tensor, lanes: int) -> Tensor:
+        """float32 [B, K, lanes], Gumbel noise that belongs to a position of the row and stays the same in every round.
+
+        position: int64 [B, K], from 0 up. No stream of `uniform` is touched: those count rounds from 0 up.
+        """
+        row = _mix(self.seeds[:, None] ^ _mix(~position * 8 * 65536 * _GOLDEN))
+        lane = torch.arange(1, lanes + 1, device=row.device) * _GOLDEN
+        bits = _mix(row[..., None] + lane)
+        return _gumbel(_shift(bits, 11).double() * 2.0**-53)
 
     def normal(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float32 [B, *shape] standard normals."""

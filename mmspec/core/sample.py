@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from mmspec.kernels.law import law_of
+from mmspec.kernels.law import TINY, law_of, mass_at, residual_law
 from mmspec.kernels.sample import sample_categorical
 
-__all__ = ["draw", "law_of"]
+__all__ = ["TINY", "draw", "draw_several", "law_of", "mass_at", "residual_law", "sample_categorical"]
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:
@@ -16,3 +17,12 @@ def draw(scores: Tensor, uniform: Tensor) -> Tensor:
     scores: float32 [..., V], log-weights; uniform: float64 [...] in [0, 1).
     """
     return sample_categorical(law_of(scores), uniform)
+
+
+def draw_several(scores: Tensor, uniform: Tensor) -> Tensor:
+    """k independent draws of `draw` per row, int64 [..., k]. scores: float32 [..., V]; uniform: float64 [..., k]."""
+    total = law_of(scores).double().cumsum(-1)
+    point = uniform.double() * total[..., -1:]
+    # as in `sample_categorical`: never an index without mass
+    last = (total < total[..., -1:]).sum(-1, keepdim=True)
+    return torch.searchsorted(total, point, right=True).minimum(last)

@@ -32,6 +32,7 @@ class Tree:
     path: int64 [R, N, D + 1], the path root..i, padded with i itself past its depth.
     max_depth, max_rank: Python ints, so that no loop bound needs a device sync.
     levels: static trees only; one entry per (depth, rank) that occurs, in (depth, rank) order; else None.
+    roots: int64 [C], the nodes that are their own parents, where there is more than node 0 (see `chains`); else None.
     """
 
     parent: Tensor
@@ -43,6 +44,7 @@ class Tree:
     max_depth: int
     max_rank: int
     levels: tuple[Level, ...] | None = None
+    roots: Tensor | None = None
 
     @property
     def nodes(self) -> int:
@@ -56,6 +58,30 @@ class Tree:
 def chain(length: int, device: torch.device | str = "cpu") -> Tree:
     """A chain of `length` drafted values behind the root; `length` 0 is the root alone (plain decoding)."""
     return static_tree(tuple(max(i - 1, 0) for i in range(length + 1)), device)
+
+
+def chains(lengths: Sequence[int], device: torch.device | str = "cpu") -> Tree:
+    """Chains side by side, for rules that give a mask: `lengths[c]` drafted values behind the root of chain c.
+
+    Nodes lie chain after chain; every chain's first node is its own parent.
+    """
+    return _chains(tuple(lengths), str(device))
+
+
+@lru_cache(maxsize=512)
+def _chains(lengths: tuple[int, ...], device: str) -> Tree:
+    if not lengths or min(lengths) < 0:
+        raise ValueError(f"lengths: expected at least one length from 0 up, got {lengths}")
+    size = torch.tensor(lengths) + 1
+    first = size.cumsum(0) - size
+    root = first.repeat_interleave(size)
+    node = torch.arange(len(root))
+    depth = node - root
+    ancestor = (root[:, None] == root) & (node[:, None] >= node)
+    path = root[:, None] + torch.minimum(torch.arange(max(lengths) + 1), depth[:, None])
+    post = 2 * root + size.repeat_interleave(size) - 1 - node
+    row = [x[None].to(device) for x in ((node - 1).maximum(root), depth, depth * 0, post, ancestor, path)]
+    return Tree(*row, max(lengths), 0, roots=first.to(device))
 
 
 def static_tree(parents: Sequence[int], device: torch.device | str = "cpu") -> Tree:

@@ -16,7 +16,8 @@ class Verdict:
     """The outcome of one round.
 
     kind: "path": the values on root..`node` are kept and `correction` follows them.
-        "mask": the nodes in `keep` are kept where they stand, `correction` replaces the others.
+        "mask": the nodes in `keep` are kept where they stand; `correction` holds what the domain puts in the place of
+        the others, or behind a node.
         "regenerate": rows in `redo` need the target itself to make the value; `correction` holds it afterwards.
     node: int64 [B], deepest accepted node.   path: int64 [B, D + 1], nodes root..node, padded with node.
     depth: int64 [B], accepted drafted values (the root not counted).

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.length import FixedLength, LengthControl
-from mmspec.vlm.drafters.shapes import Chain, Shape
 
 Change = Callable[[Any], Any]
 NOISE = 0.6  # of the weights' own spread; leaves the zoo's EAGLE an accept length below 2

@@ -8,10 +8,15 @@ from typing import TypeVar
 
 import numpy as np
 
+from mmspec.core.stats import Stats
+
 Case = TypeVar("Case")
 
 # what a peer's decoding loop was seen to raise on inputs it cannot take; anything else is a bug here and ends the bench
 FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
+
+PARTS = ("draft", "target", "verify", "other")  # of the decode time
+GREEDY, SAMPLED = ("greedy",), ("sampled",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,7 @@ class Run:
     target_passes: passes of the target, the prompt's among them.   accept_length: tokens per target pass and row.
     parts: seconds by name (prefill, draft, target, verify, other), of methods that report them.
     exact: as the method itself reports it.   drafter_passes: forward passes of the drafter's model.
+    row_passes: target passes each row took part in, of methods that count them.
     """
 
     seconds: float
@@ -31,6 +37,7 @@ class Run:
     parts: Mapping[str, float] | None = None
     exact: bool = True
     drafter_passes: int = 0
+    row_passes: tuple[int, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -116,3 +123,35 @@ def middle(values: Sequence[float], digits: int = 3) -> float | None:
 def spread(values: Sequence[float], digits: int = 3) -> list[float] | None:
     """The 10th and 90th percentile, rounded; None of nothing."""
     return [round(float(v), digits) for v in np.percentile(values, [10, 90])] if len(values) else None
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The mean, rounded; None of nothing."""
+    return round(sum(values) / len(values), 3) if values else None
+
+
+def time_split(runs: Sequence[Run]) -> dict:
+    """Shares of the decode time (the call less the prefill) and milliseconds per round, by part."""
+    split = [run for run in runs if run.parts is not None and run.target_passes > 1]
+    row: dict = {}
+    total = sum(run.seconds - run.parts["prefill"] for run in split)
+    rounds = sum(run.target_passes - 1 for run in split)
+    for part in PARTS:
+        seconds = sum(run.parts[part] for run in split)
+        row[f"{part}_share"] = round(seconds / total, 4) if split else None
+        row[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if split else None
+    row["prefill_ms"] = middle([1000 * run.parts["prefill"] for run in split], 3)
+    return row
+
+
+def identical(peer: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> str | None:
+    """How many requests gave the peer's output, as "29/30"; None where none of them was completed by both."""
+    pairs = [pair for case in zip(peer, own, strict=True) for pair in zip(*case, strict=True)]
+    both = [(a, b) for a, b in pairs if isinstance(a, Run) and isinstance(b, Run)]
+    return f"{sum(a.output == b.output for a, b in both)}/{len(both)}" if both else None
+
+
+def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
+    """Seconds of a call by part; `other` is all that the engine did not attribute."""
+    parts = {name: getattr(stats, f"{name}_s") for name in ("prefill", "draft", "target", "verify")}
+    return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}

@@ -13,6 +13,7 @@ from mmspec.core.files import replacing
 from mmspec.evaluate.suites import suite_of
 
 Line = tuple[Sequence[float], Sequence[float]]
+MARKERS = "s^Dv*PX<>h"
 AXES = {
     "pictures": "pictures in the prompt",
     "point": "drafted tokens",
@@ -21,6 +22,8 @@ AXES = {
     "drafter_cost_ms": "drafter: prefill + one round, ms",
     "drafter_passes_per_token": "drafter passes a token",
     "speedup_vs_ar": "times plain decoding",
+    "step_compression": "values a target pass",
+    "frechet": "Frechet distance from plain decoding's images",
 }
 
 
@@ -56,8 +59,9 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     figure, axes = plt.subplots(down, across, figsize=(5 * across, 4 * down), squeeze=False)
     for axis, panel in zip(axes.flat, panels, strict=False):
         for number, (name, (xs, ys)) in enumerate(panel.lines.items()):
-            # colors come round after ten lines
-            axis.plot(xs, ys, marker="o", markersize=3, linestyle="-" if number < 10 else "--", label=name)
+            # colors come round after ten lines; lone points are told apart by their markers
+            marker, size = ("o", 3) if len(xs) > 1 else (MARKERS[number % len(MARKERS)], 7)
+            axis.plot(xs, ys, marker=marker, markersize=size, linestyle="-" if number < 10 else "--", label=name)
         axis.set(title=panel.title, xlabel=AXES[panel.x], ylabel=AXES[panel.y], ylim=(0, None))
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:

@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from mmspec.evaluate.bench import Attempt, Run, completed, failures, middle, paired_ratios, spread
+from mmspec.evaluate.bench import (
+    Attempt,
+    completed,
+    failures,
+    identical,
+    mean,
+    middle,
+    paired_ratios,
+    spread,
+    time_split,
+)
 from mmspec.evaluate.shelf import Shelf, card_of
 from mmspec.evaluate.vlm_methods import PEER, PLAIN, Method
 
-PARTS = ("draft", "target", "verify", "other")
 Results = Mapping[str, Sequence[Sequence[Attempt]]]
 
 
@@ -29,35 +38,21 @@ def row_of(method: Method, results: Results, shared: dict, greedy: bool) -> dict
         **shared,
         "tokens": middle([run.tokens / len(run.output) for run in runs], 1),
         "target_passes": middle([run.target_passes for run in runs], 1),
-        "accept_length": _mean([run.accept_length for run in runs]),
-        "drafter_passes_per_token": _mean([run.drafter_passes * len(run.output) / run.tokens for run in runs]),
+        "accept_length": mean([run.accept_length for run in runs]),
+        "drafter_passes_per_token": mean([run.drafter_passes * len(run.output) / run.tokens for run in runs]),
         "seconds": middle([run.seconds for run in runs], 4),
         "speedup_vs_ar": middle(against["ar"]),
         "speedup_vs_hf": middle(against["hf"]),
         "spread_vs_ar": spread(against["ar"]),
         "spread": spread(against["hf"]),
-        **_time_split(runs),
+        **time_split(runs),
         "parameters": None,
         "training_seconds": None,
-        "identical": _identical(results[PEER], own) if greedy else None,
+        "identical": identical(results[PEER], own) if greedy else None,
         "failed": failed[0].reason if failed else None,
         "requests": len(runs) + len(failed),
         "failed_requests": len(failed),
     }
-
-
-def _time_split(runs: Sequence[Run]) -> dict:
-    """Shares of the decode time (the call less the prefill) and milliseconds per round, by part."""
-    split = [run for run in runs if run.parts is not None and run.target_passes > 1]
-    row: dict = {}
-    total = sum(run.seconds - run.parts["prefill"] for run in split)
-    rounds = sum(run.target_passes - 1 for run in split)
-    for part in PARTS:
-        seconds = sum(run.parts[part] for run in split)
-        row[f"{part}_share"] = round(seconds / total, 4) if split else None
-        row[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if split else None
-    row["prefill_ms"] = middle([1000 * run.parts["prefill"] for run in split], 3)
-    return row
 
 
 def training_of(method: Method, shelf: Shelf) -> dict:
@@ -65,13 +60,6 @@ def training_of(method: Method, shelf: Shelf) -> dict:
     drafter = shelf.drafter(method.drafter)
     size = sum(p.numel() for p in drafter.parameters()) if isinstance(drafter, nn.Module) else None
     return {"parameters": size, "training_seconds": card_of(method.drafter).get("training", {}).get("seconds")}
-
-
-def _identical(peer: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> str | None:
-    """How many requests gave the peer's tokens, as "29/30"."""
-    pairs = [pair for case in zip(peer, own, strict=True) for pair in zip(*case, strict=True)]
-    both = [(a, b) for a, b in pairs if isinstance(a, Run) and isinstance(b, Run)]
-    return f"{sum(a.output == b.output for a, b in both)}/{len(both)}" if both else None
 
 
 def compare(methods: Sequence[Method], rows: Mapping[str, dict], results: Results, reference: str) -> None:
@@ -106,7 +94,3 @@ def _ratio(row: dict, other: dict | None, name: str) -> float | None:
     if other is None or not row.get(name) or not other.get(name):
         return None
     return round(row[name] / other[name], 3)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return round(sum(values) / len(values), 3) if values else None

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from mmspec import zoo
+from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.altered import HEAD, Change, blocks, both, chained, judged, paying, shaped, skipping, whole_layer
 from mmspec.evaluate.shelf import DRAFTERS, title_of
 from mmspec.evaluate.tasks import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
 from mmspec.evaluate.vlm_methods import GREEDY, PEER, PLAIN, SAMPLED, Method
-from mmspec.vlm.drafters.shapes import DynamicTree, StaticTree
 
 LONGEST = 12
 FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against

@@ -8,6 +8,7 @@ from mmspec import zoo
 from mmspec.core.rules.resolve import names as rule_names
 from mmspec.core.rules.resolve import resolve
 from mmspec.evaluate.shelf import DRAFTERS
+from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.vlm import supported as architectures
 from mmspec.vlm.drafters import kinds  # noqa: F401  registers every kind
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
@@ -92,6 +93,21 @@ def model_records() -> list[dict]:
     """One record per model class: its inputs, the law of the output with each drafter, and how it is tested."""
     laws = {row.name: law_of(row) for row in drafter_rows()}
     return [{"model": one.name, "prompts hold": one.inputs, **laws, "tested by": one.tested} for one in architectures()]
+
+
+def image_model_records() -> list[dict]:
+    """One record per image model class of transformers: its published sampler, and how it is tested."""
+    return [
+        {
+            "image model": one.name,
+            "guidance": one.guidance_scale,
+            "top-k": one.top_k,
+            "size": "chosen" if one.sized else "fixed",
+            "pixels": "yes" if one.pixels else "codes only",
+            "tested by": one.tested,
+        }
+        for one in image_models()
+    ]
 
 
 def law_of(row: Row) -> str:

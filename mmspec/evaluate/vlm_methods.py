@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.stats import Stats
 from mmspec.evaluate.altered import Change
-from mmspec.evaluate.bench import Run
+from mmspec.evaluate.bench import GREEDY, SAMPLED, Run, parts_of
 from mmspec.evaluate.shelf import Shelf
 
 Inputs = Mapping[str, Tensor]
-GREEDY, SAMPLED = ("greedy",), ("sampled",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +111,6 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
         stats.exact,
         stats.drafter_passes,
     )
-
-
-def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
-    """Seconds of a call by part; `other` is all that the engine did not attribute."""
-    parts = {name: getattr(stats, f"{name}_s") for name in ("prefill", "draft", "target", "verify")}
-    return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}
 
 
 def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> Run:

@@ -16,7 +16,8 @@ from transformers import LlavaForConditionalGeneration, LlavaProcessor
 from mmspec.core.files import write_json_atomic
 
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
-from .registry import load_vlm
+from .registry import folder_of, load_small, load_vlm
+from .shared_tower import leave_out_tower
 from .tower import PatchReader, new_tower, pretrain_tower
 from .training import Plan, load_state
 from .vlm_files import TextSize, new_model, new_processor
@@ -70,6 +71,7 @@ def build(
     folder = work / recipe.name.replace("/", "_")
     figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
     export(model, processor, out)
+    lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
     card = {
         "name": recipe.name,
         "class": "LlavaForConditionalGeneration",
@@ -86,7 +88,7 @@ def build(
     }
     write_card(out, card)
     if measure is not None:
-        card["evaluation"] = measure(*load_vlm(out))
+        card["evaluation"] = measure(*(load_small if lean else load_vlm)(out))
         write_card(out, card)
     return card
 

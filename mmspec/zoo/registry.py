@@ -18,12 +18,21 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
     return model, LlavaProcessor.from_pretrained(folder, local_files_only=True)
 
 
+def load_small(folder: Path) -> tuple[Any, Any]:
+    """The narrow LLaVA model (fp32, eval mode) and processor stored in `folder`; its tower is that of "vlm"."""
+    from transformers import LlavaProcessor
+
+    from mmspec.zoo.shared_tower import load_with_tower
+
+    return load_with_tower(folder, WEIGHTS / "vlm"), LlavaProcessor.from_pretrained(folder, local_files_only=True)
+
+
 def load_vlm_drafter(folder: Path) -> Any:
     """The trained drafter stored in `folder` (fp32, eval mode), drafting in the shapes that pay for the zoo's VLM on a CPU:
     its passes cost little more than their overhead, so long chains beat trees there, and FLASH drafts four tokens a pass."""
+    from mmspec.core.drafting.shapes import Chain
     from mmspec.core.length import FixedLength
     from mmspec.vlm.checkpoints import load_drafter
-    from mmspec.vlm.drafters.shapes import Chain
 
     drafter = load_drafter(folder)
     if drafter.kind == "flash":
@@ -38,12 +47,53 @@ def load_head(folder: Path) -> Any:
     return load_drafter(folder)
 
 
+def load_clip(folder: Path) -> Any:
+    """The picture CLIP stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.clip import load_clip
+
+    return load_clip(folder)
+
+
+def load_judge(folder: Path) -> Any:
+    """The reader of pictures stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.judge import load_judge
+
+    return load_judge(folder)
+
+
+def load_t2i(folder: Path) -> Any:
+    """The text-to-image pipeline stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.image_files import read_pipeline
+
+    return read_pipeline(folder)
+
+
+def load_beside_t2i(folder: Path) -> Any:
+    """The pipeline of the transformer stored in `folder`, with tokenizer and caption encoder of "t2i"."""
+    from mmspec.zoo.image_files import read_beside
+
+    return read_beside(folder, WEIGHTS / "t2i")
+
+
+def load_image_drafter(folder: Path) -> Any:
+    """The image EAGLE stored in `folder` (fp32, eval mode)."""
+    from mmspec.imagegen import load_drafter
+
+    return load_drafter(folder)
+
+
 DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "hydra")
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
-    "vlm/small": load_vlm,
+    "vlm/small": load_small,
     **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
     "vlm/specdecpp": load_head,
+    "t2i": load_t2i,
+    "c2i": load_beside_t2i,
+    "t2i/low": load_beside_t2i,
+    "t2i/eagle": load_image_drafter,
+    "clip": load_clip,
+    "image_judge": load_judge,
 }
 
 
@@ -65,6 +115,6 @@ def load(name: str) -> Any:
     Raises ValueError for an unknown name or where the weights are missing.
     """
     folder = folder_of(name)
-    if not any(folder.glob("*.safetensors")):
+    if not any(folder.rglob("*.safetensors")):
         raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
     return LOADERS[name](folder)

@@ -108,3 +108,35 @@ def test_layers_of_other_shapes_are_refused() -> None:
     cache.layers[0].update(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))
     with pytest.raises(ValueError, match="differ in shape"):
         cache.layers[1].update(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
+
+
+@pytest.mark.poison
+def test_named_slots_are_written_in_place_and_the_others_stay() -> None:
+    layers, rows, extent = 2, 3, 11
+    generator = torch.Generator().manual_seed(0)
+    cache = SlotCache(layers, 4)
+    with pytest.raises(ValueError, match="run the prompt first"):
+        cache.place(torch.zeros(rows, 1, dtype=torch.long), extent)
+    prompt = torch.randn(layers, rows, 2, 3, 4, generator=generator)
+    for layer in range(layers):
+        cache.layers[layer].update(prompt[layer], -prompt[layer])
+    cache.advance(3)
+    expected = torch.zeros(layers, rows, 2, extent, 4)
+    expected[:, :, :, :3] = prompt
+    for _ in range(6):
+        slot = torch.stack([torch.randperm(extent, generator=generator)[:4] for _ in range(rows)])
+        new = torch.randn(layers, rows, 2, 4, 4, generator=generator)
+        cache.place(slot, extent)
+        for row in range(rows):
+            expected[:, row, :, slot[row]] = new[:, row]
+        for layer in range(layers):
+            keys, values = cache.layers[layer].update(new[layer], -new[layer])
+            written = torch.zeros(rows, extent, dtype=torch.bool).scatter_(1, slot, True)
+            assert keys.shape == values.shape == (rows, 2, extent, 4)
+            for row in range(rows):
+                assert torch.equal(keys[row][:, written[row]], expected[layer, row][:, written[row]])
+                assert torch.equal(values[row][:, :3], -expected[layer, row, :, :3])
+    assert cache.lengths == [3] * rows  # the caller keeps count of what it names
+    cache.place(None)
+    keys, _ = cache.layers[0].update(new[0], new[0])
+    assert torch.equal(keys, torch.cat((expected[0, :, :, :3], new[0]), 2))

@@ -79,6 +79,31 @@ def test_derived_laws_have_their_moments() -> None:
     assert abs(float(gumbel.mean()) - 0.5772) < 0.015 and abs(float(gumbel.var()) - torch.pi**2 / 6) < 0.04
 
 
+def test_noise_of_a_position_is_the_same_in_every_round_and_batch() -> None:
+    keys, position = Keys.of(3, 4), torch.tensor([[0, 1, 5], [2, 3, 4], [0, 0, 9], [7, 8, 9]])
+    noise = keys.gumbel_at(position, 6)
+    keys.round = 17
+    assert torch.equal(keys.gumbel_at(position, 6), noise) and noise.dtype == torch.float32
+    assert torch.equal(Keys(keys.seeds[2:3]).gumbel_at(position[2:3], 9)[..., :6], noise[2:3])
+    assert torch.equal(keys.gumbel_at(position[:, 1:2], 6), noise[:, 1:2])
+    assert torch.equal(noise[2, 0], noise[2, 1]) and not (noise[0, 0] == noise[2, 0]).any()
+
+
+def test_noise_of_positions_is_gumbel_and_shares_no_number_with_the_rounds() -> None:
+    keys, rows, places = Keys.of(4, 50), 50, 64
+    noise = keys.gumbel_at(torch.arange(places).expand(rows, -1), 30)
+    assert noise.isfinite().all() and abs(float(noise.mean()) - 0.5772) < 0.02
+    assert abs(float(noise.var()) - torch.pi**2 / 6) < 0.06
+    flat = noise.flatten(1).double()
+    assert abs(float(torch.corrcoef(torch.stack((flat[0], flat[1])))[0, 1])) < 6 / flat.shape[1] ** 0.5
+    assert abs(float(torch.corrcoef(torch.stack((flat[:, :-30].flatten(), flat[:, 30:].flatten())))[0, 1])) < 0.02
+    drawn = set()
+    for keys.round in range(3):
+        for purpose in Purpose:
+            drawn |= set(keys.gumbel(purpose, 30).flatten().tolist())
+    assert len(drawn & set(noise.flatten().tolist())) < 0.01 * len(drawn)  # float32 repeats a few by chance
+
+
 def test_seeds() -> None:
     assert not torch.equal(Keys.of(None, 2).seeds, Keys.of(None, 2).seeds)
     assert Keys.of(-3, 2).seeds.shape == (2,)
@@ -89,3 +114,12 @@ def test_seeds() -> None:
 def test_the_mixer_of_one_number_is_the_mixer_of_tensors() -> None:
     for number in (0, 1, -1, 12345678901234567, -(2**63), 2**63 - 1):
         assert _mix_int(number) == int(_mix(torch.tensor([number])))
+
+
+def test_a_request_inside_another_has_streams_of_its_own() -> None:
+    keys, seen = Keys.of(4, 3), []
+    for inner in (keys, *(keys.child(number) for number in range(4)), keys.child(0).child(0)):
+        seen += [inner.uniform(purpose, 50).flatten() for purpose in Purpose]
+    numbers = torch.cat(seen)
+    assert len(numbers.unique()) == len(numbers)
+    assert torch.equal(keys.child(2).seeds[1:2], Keys(keys.seeds[1:2]).child(2).seeds)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.core.draft import Draft, Law, expand_tree, gather_nodes, root_only
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.tree import Tree, chain, chains, dynamic_tree, static_tree
 from mmspec.core.verdict import Verdict, run_of
 
 SHAPES = [[0], [0, 0], [0, 0, 1, 2], [0, 0, 0, 0], [0, 0, 1, 0, 1, 3, 2], [0, 0, 0, 1, 1, 2, 2, 3]]
@@ -93,3 +93,15 @@ def test_helpers_keep_shapes() -> None:
     values = torch.arange(24.0).view(2, 3, 4)
     assert torch.equal(gather_nodes(values, torch.tensor([[2, 0], [1, 1]]))[0, 0], values[0, 2])
     assert root_only(torch.zeros(3, 4)).value.shape == (3, 1, 4) and root_only(torch.zeros(3)).batch == 3
+
+
+def test_chains_stand_side_by_side() -> None:
+    tree = chains((2, 0, 1))
+    assert tree.parent.tolist() == [[0, 0, 1, 3, 4, 4]] and tree.depth.tolist() == [[0, 1, 2, 0, 0, 1]]
+    assert tree.roots.tolist() == [0, 3, 4] and (tree.max_depth, tree.max_rank) == (2, 0)
+    expected = torch.block_diag(*(torch.ones(n, n).tril() for n in (3, 1, 2))).bool()
+    assert torch.equal(tree.ancestor[0], expected)
+    assert tree.path.tolist() == [[[0, 0, 0], [0, 1, 1], [0, 1, 2], [3, 3, 3], [4, 4, 4], [4, 5, 5]]]
+    assert sorted(tree.post_rank[0].tolist()) == list(range(6))
+    with pytest.raises(ValueError, match="at least one length"):
+        chains(())

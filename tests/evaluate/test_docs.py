@@ -1,4 +1,4 @@
-"""The Python of docs/vlm.md runs as it stands, on a tiny stand-in for the zoo."""
+"""The Python of the pages under docs/ runs as it stands, on a tiny stand-in for the zoo."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from safetensors.torch import save_file
 from mmspec.evaluate.prompts import demo_scenes
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.zoo.world.render import render
+from tests.evaluate.tiny_images import use_tiny_images
 from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
+IMAGES = PAGE.with_name("images.md")
 
 
 def publish_eagle(folder: Path) -> None:
@@ -67,3 +69,28 @@ def test_the_page_names_commands_that_exist() -> None:
         assert words[0] in commands
         if len(words) > 1 and hasattr(commands[words[0]], "commands") and not words[1].startswith("-"):
             assert words[1] in commands[words[0]].commands, line
+
+
+def test_the_page_on_images_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    use_tiny_images(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", IMAGES.read_text(), re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, names)
+    assert names["out"].stats.exact and not names["relaxed"].stats.exact
+    assert Path("circle.png").is_file() and "gsd (relaxed) False" in capsys.readouterr().out
+
+
+def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
+    from mmspec.evaluate.image_decodings import DECODINGS
+    from mmspec.imagegen.rules.by_name import relaxed_names
+
+    page = IMAGES.read_text()
+    decodings, rules = page.split("## Rules")
+    named = set(re.findall(r"`([a-z]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", decodings, re.M))))
+    assert named == set(DECODINGS)
+    assert set(re.findall(r"^\| `([a-z+]+):", rules, re.M)) == set(relaxed_names())

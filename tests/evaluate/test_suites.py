@@ -10,7 +10,7 @@ import pytest
 from mmspec.evaluate.altered import HEAD
 from mmspec.evaluate.bench_vlm import VlmBench, bench_vlm, verdict
 from mmspec.evaluate.plots import bench_panels, draw
-from mmspec.evaluate.report import markdown, notes
+from mmspec.evaluate.report import markdown, page_of
 from mmspec.evaluate.suites import SUITES
 from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
 from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
@@ -92,7 +92,7 @@ def test_a_controller_is_compared_with_plain_and_the_best_fixed_length(results: 
                   and (r["key"] == "plain" or r["drafter"] == drafter and not r["controlled"])]  # fmt: skip
         best = max(rivals, key=lambda r: r["speedup_vs_ar"])
         assert row["best_fixed"] == best["method"] and row["speedup_vs_best_fixed"] > 0
-    text = " ".join(notes(results["lengths"]))
+    text = " ".join(page_of(results["lengths"]).notes)
     assert "goodput against plain decoding" in text and "goodput against the best fixed length" in text
 
 
@@ -128,6 +128,6 @@ def test_the_acceptance_head_has_a_row_where_the_zoo_has_the_head(monkeypatch: p
 
 
 def test_suites_name_columns_that_exist() -> None:
-    from mmspec.evaluate.report import COLUMNS
+    from mmspec.evaluate.vlm_page import COLUMNS
 
     assert all(set(suite.columns) <= set(COLUMNS) for suite in SUITES.values())

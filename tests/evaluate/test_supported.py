@@ -7,6 +7,7 @@ from mmspec.evaluate.supported import (
     combination_records,
     drafter_records,
     drafter_rows,
+    image_model_records,
     model_records,
     rule_records,
 )
@@ -55,3 +56,10 @@ def test_every_trained_kind_is_listed() -> None:
 
     shaped = {kind for kind, made in PretrainedDrafter.kinds.items() if issubclass(made, ShapedDrafter)}
     assert shaped <= {row.name for row in drafter_rows()}
+
+
+def test_every_image_model_is_listed_with_its_published_sampler() -> None:
+    samplers = {one["image model"]: (one["guidance"], one["top-k"]) for one in image_model_records()}
+    assert samplers["JanusForConditionalGeneration"] == (5.0, 0)
+    assert samplers["ChameleonForConditionalGeneration"] == (3.0, 2000)
+    assert all(one["tested by"].startswith("random tiny model") for one in image_model_records())

@@ -10,13 +10,13 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from mmspec.vlm.drafters.msd import Msd
-from mmspec.vlm.drafters.shapes import Chain
 from mmspec.zoo.vlm_files import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
 from tests.vlm.tiny import liven
 

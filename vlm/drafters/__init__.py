@@ -7,6 +7,8 @@ from importlib import import_module
 _PUBLIC = {
     "AcceptanceHead": "mmspec.vlm.drafters.acceptance_head",
     "AcceptanceStop": "mmspec.vlm.drafters.acceptance_head",
+    "Chain": "mmspec.core.drafting.shapes",
+    "DynamicTree": "mmspec.core.drafting.shapes",
     "Eagle": "mmspec.vlm.drafters.eagle",
     "Eagle3": "mmspec.vlm.drafters.eagle3",
     "Flash": "mmspec.vlm.drafters.flash",
@@ -18,6 +20,7 @@ _PUBLIC = {
     "RecyclingTable": "mmspec.vlm.drafters.recycling_table",
     "SmallModel": "mmspec.vlm.drafters.small_model",
     "SpecVlm": "mmspec.vlm.drafters.specvlm",
+    "StaticTree": "mmspec.core.drafting.shapes",
     "TokenRecycling": "mmspec.vlm.drafters.token_recycling",
     "ViSpec": "mmspec.vlm.drafters.vispec",
     "VisionSkip": "mmspec.vlm.drafters.viskip",

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.guess import Guess
-from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.reduced import ReducedHead
 from mmspec.vlm.drafters.shaped import ShapedDrafter

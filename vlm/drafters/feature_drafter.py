@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig, rms_normed
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
@@ -113,4 +113,7 @@ class FeatureDrafter(ShapedDrafter):
         origin = slots.origin[:, first:].clamp(min=0)
         embeds = reading.embeds.gather(1, origin[..., None].expand(-1, -1, reading.embeds.shape[-1]))
         context = None if slots.context is None else slots.context[:, first:]
-        return self.layer.unroll(slots, first, depths, lambda before: self.fuse(embeds, before, context))
+        rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
+        return self.layer.unroll(
+            slots.attend, slots.carry, rotary, first, depths, lambda before: self.fuse(embeds, before, context)
+        )

@@ -7,14 +7,15 @@ from torch import Tensor
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, gather_nodes, root_only
+from mmspec.core.drafting import grow
+from mmspec.core.drafting.shapes import DynamicTree, StaticTree
+from mmspec.core.drafting.unread import Unread
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
-from mmspec.core.verdict import Verdict, run_of
-from mmspec.vlm.drafters import grow
+from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.limits import useful
 from mmspec.vlm.drafters.reading import Reading
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 
 
 class FeatureState:
@@ -23,7 +24,7 @@ class FeatureState:
     Three counters, none derived from another: committed ids are the target's, `cache.lengths` counts slots (fewer than ids
     where pictures are compressed), `next_position` int64 [B] is the position of the next slot.
     root: float [B, H], the predicted feature behind the last committed pair: what depth 1 is drawn from.
-    unread: per round not yet read: hidden [B, n, F], ids int64 [B, n] and how many of them count in each row.
+    unread: pairs the target has accepted since.
     longest: at most so many levels in the next draft; None for as many as the shape has.
     pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
     latest: of the last pass over committed pairs, what it attended from, the positions, and how many count in each row.
@@ -37,7 +38,7 @@ class FeatureState:
         self.ruling = target.processors.suppress(self.ruling)
         self.cache = SlotCache(1, 0)
         self.rotary = self.root = self.next_position = self.context = None
-        self.unread: list[tuple[Tensor, Tensor, list[int]]] = []
+        self.unread = Unread()
         self.longest: int | None = None
         self.pictures: Tensor | None = None
         self.latest: tuple[Tensor, Tensor, list[int]] | None = None
@@ -87,19 +88,11 @@ class FeatureState:
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Notes the accepted pairs: hidden states of the path, and what followed each. They are read before a draft."""
-        counts = [len(path) for path in target.paths]
-        if draft.tree.nodes == 1:
-            self.unread.append((evidence.hidden, verdict.correction[:, None], counts))
-            return
-        width = max(counts)
-        following, _ = run_of(draft, verdict)
-        hidden = gather_nodes(evidence.hidden, verdict.path[:, :width])
-        self.unread.append((hidden, following[:, :width], counts))
+        self.unread.note(target.paths, draft, evidence, verdict)
 
     def _catch_up(self) -> None:
         """Extends the cache by the pairs noted since the last draft, in one pass."""
-        hidden, ids, counts = self.unread[0] if len(self.unread) == 1 else _joined(self.unread)
-        self.unread = []
+        hidden, ids, counts = self.unread.take()
         attend, carry = self.drafter.fuse(self.target.parts.embed(ids), hidden, self.context)
         self._reach(attend.dtype)
         tree = chain(ids.shape[1] - 1, attend.device)
@@ -127,21 +120,15 @@ class FeatureState:
 
     @torch.no_grad()
     def propose(self, target: object, keys: Keys) -> Draft:
-        """A draft in the request's shape. The draft's own slots are forgotten again: accepted ones come back with the
-        target's true hidden states."""
+        """A draft in the request's shape."""
         room = self._room(target)
         if room == 0:
             return root_only(target.pending)
         self.ready()
-        lengths = list(self.cache.lengths), self.cache.length
-        if isinstance(self.shape, DynamicTree):
-            draft = grow.dynamic(self, target, self.shape if self.longest is None else self.shape.cut(room))
-        elif isinstance(self.shape, Chain):
-            draft = grow.path(self, target, self.shape.length, keys, room)
-        else:
-            draft = grow.static(self, target, self.shape, keys)
-        self.cache.lengths, self.cache.length = lengths
-        return draft
+        shape = self.shape
+        if isinstance(shape, DynamicTree) and self.longest is not None:
+            shape = shape.cut(room)
+        return grow.draft(self, target, shape, keys, room)
 
     def _room(self, target: object) -> int:
         """How many levels can still be of use."""
@@ -153,6 +140,10 @@ class FeatureState:
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""
         return self.drafter.logits(out, depth, self.target.parts.head) + self.ruling
+
+    def law(self, out: Tensor, depth: int) -> Tensor:
+        """Log-weights a sampled request draws from: `logits` as the target warps its own."""
+        return self.target.processors.warp(self.logits(out, depth))
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         """The predicted features [..., H] that the children at `depth` (from 1) are drawn from."""
@@ -174,13 +165,3 @@ class FeatureState:
         out = self.pass_over(attend, carry, position, bias)
         self.cache.advance(token.shape[1])
         return out
-
-
-def _joined(rounds: list[tuple[Tensor, Tensor, list[int]]]) -> tuple[Tensor, Tensor, list[int]]:
-    """Several rounds' pairs as one: every row's own ones first."""
-    hidden, ids = torch.cat([r[0] for r in rounds], 1), torch.cat([r[1] for r in rounds], 1)
-    there = [[place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
-             for row in range(ids.shape[0])]  # fmt: skip
-    counts = [sum(row) for row in there]
-    order = torch.tensor(there, device=ids.device).logical_not().long().argsort(dim=1, stable=True)[:, : max(counts)]
-    return gather_nodes(hidden, order), ids.gather(1, order), counts

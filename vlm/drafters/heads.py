@@ -8,11 +8,11 @@ from typing import ClassVar, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.guess import Guess
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.vlm.drafters.slots import Slots, pack
 
 

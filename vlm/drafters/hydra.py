@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.feature_state import FeatureState
 from mmspec.vlm.drafters.head_state import HeadState
 from mmspec.vlm.drafters.heads import Block, HeadConfig, HeadDrafter, shifted
-from mmspec.vlm.drafters.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.slots import Slots
 
@@ -116,7 +116,10 @@ class Hydra(HeadDrafter):
     def unroll(self, slots: Slots, reading: Reading, first: int, depths: int) -> list[Tensor]:
         """What each depth's head makes, [B, R - first, H] of slots first.., of the prefix state `depth` slots before and the
         embeddings from there on."""
-        states = slots.carry[:, first:] if self.layer is None else self.layer.unroll(slots, first, 1, None)[0]
+        states = slots.carry[:, first:]
+        if self.layer is not None:
+            rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
+            states = self.layer.unroll(slots.attend, slots.carry, rotary, first, 1, None)[0]
         origin = slots.origin[:, first:].clamp(min=0)
         embeds = reading.embeds.gather(1, origin[..., None].expand(-1, -1, reading.embeds.shape[-1]))
         outputs = []

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.layer import remember, rotary, turn
+from mmspec.core.drafting.layer import remember, rotary, turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Self
-
 from torch import Tensor
 
+from mmspec.core.drafting.shaped import Shaped
+from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.guess import Guess
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
-from mmspec.vlm.drafters.shapes import DynamicTree, Shape, StaticTree
 
 
-class ShapedDrafter(PretrainedDrafter):
-    """Base of drafters whose drafts are grown level by level (`grow.py`), with the shapes requests get.
+class ShapedDrafter(Shaped, PretrainedDrafter):
+    """Base of drafters whose drafts are grown level by level, with the shapes requests get: without `with_shape`, greedy
+    ones a dynamic tree and sampled ones a static tree drawn without replacement.
 
     levels: which of the target's states it reads: None for the last ones, else indices of the decoder layers they enter.
     """
@@ -23,26 +22,13 @@ class ShapedDrafter(PretrainedDrafter):
 
     def __init__(self, config: object):
         super().__init__(config)
-        self.shapes: tuple[Shape, Shape] = (DynamicTree(), StaticTree())
-
-    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own.
-
-        Without this, greedy requests get a dynamic tree and sampled ones a static tree drawn without replacement.
-        """
-        other = copy.copy(self)
-        other.shapes = (shape, sampled or shape)
-        return other
+        self.shapes = (DynamicTree(), StaticTree())
 
     def open(self, target: object) -> object:
         """State of one request over a TextTarget; the prompt is read now."""
         state = self.open_unread(target)
         state.prefill()
         return state
-
-    def shape_for(self, greedy: bool) -> Shape:
-        """The shape a request gets."""
-        return self.shapes[0 if greedy else 1]
 
     def guess(self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor) -> Guess:
         """What training compares at n places of one depth (from 0).

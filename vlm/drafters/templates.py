@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from mmspec.core.drafting.templates import likeliest_tree
 
 # how often the target's next token is a table row's entry of rank 0, 1, ...: only the ratios shape the tree
 HIT_RATES = (0.45, 0.13, 0.07, 0.05, 0.035, 0.025, 0.02, 0.015)
 
 
-def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float] = HIT_RATES) -> tuple[int, ...]:
-    """Parents of the tree of `nodes` nodes (root included) with the most expected accepted tokens.
-
-    depth: no node lies deeper.   hit_rates: falling chances in (0, 1) that a node's child of rank 0, 1, ... is right.
-    Nodes come in order of falling chance, so a prefix of the list is the best smaller tree.
-    Raises ValueError when the sizes leave no such tree.
-    """
-    rates = tuple(hit_rates)
-    if any(not 0 < r < 1 for r in rates) or any(a < b for a, b in zip(rates, rates[1:], strict=False)):
-        raise ValueError(f"hit_rates: expected falling chances in (0, 1), got {rates}")
-    if nodes < 1 or depth < 1:
-        raise ValueError(f"nodes, depth: expected at least 1, got {nodes} and {depth}")
-    parents, levels = [0], [0]
-    heap = [(-rate, rank, 0) for rank, rate in enumerate(rates)]  # minus the chance, order of coming, parent
-    heapq.heapify(heap)
-    came = len(rates)
-    while heap and len(parents) < nodes:
-        chance, _, parent = heapq.heappop(heap)
-        node = len(parents)
-        parents.append(parent)
-        levels.append(levels[parent] + 1)
-        if levels[node] < depth:
-            for rate in rates:
-                heapq.heappush(heap, (chance * rate, came, node))
-                came += 1
-    if len(parents) < nodes:
-        raise ValueError(f"nodes: expected at most {len(parents)} at depth {depth}, width {len(rates)}, got {nodes}")
-    return tuple(parents)
-
-
 def small_template() -> tuple[int, ...]:
     """24 nodes down to depth 5: for CPUs, where a pass costs more with every node."""
-    return likeliest_tree(24, 5)
+    return likeliest_tree(24, 5, HIT_RATES)
 
 
 def paper_template() -> tuple[int, ...]:
     """80 nodes down to depth 6, the size of "Turning Trash into Treasure: ... Token Recycling": for GPUs at batch 1."""
-    return likeliest_tree(80, 6)
+    return likeliest_tree(80, 6, HIT_RATES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.layer import LayerConfig
+from mmspec.core.drafting.layer import LayerConfig
 
 
 class VisionAdaptor(nn.Module):

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.drafting.published import EMBEDDING, feature_fields, fill, layer_names
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
 from mmspec.vlm.drafters.reduced import checked
-from mmspec.vlm.published.names import EMBEDDING, feature_fields, fill, layer_names
 
 # of `speculators`: what it keeps for training alone
 _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.drafting.published import EMBEDDING, feature_fields, fill, layer_names
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
-from mmspec.vlm.published.names import EMBEDDING, feature_fields, fill, layer_names
 
 PREFIX, FREQUENCIES = "layers.", "rotary_emb.inv_freq"
 _HEAD = {

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.published import fill
 from mmspec.vlm.drafters.heads import HeadConfig
 from mmspec.vlm.drafters.medusa import Medusa
-from mmspec.vlm.published.names import fill
 
 _TARGETS = ("model.", "lm_head.")
 

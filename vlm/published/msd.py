@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.published import feature_fields, fill, layer_names
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.msd import Msd
-from mmspec.vlm.published.names import feature_fields, fill, layer_names
 
 
 def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Msd:

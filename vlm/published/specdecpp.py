@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.published import fill
 from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
-from mmspec.vlm.published.names import fill
 
 
 def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> AcceptanceHead:

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.published import feature_fields, fill, layer_names
 from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig
-from mmspec.vlm.published.names import feature_fields, fill, layer_names
 
 QUERIES = "imadpt.q"
 

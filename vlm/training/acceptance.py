@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.layer import DraftLayer
 from mmspec.vlm.architectures import Parts, take_apart
 from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
-from mmspec.vlm.drafters.layer import DraftLayer
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.schedule import Schedule
 
@@ -112,7 +112,8 @@ def judged_tokens(
         on_text = F.pad(on_text & (token == text), (1, 0))[:, :-1]
         return drafter.fuse(parts.embed(token), own, context)
 
-    outputs = drafter.layer.unroll(slots, first, settings.depths + 1, draw)[1:]
+    rotary = drafter.layer.rotary_at(slots.position, slots.attend.dtype)
+    outputs = drafter.layer.unroll(slots.attend, slots.carry, rotary, first, settings.depths + 1, draw)[1:]
     made = []
     for out, label in zip(outputs, labels, strict=True):
         row, slot = (label >= 0).nonzero(as_tuple=True)

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts, take_apart
 from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.drafters.shapes import Chain
 from mmspec.vlm.training.checkpoint import load_state, save_state
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.vlm.training.lesson import Lesson

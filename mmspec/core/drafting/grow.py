@@ -3,22 +3,64 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Law
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.length import LengthControl
-from mmspec.core.sample import draw, law_of
+from mmspec.core.sample import draw, draw_several, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
-from mmspec.vlm.drafters.shapes import DynamicTree, StaticTree
 
 
-def dynamic(state: object, target: object, shape: DynamicTree) -> Draft:
+class Stepping(Protocol):
+    """The state of a drafter that steps through a draft level by level.
+
+    root: float [B, H], the feature behind the last committed value: what depth 1 is drawn from.   cache: its own.
+    """
+
+    root: Tensor
+    cache: SlotCache
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """float32 [B, n, V], log-weights of features [B, n, H].   depth: of the children, from 1."""
+
+    def law(self, out: Tensor, depth: int) -> Tensor:
+        """The log-weights a sampled request draws from: `logits` warped as the target warps its own."""
+
+    def feature(self, out: Tensor, depth: int) -> Tensor:
+        """The features [B, n, F] that the children at `depth` are drawn from, for length controls."""
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        """Features [B, n, H] of one level of drafted nodes, which stay in the cache until the draft is complete.
+
+        token: int64 [B, n]; hidden: [B, n, H], their parents' features; ancestor: bool [R, n, back + n] over the drafted
+        nodes in the cache, None on a chain; back: how many are there already; depth: of these nodes, from 1.
+        """
+
+
+def draft(state: Stepping, target: object, shape: Shape, keys: Keys, room: int) -> Draft:
+    """A draft in that shape, a chain of at most `room`. The draft's own slots are forgotten again: accepted ones come back
+    with the target's true hidden states."""
+    lengths = list(state.cache.lengths), state.cache.length
+    if isinstance(shape, DynamicTree):
+        made = dynamic(state, target, shape)
+    elif isinstance(shape, Chain):
+        made = path(state, target, shape.length, keys, room)
+    else:
+        made = static(state, target, shape, keys)
+    state.cache.lengths, state.cache.length = lengths
+    return made
+
+
+def dynamic(state: Stepping, target: object, shape: DynamicTree) -> Draft:
     """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
     width, batch = shape.width, target.batch
-    score, token = state.logits(state.root, 1).log_softmax(-1).topk(width, -1)
+    score, token = state.logits(state.root[:, None], 1)[:, 0].log_softmax(-1).topk(width, -1)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
     hidden = state.root[:, None].expand(-1, width, -1)
@@ -93,18 +135,17 @@ def _plan(parents: tuple[int, ...], device: str) -> _Plan:
     return _Plan(static_tree(parents, device))
 
 
-def static(state: object, target: object, shape: StaticTree, keys: Keys) -> Draft:
-    """A fixed shape: top tokens for a greedy request, draws without replacement for a sampled one."""
+def static(state: Stepping, target: object, shape: StaticTree, keys: Keys) -> Draft:
+    """A fixed shape: top tokens for a greedy request, draws for a sampled one."""
     plan = _plan(shape.parents, str(target.device))
     batch, nodes = target.batch, plan.tree.nodes
     value = target.pending[:, None].repeat(1, nodes)
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
-    laws, out = [], state.root[:, None]
+    laws, out, siblings = [], state.root[:, None], _SIBLINGS["deterministic" if target.greedy else shape.drawn]
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        scores = state.logits(out, level)
-        scores = scores if target.greedy else target.processors.warp(scores)
+        scores = state.logits(out, level) if target.greedy else state.law(out, level)
         laws.append(scores)
-        ranked, token = _siblings(scores, plan.tree.max_rank + 1, target.greedy, keys, level)
+        ranked, token = siblings(scores, plan.tree.max_rank + 1, keys, level)
         value[:, node] = token[:, source, rank]
         valid[:, node] = ranked[:, source, rank].isfinite()
         if len(keep):
@@ -112,11 +153,11 @@ def static(state: object, target: object, shape: StaticTree, keys: Keys) -> Draf
     if target.greedy:
         law = Law("deterministic")
     else:
-        law = Law("without_replacement", row=plan.row, scores=torch.cat(laws, 1))
+        law = Law(shape.drawn, row=plan.row, scores=torch.cat(laws, 1))
     return Draft(value, plan.tree, law, _unless_all(valid))
 
 
-def path(state: object, target: object, control: LengthControl, keys: Keys, room: int) -> Draft:
+def path(state: Stepping, target: object, control: LengthControl, keys: Keys, room: int) -> Draft:
     """A chain of at most `room`: the top token each time for a greedy request, a draw from the law on record for a
     sampled one."""
     out, growing = state.root[:, None], None
@@ -124,8 +165,7 @@ def path(state: object, target: object, control: LengthControl, keys: Keys, room
     longest, growth = min(control.longest, room), control.begin()
     uniform = None if target.greedy else keys.uniform(Purpose.DRAFT, longest)
     for step in range(longest):
-        scores = state.logits(out, step + 1)
-        scores = scores if target.greedy else target.processors.warp(scores)
+        scores = state.logits(out, step + 1) if target.greedy else state.law(out, step + 1)
         if growth is not None:
             more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
             growing = more if growing is None else growing & more
@@ -150,11 +190,23 @@ def _chain_rows(count: int, device: str) -> Tensor:
     return torch.tensor([*range(count), -1], device=device)
 
 
-def _siblings(scores: Tensor, count: int, greedy: bool, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
-    """The top `count` tokens of each law, or that many draws without replacement (Gumbel top-k: in draw order)."""
-    if not greedy:
-        scores = scores + keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level)
+def _top(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """The top `count` tokens of each law [B, m, V], best first: scores and tokens, [B, m, count] each."""
     return scores.topk(count, -1)
+
+
+def _drawn_apart(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """`count` draws without replacement from each law, in draw order (Gumbel top-k), as in `_top`."""
+    return (scores + keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level)).topk(count, -1)
+
+
+def _drawn_alike(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """`count` independent draws from each law, as in `_top`."""
+    token = draw_several(scores, keys.uniform(Purpose.DRAFT, scores.shape[1], count, step=level))
+    return scores.gather(-1, token), token
+
+
+_SIBLINGS = {"deterministic": _top, "without_replacement": _drawn_apart, "with_replacement": _drawn_alike}
 
 
 def _unless_all(valid: Tensor) -> Tensor | None:

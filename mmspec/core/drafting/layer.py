@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 
-if TYPE_CHECKING:
-    from mmspec.vlm.drafters.slots import Slots
+Fuse = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,8 @@ class LayerConfig:
 class DraftLayer(nn.Module):
     """Attention and SwiGLU of a Llama layer without the first norm: whoever feeds it norms what it should.
 
-    Rotary positions are 1-D, half-split. Holds weights only; keys and values go to the request's cache.
+    Rotary positions are half-split; `rotary` makes 1-D ones, any other table of the same layout will do. Holds weights only;
+    keys and values go to the request's cache.
     """
 
     def __init__(self, config: LayerConfig):
@@ -109,18 +109,25 @@ class DraftLayer(nn.Module):
         config = self.config
         remember(self.qkv, (config.num_attention_heads, config.groups, config.dim), attend, rotary, cache)
 
-    def unroll(self, slots: Slots, first: int, depths: int, fuse: object) -> list[Tensor]:
-        """Outputs [B, R - first, H] of slots first.. at each depth, attending as in drafting.
+    def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows of `rotary()` at position int64 [B, n], [B, n, 2, head_dim]."""
+        return self.rotary(int(position.max()) + 1, position.device, dtype)[position]
+
+    def unroll(
+        self, attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
+        hidden: Tensor | None = None,
+    ) -> list[Tensor]:  # fmt: skip
+        """Outputs [B, R - first, H] of slots first.. of R at each depth, attending as in drafting.
 
         A slot at depth d reads the drafter's own output of the slot before it at depth d - 1; it attends the true slots
         up to d before it, and its own drafted ancestors in between (training-time test of "EAGLE-3").
+        attend, carry: of the true slots, [B, R, ...].   rotary: at their positions, [B or 1, R, 2, dim].
         fuse: from own outputs [B, R - first, H] of the slots before, the pair (attend, carry) of these slots.
+        hidden: bool [B, R], slots before `first` that nothing sees.
         """
-        table = self.rotary(int(slots.position.max()) + 1, slots.attend.device, slots.attend.dtype)
-        turned = table[slots.position]
-        query, key, value = self.heads(slots.attend, turned)
-        carry = slots.carry[:, first:]
-        place = torch.arange(slots.attend.shape[1], device=key.device)
+        query, key, value = self.heads(attend, rotary)
+        carry = carry[:, first:]
+        place = torch.arange(attend.shape[1], device=key.device)
         repeat = query.shape[1] // key.shape[1]
         query, key, value = query[:, :, first:], _wide(key, repeat), _wide(value, repeat)
         scale = query.shape[-1] ** -0.5
@@ -128,9 +135,11 @@ class DraftLayer(nn.Module):
         for depth in range(depths):
             if depth:
                 attend, carry = fuse(F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
-                query, k, v = self.heads(attend, turned[:, first:])
+                query, k, v = self.heads(attend, rotary[:, first:])
                 drafted.append((_wide(k, repeat), _wide(v, repeat)))
             hides = place > (place[first:, None] - depth)
+            if hidden is not None:
+                hides = hides | hidden[:, None, None]
             scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
             own = [_back(k, depth - 1 - t) for t, (k, _) in enumerate(drafted)]
             diagonal = [(query * k).sum(-1, keepdim=True) * scale for k in own]

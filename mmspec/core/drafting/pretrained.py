@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,17 +16,18 @@ from mmspec.core.files import replacing, write_json_atomic
 CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
 
 
-class PretrainedDrafter(nn.Module):
-    """Base of trained drafters. Subclasses set `kind` and `config_class`, take their config, and list themselves by `kind`."""
+class Pretrained(nn.Module):
+    """Base of trained drafters. Each domain has a root with `kinds` of its own; what derives from it sets `kind` and
+    `config_class`, takes its config, and is listed by its kind there."""
 
     kind: ClassVar[str]
     config_class: ClassVar[type]
-    kinds: ClassVar[dict[str, type[PretrainedDrafter]]] = {}
+    kinds: ClassVar[dict[str, type[Pretrained]]]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "kind" in cls.__dict__:  # bases of several kinds have none of their own
-            PretrainedDrafter.kinds[cls.kind] = cls
+            cls.kinds[cls.kind] = cls
 
     def __init__(self, config: object):
         super().__init__()
@@ -42,7 +43,7 @@ class PretrainedDrafter(nn.Module):
         write_json_atomic(folder / CONFIG, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)})
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> PretrainedDrafter:
+    def from_pretrained(cls, folder: str | Path) -> Self:
         """Loads what `save_pretrained` wrote, in float32 and eval mode.
 
         Raises ValueError for a missing file, an unknown kind or field, and weights that do not fit the config.
@@ -53,9 +54,9 @@ class PretrainedDrafter(nn.Module):
                 raise ValueError(f"drafter: expected {name} in {folder}, found none; save one with save_pretrained")
         raw = json.loads((folder / CONFIG).read_text())
         kind, version = raw.pop("kind", None), raw.pop("format_version", None)
-        found = PretrainedDrafter.kinds.get(kind)
+        found = cls.kinds.get(kind)
         if found is None or not issubclass(found, cls):
-            raise ValueError(f"drafter: expected a kind of {sorted(PretrainedDrafter.kinds)}, got {kind!r} in {folder}")
+            raise ValueError(f"drafter: expected a kind of {sorted(cls.kinds)}, got {kind!r} in {folder}")
         if version != FORMAT:
             raise ValueError(f"drafter: expected format_version {FORMAT}, got {version!r} in {folder}")
         unknown = set(raw) - {f.name for f in fields(found.config_class)}
@@ -72,3 +73,15 @@ class PretrainedDrafter(nn.Module):
 def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Weights in another dtype; token ids and masks stay what they are."""
     return value.to(dtype) if value.is_floating_point() else value
+
+
+def folder_of(path_or_repo: str | Path) -> Path:
+    """A folder itself, or that of a hub repository named by its id, which is fetched.   Raises ValueError for neither."""
+    folder = Path(path_or_repo)
+    if folder.exists():
+        return folder
+    if len(str(path_or_repo).split("/")) != 2:
+        raise ValueError(f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}")
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(str(path_or_repo), allow_patterns=["*.json", "*.safetensors"]))

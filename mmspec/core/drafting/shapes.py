@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal
 
 from mmspec.core.length import FixedLength, LengthControl
 
@@ -51,9 +52,14 @@ def _cut(shape: DynamicTree, depth: int) -> DynamicTree:
 @dataclass(frozen=True, slots=True)
 class StaticTree:
     """A fixed shape: `parents[i]` is the parent of node i, node 0 the root. Siblings are the top tokens of a greedy request
-    and are drawn without replacement, in draw order, for a sampled one; the shape never looks at what was drawn."""
+    and are drawn from their parent's law for a sampled one; the shape never looks at what was drawn.
+
+    drawn: "without_replacement", in draw order, for traversal verification; "with_replacement", independent draws that may
+    coincide, for K-SEQ and recursive rejection with replacement.
+    """
 
     parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
 
     @property
     def longest(self) -> int:
@@ -66,6 +72,8 @@ class StaticTree:
     def __post_init__(self) -> None:
         if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
             raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
+        if self.drawn not in ("without_replacement", "with_replacement"):
+            raise ValueError(f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,14 @@ class Rule:
     name: what tables print.   exact: the emitted sequence has the target's law.
     proven_for: (law kind, how siblings were drawn) pairs the rule is proven for; `check` refuses others.
     chains_only: the rule has no meaning for siblings.
+    looks_ahead: whether a node stands may depend on values drawn below it; such a rule takes no draft that is reused.
     """
 
     name: ClassVar[str]
     exact: ClassVar[bool]
     proven_for: ClassVar[frozenset[tuple[str, str]]]
     chains_only: ClassVar[bool] = False
+    looks_ahead: ClassVar[bool] = False
 
     def on(self, draft: Draft, evidence: Evidence) -> Rule:
         """The rule that judges this draft: itself, unless it only chooses among others."""
@@ -64,6 +66,11 @@ class Rule:
         if not any((pair[0], way) in self.proven_for for way in alike):
             allowed = ", ".join(f"{k} {d}" for k, d in sorted(self.proven_for))
             raise ValueError(f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}")
+        if self.looks_ahead and draft.law.reused:
+            raise ValueError(
+                f"rule {self.name!r}: expected drafts made anew every round, got drafts that live on after a rejection; "
+                "use rule 'token' for chains and 'recursive' for trees"
+            )
         if self.chains_only and draft.tree.max_rank:
             raise ValueError(
                 f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node"

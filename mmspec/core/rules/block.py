@@ -26,6 +26,7 @@ class BlockVerification(Rule):
     exact = True
     proven_for = frozenset({("categorical", "without_replacement")})
     chains_only = True
+    looks_ahead = True
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)

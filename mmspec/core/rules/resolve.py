@@ -18,6 +18,7 @@ from mmspec.core.rules.tokenwise import TokenWise
 class BestExact(Rule):
     """Chooses per draft: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
     trees drawn with replacement, reflection for Gaussians, and target-match for greedy requests and drafts without a law.
+    Drafts that live on after a rejection are judged node by node: token-wise on chains, by recursive rejection on trees.
     """
 
     name = "exact"
@@ -32,6 +33,7 @@ class BestExact(Rule):
             Reflection(),
         )
         self.replacement = RecursiveRejection(replacement=True)
+        self.token, self.recursive = TokenWise(), RecursiveRejection()
 
     def on(self, draft: Draft, evidence: Evidence) -> Rule:
         if draft.law.kind == "gaussian" or evidence.scores is None:
@@ -39,7 +41,9 @@ class BestExact(Rule):
         if evidence.greedy or draft.law.kind != "categorical" or draft.law.drawn in ("deterministic", "none"):
             return self.match
         if not draft.tree.max_rank:
-            return self.block
+            return self.token if draft.law.reused else self.block
+        if draft.law.reused and draft.law.drawn == "without_replacement":
+            return self.recursive
         return self.traversal if draft.law.drawn == "without_replacement" else self.replacement
 
 

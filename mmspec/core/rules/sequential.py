@@ -52,6 +52,7 @@ class Traversal(Rule):
 
     name = "traversal"
     exact = True
+    looks_ahead = True
     proven_for = frozenset({("categorical", "without_replacement")})
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:

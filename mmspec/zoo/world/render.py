@@ -32,27 +32,37 @@ def _cloud_bank() -> np.ndarray:
 
 
 @cache
-def _pattern(texture: str, shift: int) -> np.ndarray:
-    rows, columns = np.mgrid[0:IMAGE_SIDE, 0:IMAGE_SIDE] + shift
+def _pattern(texture: str, shift: int, side: int) -> np.ndarray:
+    rows, columns = np.mgrid[0:side, 0:side] + shift
+    period, check = side // 8, side // 12
     if texture == "striped":
-        wave = np.where(rows % 12 < 6, 1.0, -1.0)
+        wave = np.where(rows % period < period // 2, 1.0, -1.0)
     elif texture == "checkered":
-        wave = np.where((rows // 8 + columns // 8) % 2 == 0, 1.0, -1.0)
+        wave = np.where((rows // check + columns // check) % 2 == 0, 1.0, -1.0)
     else:
-        wave = np.zeros((IMAGE_SIDE, IMAGE_SIDE))
+        wave = np.zeros((side, side))
     return (wave * 9.0).astype(np.float32)[..., None]
 
 
-def _draw_background(background: Background) -> np.ndarray:
+def draw_background(background: Background, side: int = IMAGE_SIDE) -> np.ndarray:
+    """The empty canvas of a background, float32 [side, side, 3]; `side` is at most 96."""
     top, left = background.phase % 160, background.phase // 160 % 160
-    window = np.s_[top : top + IMAGE_SIDE, left : left + IMAGE_SIDE]
+    window = np.s_[top : top + side, left : left + side]
     canvas = _noise_bank()[window] * _GRAIN.get(background.texture, _BASE_GRAIN)
     canvas += np.asarray(background.tint, dtype=np.float32)
     if background.texture == "cloudy":
         canvas += _cloud_bank()[window] * 15.0
     else:
-        canvas += _pattern(background.texture, background.phase // 25600 % 16)
-    return canvas  # [96, 96, 3]
+        canvas += _pattern(background.texture, background.phase // 25600 % 16, side)
+    return canvas
+
+
+def paint(canvas: np.ndarray, mask: np.ndarray, texture: str, tint: tuple[int, int, int], x: int, y: int) -> None:
+    """Blend an object, its coverage `mask` [pixels, pixels], onto `canvas` with its top-left pixel at (x, y)."""
+    side = len(mask)
+    patch = canvas[y : y + side, x : x + side]
+    ink = texture_mask(texture, side) * np.asarray(tint, dtype=np.float32)
+    patch += mask[..., None] * (ink - patch * 0.92)  # a little of the grain stays visible
 
 
 def thing_mask(thing: Thing) -> np.ndarray:
@@ -64,12 +74,9 @@ def thing_mask(thing: Thing) -> np.ndarray:
 
 def render_array(scene: Scene) -> np.ndarray:
     """The scene as uint8 [96, 96, 3] RGB."""
-    canvas = _draw_background(scene.background)
+    canvas = draw_background(scene.background)
     for thing in scene.things:
-        side = thing.pixels
-        patch = canvas[thing.y : thing.y + side, thing.x : thing.x + side]
-        ink = texture_mask(thing.texture, side) * np.asarray(thing.tint, dtype=np.float32)
-        patch += thing_mask(thing)[..., None] * (ink - patch * 0.92)  # a little of the grain stays visible
+        paint(canvas, thing_mask(thing), thing.texture, thing.tint, thing.x, thing.y)
     return np.clip(canvas, 0, 255).astype(np.uint8)
 
 

@@ -89,21 +89,25 @@ def sample_scene(seed: int, config: SceneConfig = SceneConfig()) -> Scene:
     count = int(rng.integers(config.least, config.most + 1))
     cells = sorted(int(c) for c in rng.permutation(GRID * GRID)[:count])
     things = tuple(_sample_thing(rng, cell, config.digit_share, evaluation) for cell in cells)
-    tone = _pick(rng, tuple(TONES))
-    background = Background(
-        tone=tone, texture=_pick(rng, BACKDROPS), tint=_jitter(rng, TONES[tone], 8), phase=int(rng.integers(1 << 30))
+    return Scene(seed=seed, background=sample_background(rng), things=things)
+
+
+def sample_background(rng: np.random.Generator) -> Background:
+    """A background with its tone and texture drawn evenly."""
+    tone = pick(rng, tuple(TONES))
+    return Background(
+        tone=tone, texture=pick(rng, BACKDROPS), tint=jitter(rng, TONES[tone], 8), phase=int(rng.integers(1 << 30))
     )
-    return Scene(seed=seed, background=background, things=things)
 
 
 def _sample_thing(rng: np.random.Generator, cell: int, digit_share: float, evaluation: bool) -> Thing:
-    color, size = _pick(rng, tuple(COLORS)), _pick(rng, tuple(SIZES))
+    color, size = pick(rng, tuple(COLORS)), pick(rng, tuple(SIZES))
     if rng.random() < digit_share:
-        kind, texture = _pick(rng, DIGITS), "plain"
+        kind, texture = pick(rng, DIGITS), "plain"
         pool = digit_samples(int(kind), evaluation)
         sample = pool[int(rng.integers(len(pool)))]
     else:
-        kind, texture, sample = _pick(rng, SHAPES), _pick(rng, TEXTURES), -1
+        kind, texture, sample = pick(rng, SHAPES), pick(rng, TEXTURES), -1
     slant, turn = (int(v) for v in rng.integers(-2, 3, size=2))
     slack = CELL - SIZES[size]
     left, top = (int(v) for v in rng.integers(0, slack + 1, size=2))
@@ -116,17 +120,19 @@ def _sample_thing(rng: np.random.Generator, cell: int, digit_share: float, evalu
         texture=texture,
         x=column * CELL + left,
         y=row * CELL + top,
-        tint=_jitter(rng, COLORS[color], 10),
+        tint=jitter(rng, COLORS[color], 10),
         sample=sample,
         slant=slant,
         turn=turn,
     )
 
 
-def _pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
+def pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
+    """One of `names`, drawn evenly."""
     return names[int(rng.integers(len(names)))]
 
 
-def _jitter(rng: np.random.Generator, color: tuple[int, int, int], spread: int) -> tuple[int, int, int]:
+def jitter(rng: np.random.Generator, color: tuple[int, int, int], spread: int) -> tuple[int, int, int]:
+    """`color` with every channel moved by at most `spread`."""
     moved = np.clip(np.asarray(color) + rng.integers(-spread, spread + 1, size=3), 0, 255)
     return int(moved[0]), int(moved[1]), int(moved[2])

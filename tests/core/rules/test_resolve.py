@@ -81,6 +81,34 @@ def test_exact_takes_the_best_proven_rule(made: Draft, expected: type[Rule]) -> 
     assert isinstance(BestExact().on(made, Evidence(SCORES, greedy=True)), TargetMatch)
 
 
+def reused(tree: Tree, drawn: str = "without_replacement") -> Draft:
+    made = draft(tree, drawn)
+    made.law.reused = True
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (reused(CHAIN), "token"),
+        (reused(TREE), "recursive"),
+        (reused(TREE, "with_replacement"), "recursive_replacement"),
+    ],
+)
+def test_drafts_that_live_on_are_judged_from_the_root_down(made: Draft, name: str) -> None:
+    chosen = BestExact().on(made, Evidence(SCORES))
+    assert chosen.name == name and not chosen.looks_ahead
+    chosen.check(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), [("block", reused(CHAIN)), ("traversal", reused(CHAIN)), ("traversal", reused(TREE))]
+)
+def test_rules_that_look_ahead_refuse_drafts_that_live_on(name: str, made: Draft) -> None:
+    with pytest.raises(ValueError, match=f"rule '{name}': expected drafts made anew every round"):
+        resolve(name, greedy=False).check(made)
+
+
 def test_exact_takes_reflection_for_vectors() -> None:
     evidence = Evidence(mean=torch.zeros(1, 3, 2), scale=torch.ones(1, 3, 1))
     for made in (draft(CHAIN, "without_replacement", "gaussian"), root_only(torch.zeros(1, 2))):

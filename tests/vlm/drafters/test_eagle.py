@@ -7,12 +7,12 @@ import torch
 
 import mmspec
 from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.reading import Reading
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective

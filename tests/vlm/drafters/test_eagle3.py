@@ -9,11 +9,11 @@ import torch
 
 import mmspec
 from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
 from mmspec.vlm.drafters.reading import Reading
 from mmspec.vlm.drafters.reduced import checked
-from mmspec.vlm.drafters.shapes import DynamicTree
 from mmspec.vlm.training.lesson import lesson_of
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective, guesses

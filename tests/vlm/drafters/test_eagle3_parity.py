@@ -12,12 +12,12 @@ from transformers import LogitsProcessorList
 import mmspec.vlm
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import root_only
+from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.eagle3 import Eagle3
 from mmspec.vlm.drafters.reading import Reading
-from mmspec.vlm.drafters.shapes import DynamicTree
 from mmspec.vlm.processors import NodeProcessors
 from tests.parity import case
 

@@ -10,13 +10,13 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
 from mmspec.vlm.drafters.latent_pool import LatentPool
 from mmspec.vlm.drafters.reading import Reading
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 from mmspec.vlm.training.glancing import Glancing
 from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1

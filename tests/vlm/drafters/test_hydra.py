@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
-from mmspec.vlm.drafters.shapes import Chain
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny

@@ -10,10 +10,10 @@ import torch
 import transformers as hf
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.goodput import Goodput
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling, VisionSkip
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 from tests.vlm.drafters.test_lossless import true_law
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.drafters.watched import Watched, noisy

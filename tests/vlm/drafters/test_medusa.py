@@ -12,6 +12,7 @@ from transformers import LogitsProcessorList
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import root_only
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.evidence import Evidence
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.core.tree import static_tree
@@ -21,7 +22,6 @@ from mmspec.vlm.drafters.heads import HeadConfig, HeadDrafter
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from mmspec.vlm.drafters.medusa import Medusa
 from mmspec.vlm.drafters.reading import Reading
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 from mmspec.vlm.processors import NodeProcessors
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1

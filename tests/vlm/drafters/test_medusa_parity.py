@@ -11,11 +11,11 @@ from transformers import LogitsProcessorList
 
 import mmspec.vlm
 from mmspec.core.draft import root_only
+from mmspec.core.drafting.shapes import StaticTree
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.medusa import Medusa
-from mmspec.vlm.drafters.shapes import StaticTree
 from mmspec.vlm.processors import NodeProcessors
 from tests.parity import case
 

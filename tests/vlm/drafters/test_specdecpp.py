@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain
 from mmspec.vlm import drafter_from_state_dict, load_drafter
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead, AcceptanceStop
-from mmspec.vlm.drafters.shapes import Chain
 from mmspec.vlm.drafters.small_model import SmallModel
 from mmspec.vlm.training.acceptance import (
     AcceptanceSettings,

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.reading import Reading, Spans
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 from mmspec.vlm.drafters.specvlm import BRANCHES, COMPOSITIONS, SpecVlm, SpecVlmConfig, question
 from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import mmspec
+from mmspec.core.drafting.templates import likeliest_tree
 from mmspec.core.tree import static_tree
 from mmspec.vlm.drafters.recycling_table import RecyclingTable
-from mmspec.vlm.drafters.templates import likeliest_tree, paper_template, small_template
+from mmspec.vlm.drafters.templates import paper_template, small_template
 from mmspec.vlm.drafters.token_recycling import TokenRecycling
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import prompt, tiny

@@ -13,11 +13,11 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.draft import Draft, expand_tree
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.api import start
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
-from mmspec.vlm.drafters.shapes import Chain, DynamicTree, StaticTree
 from mmspec.vlm.training.lesson import lesson_of
 from tests.vlm.drafters.rows import row_of
 from tests.vlm.drafters.trained import DRAFTERS, make

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain, StaticTree
 from mmspec.core.length import FixedLength
-from mmspec.vlm.drafters.shapes import Chain, StaticTree
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.tiny import HIDDEN, liven
 

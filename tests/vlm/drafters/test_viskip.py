@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters import PromptLookup
-from mmspec.vlm.drafters.shapes import Chain, StaticTree
 from mmspec.vlm.drafters.viskip import VisionSkip, reliance
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched

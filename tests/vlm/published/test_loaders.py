@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.vlm.drafters.shapes import DynamicTree
+from mmspec.core.drafting.shapes import DynamicTree
 from tests.vlm.published.files import PUBLISHED, Published, random_file
 from tests.vlm.tiny import prompt, tiny
 

@@ -12,7 +12,7 @@ EMBEDDING = "embed_tokens.weight"
 
 
 def feature_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of FeatureConfig from a published config; absent ones take the public classes' fallbacks.
+    """Sizes of a drafter from a published config; absent ones take the public classes' fallbacks.
 
     Raises ValueError for a field that is missing or asks for what no public drafter has.
     """

@@ -1,0 +1,49 @@
+"""Discrete image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one round loop."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+# public name -> module that defines it
+_PUBLIC = {
+    "CoolSD": "mmspec.imagegen.rules.cool",
+    "GSD": "mmspec.imagegen.rules.gsd",
+    "Geometry": "mmspec.imagegen.geometry",
+    "Guidance": "mmspec.imagegen.sampling",
+    "ImageEagle": "mmspec.imagegen.eagle.drafter",
+    "ImageOutput": "mmspec.imagegen.output",
+    "ImagePipeline": "mmspec.imagegen.pipeline",
+    "Lantern": "mmspec.imagegen.rules.lantern",
+    "LanternPlus": "mmspec.imagegen.rules.lantern",
+    "LatentUpsampler": "mmspec.imagegen.multiscale.learned",
+    "LlamaGenPipeline": "mmspec.imagegen.llamagen.pipeline",
+    "MuLo": "mmspec.imagegen.multiscale.mulo",
+    "PJD": "mmspec.imagegen.rowwise.pjd",
+    "PixelUpsampler": "mmspec.imagegen.multiscale.upsampler",
+    "Proactive": "mmspec.imagegen.jacobi.tree",
+    "RowDrafts": "mmspec.imagegen.rowwise.row_drafts",
+    "RunJoint": "mmspec.imagegen.rules.run_joint",
+    "SCD": "mmspec.imagegen.jacobi.drafter",
+    "SJD": "mmspec.imagegen.jacobi.drafter",
+    "Warp": "mmspec.imagegen.sampling",
+    "ZipAR": "mmspec.imagegen.rowwise.zipar",
+    "drafter_from_state_dict": "mmspec.imagegen.eagle.published",
+    "llamagen_from_state_dict": "mmspec.imagegen.llamagen.load",
+    "load_drafter": "mmspec.imagegen.eagle.checkpoints",
+    "pipeline_for": "mmspec.imagegen.adapters.registry",
+    "vq_from_state_dict": "mmspec.imagegen.llamagen.load",
+}
+
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mmspec.imagegen' has no attribute {name!r}")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,0 +1,1 @@
+"""Image models that transformers ships, behind the one interface of `mmspec.imagegen.model`."""

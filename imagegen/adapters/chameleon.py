@@ -1,0 +1,63 @@
+"""Chameleon and Anole: image tokens inside the language model's vocabulary, masked by transformers and unmasked here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.imagegen.adapters.common import DecoderModel
+from mmspec.imagegen.adapters.prompts import Prompts
+from mmspec.imagegen.adapters.vocabulary import Vocabulary, in_order
+from mmspec.imagegen.geometry import Geometry
+
+_BEGIN = "<racm3:break>"
+
+
+class Chameleon(DecoderModel):
+    """`ChameleonForConditionalGeneration` with image weights ("ANOLE"; "Chameleon" withholds them). One square grid.
+
+    The model's forward pass overwrites the logits of image tokens, so the decoder runs alone and the head is applied to
+    image tokens only; which ids those are, and of which code, is read from the vocabulary map.
+
+    A prompt is [beginning of sentence, words, separator, begin of image]; the last is appended where it is missing. The
+    unconditional branch is [beginning of sentence, begin of image], padded and masked. The first token of a prompt is taken
+    for its beginning of sentence: `bos_token_id` defaults to 1 in transformers' config, which is the padding of the published
+    vocabulary.
+    """
+
+    name = "Chameleon"
+    no_pixels = (
+        "images: expected pixels=False, got a request for pixels from Chameleon, whose image tokenizer in transformers has no "
+        "decoder; take the codes in `tokens`"
+    )
+
+    def __init__(self, model: nn.Module, processor: object = None):
+        config, vq, names = model.config, model.config.vq_config, model.config.vocabulary_map or {}
+        if _BEGIN not in names:
+            raise ValueError(f"vocabulary_map: expected a begin-of-image token {_BEGIN}, got none; load the checkpoint's "
+                             "own config")  # fmt: skip
+        side = vq.resolution // 2 ** (len(vq.channel_multiplier) - 1)
+        super().__init__(model, model.model, Geometry.square(side), vq.num_embeddings, processor)
+        self.begin = config.vocabulary_map[_BEGIN]
+        self.vocabulary = Vocabulary(
+            in_order(model.model.vocabulary_mapping.img2bpe, vq.num_embeddings), (), self.device
+        )
+
+    def tokenize(self, text: str) -> Tensor:
+        return self.processor(text=[text], return_tensors="pt")["input_ids"][0]
+
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+        begin = torch.tensor([self.begin])
+        rows = tuple(row if int(row[-1]) == self.begin else torch.cat([row, begin.to(row.device)]) for row in rows)
+        return Prompts(rows, tuple(row[[0, -1]] for row in rows))
+
+    def embed(self, value: Tensor) -> Tensor:
+        return self.embed_tokens(self.vocabulary.ids[value])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.vocabulary.logits(self.model.lm_head, hidden)
+
+    def codebook(self) -> Tensor:
+        return self.model.model.vqmodel.quantize.embedding.weight.float()

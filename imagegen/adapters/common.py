@@ -1,0 +1,134 @@
+"""What adapters share: a transformers decoder over a slot cache, for prompts of different length."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.imagegen.adapters.prompts import Prompts, left_padded, rows_of, texts_of
+from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.model import Scored
+
+
+class DecoderModel(ABC):
+    """A `FeatureModel` over a transformers decoder; a subclass says what its tokens mean.
+
+    Both branches of all rows run as one batch, left padded to the longest prompt, with positions that count a row's own
+    tokens: a padded row computes what it would compute alone.
+
+    no_pixels: one sentence why the model cannot decode its codes, None where it can.
+    Raises ValueError for an attention implementation that takes no mask of a tree.
+    """
+
+    name: str
+    no_pixels: str | None = None
+
+    def __init__(self, model: nn.Module, decoder: nn.Module, geometry: Geometry, codes: int, processor: object = None):
+        attention = decoder.config._attn_implementation
+        if attention not in ("sdpa", "eager"):
+            raise ValueError(
+                f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
+            )
+        self.model, self.decoder, self.processor = model, decoder, processor
+        self.geometry, self.codes, self.size = geometry, codes, codes
+        self.layers = decoder.config.num_hidden_layers
+        self.embed_tokens = decoder.get_input_embeddings()
+        self.width = self.embed_tokens.weight.shape[1]
+        self.device, self.dtype = self.embed_tokens.weight.device, self.embed_tokens.weight.dtype
+
+    @abstractmethod
+    def embed(self, value: Tensor) -> Tensor:
+        """Input embeddings [..., H] of values int64 [...]."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [..., V] of the decoder's states [..., H]."""
+
+    @abstractmethod
+    def tokenize(self, text: str) -> Tensor:
+        """int64 [P], the prompt of one image as the model's processor makes it."""
+
+    @abstractmethod
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+        """The condition of rows of token ids. given: what came with them;   texts: the user gave texts."""
+
+    def positions(self, start: Tensor, index: Tensor) -> Tensor:
+        """Position ids of values int64 [R, N] whose rows' first value stands at start [R]."""
+        return start[:, None] + index
+
+    def prepare(self, prompts: object) -> Prompts:
+        """prompts: texts (with a processor), token ids per image, or what the model's processor returned.
+
+        Raises ValueError for anything else, and for texts without a processor.
+        """
+        if isinstance(prompts, Prompts):
+            return prompts
+        texts = texts_of(prompts)
+        if texts is not None:
+            if self.processor is None:
+                raise ValueError("prompts: expected token ids, got text and no processor; give pipeline_for the processor "
+                                 "of the checkpoint")  # fmt: skip
+            return self.prompts(rows_of([self.tokenize(text) for text in texts]), {}, texts=True)
+        given = prompts if isinstance(prompts, Mapping) else {"input_ids": prompts}
+        if given.get("pixel_values") is not None:
+            raise ValueError(f"prompts: expected text alone for {self.name}, got pictures; leave pixel_values out")
+        return self.prompts(rows_of(given.get("input_ids"), given.get("attention_mask")), given, texts=False)
+
+    def rows(self, condition: Prompts) -> int:
+        return len(condition.cond)
+
+    def prefill(self, condition: Prompts, cache: SlotCache, paired: bool) -> tuple[Scored, int]:
+        rows = condition.cond
+        if paired:
+            if condition.uncond is None:
+                raise ValueError(f"guidance_scale: expected 1 or less, got more for {self.name}, which was trained without "
+                                 "an unconditional branch")  # fmt: skip
+            rows = (*rows, *condition.uncond)
+        ids, real, padded = left_padded(rows, self.device)
+        position = (real.long().cumsum(-1) - 1).clamp_min(0)
+        states = self._run(self.embed_tokens(ids), position, real if padded else None, cache)
+        cache.start = real.sum(-1)
+        if padded:
+            cache.hidden = ~real
+        last = states[:, -1:]
+        return Scored(self.logits(last), last, states), ids.shape[1]
+
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+        states = self._run(self.embed(value), self.positions(cache.start, index), bias, cache)
+        return Scored(self.logits(states), states)
+
+    def _run(self, embeds: Tensor, position: Tensor, mask: Tensor | None, cache: SlotCache) -> Tensor:
+        return self.decoder(
+            inputs_embeds=embeds, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True
+        ).last_hidden_state
+
+    def decode(self, codes: Tensor) -> Tensor:
+        raise ValueError(self.no_pixels)
+
+    @abstractmethod
+    def codebook(self) -> Tensor:
+        """float32 [K, d], the geometry in which codes are neighbours."""
+
+
+def from_signed(pixels: Tensor) -> Tensor:
+    """float32 pixels in 0..1 of pixels in -1..1, which is what the tokenizers of Janus and Emu3 give."""
+    return ((pixels.float() + 1) / 2).clamp(0, 1)
+
+
+def side_of(pixels: int, factor: int, name: str) -> int:
+    """Codes along a side. Raises ValueError for pixels that are no multiple of `factor`."""
+    if pixels < factor or pixels % factor:
+        raise ValueError(f"size: expected a {name} that is a multiple of {factor} pixels, got {pixels}")
+    return pixels // factor
+
+
+def same_grid(given: object, expected: tuple[int, ...], what: str) -> None:
+    """Raises ValueError unless every row of `given` [..., n] is the grid the adapter was opened for."""
+    rows = torch.as_tensor(given).cpu()
+    if rows.numel() % len(expected) or not bool((rows.reshape(-1, len(expected)) == torch.tensor(expected)).all()):
+        raise ValueError(f"{what}: expected {expected} for every image, got {rows.tolist()}; open the pipeline with the "
+                         "size the prompts were made for")  # fmt: skip

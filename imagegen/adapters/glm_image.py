@@ -1,0 +1,90 @@
+"""The autoregressive part of GLM-Image: a small grid, then the large one, at positions with three axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmspec.imagegen.adapters.common import DecoderModel, same_grid, side_of
+from mmspec.imagegen.adapters.prompts import Prompts
+from mmspec.imagegen.adapters.vocabulary import Vocabulary
+from mmspec.imagegen.geometry import Geometry
+
+FACTOR = 32  # pixels per code of the finished image
+
+
+class GlmImage(DecoderModel):
+    """`GlmImageForConditionalGeneration`, text to image. No unconditional branch.
+
+    size: (height, width) of the finished image in pixels.   preview: rows and columns of the small grid, by default what
+    the processor asks for.   Code c is token c; the head covers the vision vocabulary alone, and of that only codes are
+    left in: transformers' loop also allows the end-of-image token inside a grid, which no decoder could read. The
+    end-of-image token behind the grids is not generated.
+
+    The codes condition a diffusion model that diffusers ships, so there are no pixels here.
+    """
+
+    name = "GLM-Image"
+    no_pixels = (
+        "images: expected pixels=False, got a request for pixels from GLM-Image, whose codes condition a diffusion model; "
+        "give `tokens` to diffusers' GlmImagePipeline"
+    )
+
+    def __init__(
+        self, model: nn.Module, processor: object = None, size: tuple[int, int] = (1152, 768),
+        preview: tuple[int, int] | None = None,
+    ):  # fmt: skip
+        large = tuple(side_of(n, FACTOR, name) for n, name in zip(size, ("height", "width"), strict=True))
+        geometry = Geometry((preview or preview_of(*large), large))
+        codes = model.config.vq_config.num_embeddings
+        super().__init__(model, model.model.language_model, geometry, codes, processor)
+        self.vocabulary = Vocabulary(range(codes), (), self.device)
+        self._place = places(geometry).to(self.device)
+
+    def tokenize(self, text: str) -> Tensor:
+        message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        rows, cols = self.geometry.rows, self.geometry.cols
+        sizes = {"target_h": rows * FACTOR, "target_w": cols * FACTOR, "return_tensors": "pt"}
+        return self.processor.apply_chat_template(
+            [message], tokenize=True, return_dict=True, processor_kwargs=sizes
+        )["input_ids"][0]  # fmt: skip
+
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+        if given.get("image_grid_thw") is not None:
+            small, large = self.geometry.grids
+            same_grid(given["image_grid_thw"], (1, *large, 1, *small), "image_grid_thw")
+        return Prompts(rows)
+
+    def positions(self, start: Tensor, index: Tensor) -> Tensor:
+        return start[:, None] + self._place[:, index]
+
+    def embed(self, value: Tensor) -> Tensor:
+        return self.embed_tokens(value)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.vocabulary.logits(self.model.lm_head, hidden)
+
+    def codebook(self) -> Tensor:
+        return F.normalize(self.model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)
+
+
+def preview_of(rows: int, cols: int) -> tuple[int, int]:
+    """Rows and columns of the small grid: about 16 x 16 codes in the large grid's proportions."""
+    ratio = rows / cols
+    return int(sqrt(ratio) * (FACTOR // 2)), int(sqrt(1 / ratio) * (FACTOR // 2))
+
+
+def places(geometry: Geometry) -> Tensor:
+    """int64 [3, total], time, row and column of every value behind the prompt's end.
+
+    A grid stands at one time, its rows and columns count from there, and the next begins at the longer side's end.
+    """
+    starts, time = [], 0
+    for rows, cols in geometry.grids:
+        starts.append(time)
+        time += max(rows, cols)
+    return torch.tensor([(starts[g], starts[g] + r, starts[g] + c) for g, r, c in geometry.cells]).T.contiguous()

@@ -1,0 +1,73 @@
+"""Janus and Janus-Pro: a language model with its own embeddings and its own head for image codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmspec.imagegen.adapters.common import DecoderModel, from_signed
+from mmspec.imagegen.adapters.prompts import Prompts
+from mmspec.imagegen.geometry import Geometry
+
+
+class Janus(DecoderModel):
+    """`JanusForConditionalGeneration` ("Janus", "Janus-Pro"). One square grid, nothing forced.
+
+    The unconditional branch is the prompt with the padding token in place of all but the beginning-of-sentence and
+    begin-of-image tokens; unlike padding, those stay visible. Rows are all conditional, then all unconditional, as in
+    transformers; DeepSeek's own code interleaves them. transformers counts positions over padding, this counts a row's own
+    tokens: the rotary embedding sees differences alone, so the law is the same.
+    """
+
+    name = "Janus"
+
+    def __init__(self, model: nn.Module, processor: object = None):
+        side = model.config.vq_config.num_patches
+        super().__init__(
+            model, model.model.language_model, Geometry.square(side), model.config.vq_config.num_embeddings, processor
+        )
+        settings, text = model.generation_config, model.config.text_config
+        self.bos = _first(settings.bos_token_id, text.bos_token_id)
+        self.pad = _first(settings.pad_token_id, text.pad_token_id)
+        named = getattr(settings, "generation_kwargs", None) or {}
+        tokenizer = getattr(processor, "tokenizer", None)
+        self.begin = _first(
+            named.get("boi_token_id"), getattr(settings, "boi_token_id", None), getattr(tokenizer, "boi_token_id", None)
+        )
+        if None in (self.bos, self.pad, self.begin):
+            raise ValueError(f"generation_config: expected bos, pad and boi token ids, got {self.bos}, {self.pad} and "
+                             f"{self.begin}; load the checkpoint's own or give its processor")  # fmt: skip
+
+    def tokenize(self, text: str) -> Tensor:
+        message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        prompt = self.processor.apply_chat_template([message], add_generation_prompt=True)
+        return self.processor(text=prompt, generation_mode="image", return_tensors="pt")["input_ids"][0]
+
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+        if any(int(row[-1]) != self.begin for row in rows):
+            raise ValueError(f"prompts: expected ids that end with the begin-of-image token {self.begin}, got another; call "
+                             "the processor with generation_mode='image'")  # fmt: skip
+        return Prompts(
+            rows, tuple(row.where((row == self.bos) | (row == self.begin), torch.tensor(self.pad)) for row in rows)
+        )
+
+    def embed(self, value: Tensor) -> Tensor:
+        return self.model.prepare_embeddings_for_image_generation(value)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.model.model.generation_head(hidden).float()
+
+    def decode(self, codes: Tensor) -> Tensor:
+        return from_signed(self.model.model.vqmodel.decode(codes))
+
+    def codebook(self) -> Tensor:
+        # the decoder sees unit vectors
+        return F.normalize(self.model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)
+
+
+def _first(*ids: int | list[int] | None) -> int | None:
+    found = next((one for one in ids if one is not None), None)
+    return found[0] if isinstance(found, (list, tuple)) else found

@@ -1,0 +1,84 @@
+"""Which transformers models can draw, and the pipeline of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from mmspec.imagegen.adapters.chameleon import Chameleon
+from mmspec.imagegen.adapters.common import DecoderModel
+from mmspec.imagegen.adapters.emu3 import Emu3
+from mmspec.imagegen.adapters.glm_image import GlmImage
+from mmspec.imagegen.adapters.janus import Janus
+from mmspec.imagegen.output import ImageOutput
+from mmspec.imagegen.pipeline import ImagePipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A supported class. guidance_scale, top_k: of the published sampler.   sized: whether the user chooses the size."""
+
+    name: str
+    adapter: Callable[..., DecoderModel]
+    guidance_scale: float
+    top_k: int
+    sized: bool
+    pixels: bool
+    tested: str
+
+
+_OWN = "random tiny model, greedy fp32 against its own generation loop"
+
+FAMILIES = (
+    Family("JanusForConditionalGeneration", Janus, 5.0, 0, False, True, _OWN),
+    Family("Emu3ForConditionalGeneration", Emu3, 3.0, 2048, True, True, _OWN),
+    Family("Emu3ForCausalLM", Emu3, 3.0, 2048, True, False, _OWN),
+    Family(
+        "ChameleonForConditionalGeneration", Chameleon, 3.0, 2000, False, False,
+        "random tiny model, greedy fp32 against an uncached loop (transformers has none for images)",
+    ),
+    Family("GlmImageForConditionalGeneration", GlmImage, 1.0, 0, True, False, _OWN),
+)  # fmt: skip
+_BY_NAME = {family.name: family for family in FAMILIES}
+
+
+class AdapterPipeline(ImagePipeline):
+    """The pipeline of an adapter; see `ImagePipeline`."""
+
+    def __init__(self, model: DecoderModel, guidance_scale: float, top_k: int):
+        super().__init__(model)
+        self.guidance_scale, self.top_k = guidance_scale, top_k
+
+    def __call__(self, prompts: object, *, pixels: bool = True, **settings: object) -> ImageOutput:
+        """As `ImagePipeline`; pixels a model cannot decode are refused before anything is generated."""
+        if pixels and self.model.no_pixels:
+            raise ValueError(self.model.no_pixels)
+        return super().__call__(prompts, pixels=pixels, **settings)
+
+
+def supported() -> tuple[Family, ...]:
+    """The classes `pipeline_for` takes."""
+    return FAMILIES
+
+
+def pipeline_for(
+    model: nn.Module, processor: object = None, *, size: tuple[int, int] | None = None, **options: object
+) -> AdapterPipeline:
+    """A pipeline over an image model of transformers, with the defaults of its published sampler.
+
+    model: Janus, Emu3, Chameleon/Anole or GLM-Image as transformers loads it.   processor: its processor, for prompts that
+    are texts; with token ids it can be left out (but for `Emu3ForCausalLM`, whose tokenizer names the image tokens).
+    size: (height, width) in pixels where the model leaves the choice, by default the published one.
+    options: what the adapter takes beyond: `negative` for Emu3, `preview` for GLM-Image.
+    Raises ValueError for another class, and for a size a model cannot draw.
+    """
+    family = _BY_NAME.get(type(model).__name__)
+    if family is None:
+        raise ValueError(f"model: expected one of {', '.join(_BY_NAME)}, got {type(model).__name__}")
+    if size is not None:
+        if not family.sized:
+            raise ValueError(f"size: expected None, since {family.name} draws in one size only, got {size}")
+        options["size"] = size
+    return AdapterPipeline(family.adapter(model, processor, **options), family.guidance_scale, family.top_k)

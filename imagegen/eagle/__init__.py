@@ -1,0 +1,1 @@
+"""Drafting images from the target's hidden states with one decoder layer."""

@@ -1,0 +1,142 @@
+"""The drafter: sizes, weights, and the shapes it drafts in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig
+from mmspec.core.drafting.pretrained import Pretrained
+from mmspec.core.drafting.shaped import Shaped
+from mmspec.core.drafting.shapes import StaticTree
+from mmspec.imagegen.eagle.rotary import grid_rotary
+from mmspec.imagegen.eagle.templates import deep_tree
+from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.model import FeatureModel
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEagleConfig:
+    """Sizes of the drafter; hidden_size and vocab_size (V, values) are the target's.
+
+    num_key_value_heads: 0 for as many as queries have.   bias: of the fusing layer.
+    positions: values of the images it was trained on, 0 for any: no weight depends on it.
+    embedding: "target" reads values through the target's embedding, "own" stores one (as published drafters do).
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    vocab_size: int
+    num_key_value_heads: int = 0
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    bias: bool = True
+    positions: int = 0
+    embedding: Literal["target", "own"] = "target"
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 1 or self.positions < 0:
+            raise ValueError(f"expected vocab_size from 1 and positions from 0 up, got {self.vocab_size} and "
+                             f"{self.positions}; change them")  # fmt: skip
+        if self.embedding not in ("target", "own"):
+            raise ValueError(f"embedding: expected 'target' or 'own', got {self.embedding!r}; use one of these")
+        if self.layer().dim % 4:
+            raise ValueError(f"hidden_size: expected heads of a multiple of 4 (two axes of turned pairs), got "
+                             f"{self.layer().dim}; change the number of heads")  # fmt: skip
+
+    def layer(self) -> LayerConfig:
+        """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
+        return LayerConfig(
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.num_attention_heads,
+            num_key_value_heads=self.num_key_value_heads,
+            rope_theta=self.rope_theta,
+            rms_norm_eps=self.rms_norm_eps,
+        )
+
+
+class ImageEagle(Shaped, Pretrained):
+    """Predicts the target's next hidden state from the last one and the next value's embedding ("EAGLE: Speculative Sampling
+    Requires Rethinking Feature Uncertainty", as LANTERN uses it for images).
+
+    One Llama layer without its first norm over Linear([embedding ; state]); no norm in front of the target's own head. A
+    slot stands in the grid cell of the value it embeds: one place to the left of the target's own positions, so a prompt of
+    P positions leaves P - 1 slots before the image. Those embed value 0 beside the prompt's true states and have zero
+    rotary rows, as have slots behind the grid. In a guided request the drafter runs both branches as a pair, and its logits
+    are guided and warped as the target's are.
+
+    Exact: chains and trees drawn without replacement go with block and traversal verification, trees drawn with
+    replacement with K-SEQ, greedy requests and `DynamicTree` with target-match. Laws of image values are flat, so fixed
+    deep trees are the default (as "LANTERN++" found).
+    The published drafters norm with eps 1e-6 where their target has 1e-5; each keeps its own.
+    Weights and settings only: a request's state is what `open` returns.
+    """
+
+    kind: ClassVar[str] = "image_eagle"
+    kinds: ClassVar[dict[str, type[Pretrained]]] = {}
+    config_class = ImageEagleConfig
+    name = "eagle"
+    config: ImageEagleConfig
+
+    def __init__(self, config: ImageEagleConfig):
+        super().__init__(config)
+        width = config.hidden_size
+        self.embedding = nn.Embedding(config.vocab_size, width) if config.embedding == "own" else None
+        self.fc = nn.Linear(2 * width, width, bias=config.bias)
+        self.layer = DraftLayer(config.layer())
+        self.shapes = (StaticTree(deep_tree()), StaticTree(deep_tree()))
+
+    @staticmethod
+    def sizes_for(model: FeatureModel, heads: int, intermediate_size: int = 0) -> ImageEagleConfig:
+        """Sizes of a drafter for `model`. intermediate_size: 0 for 8/3 of the width, rounded up to a multiple of 64."""
+        inner = intermediate_size or -(-8 * model.width // (3 * 64)) * 64
+        return ImageEagleConfig(model.width, inner, heads, model.size, positions=model.geometry.total)
+
+    def open(self, target: object) -> object:
+        """State of one request over an `ImageTarget`; the prompt is read now.
+
+        Raises ValueError where the target does not tell its states or the drafter was made for another one.
+        """
+        from mmspec.imagegen.eagle.state import EagleState
+
+        self.check(target.model)
+        return EagleState(self, target)
+
+    def check(self, model: FeatureModel) -> None:
+        """Raises ValueError when the drafter was made for another target."""
+        if not hasattr(model, "width"):
+            raise ValueError(f"drafter: expected a target that tells its hidden states, got {model.name}; use a drafter that "
+                             "needs none, such as SJD")  # fmt: skip
+        config = self.config
+        pairs = [("hidden_size", config.hidden_size, model.width), ("vocab_size", config.vocab_size, model.size)]
+        if config.positions:
+            pairs.append(("positions", config.positions, model.geometry.total))
+        for field, own, theirs in pairs:
+            if own != theirs:
+                raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; train one for it")
+
+    def fitted(self, target: object) -> Self:
+        """Itself, checked against a pipeline or model and moved to the model's device and dtype."""
+        model = getattr(target, "model", target)
+        self.check(model)
+        return self.to(device=model.device, dtype=model.dtype)
+
+    def embed(self, model: FeatureModel, value: Tensor) -> Tensor:
+        """[..., H] of values int64 [...]."""
+        return model.embed(value) if self.embedding is None else F.embedding(value, self.embedding.weight)
+
+    def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
+        """The layer's input [R, n, H] from next embeddings and states, [R, n, H] each."""
+        return F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
+
+    def rotary(self, geometry: Geometry, beyond: int) -> Tensor:
+        """Rotary rows of every value, [total + beyond, 2, head_dim]; see `grid_rotary`."""
+        weight = self.fc.weight
+        layer = self.layer.config
+        return grid_rotary(geometry, layer.dim, layer.rope_theta, beyond, weight.device, weight.dtype)

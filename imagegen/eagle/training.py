@@ -1,0 +1,137 @@
+"""How an image drafter learns: distances to the target's states and to its laws, at every place of every image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.lesson import Lesson, lesson_of
+from mmspec.imagegen.model import FeatureModel
+
+Batches = Callable[[int], tuple[object, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class EagleLoss:
+    """feature * SmoothL1(states) + words * cross-entropy(laws), summed over depths d with weights decay ** d.
+
+    The defaults are LANTERN's training: features dominate, one step, no guidance, one condition in ten left out.
+    depths: steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's.
+    noise: width of the uniform noise on the states read, scaled by 512 / length as in the public code.
+    unconditional: weight of the unconditional branch; the published 10 % of replaced conditions are 0.1 here.
+    guided_share: share of `words` taken between guided laws, uncond + s (cond - uncond) with s = `guidance`, on both sides.
+        The public code's coupled mode writes cond + s (cond - uncond), which is scale s + 1 here.
+    """
+
+    feature: float = 1.0
+    words: float = 0.1
+    depths: int = 1
+    decay: float = 1.0
+    noise: float = 0.2
+    unconditional: float = 0.1
+    guided_share: float = 0.0
+    guidance: float = 3.0
+
+    def __post_init__(self) -> None:
+        shares = (self.unconditional, self.guided_share)
+        if self.depths < 1 or min(self.feature, self.words, self.noise) < 0 or not 0 < self.decay <= 1:
+            raise ValueError(f"expected depths from 1, weights and noise from 0 up and 0 < decay <= 1, got {self}")
+        if any(not 0 <= share <= 1 for share in shares):
+            raise ValueError(f"unconditional, guided_share: expected shares in 0..1, got {shares}")
+
+    @property
+    def paired(self) -> bool:
+        """Whether the unconditional branch is needed."""
+        return self.unconditional > 0 or self.guided_share > 0
+
+
+def loss_of(
+    drafter: ImageEagle, model: FeatureModel, batches: Batches, loss: EagleLoss, seed: int = 0
+) -> Callable[[int], tuple[Tensor, dict[str, float]]]:
+    """The loss of each training step, a pure function of the step and the drafter's weights, so that a run can be resumed.
+
+    batches: step -> (condition as `model.prefill` takes it, values int64 [B, T] of the images).
+    Each call returns a scalar that carries gradients and its notes: `overlap0`, `overlap1`... per depth, the mean of
+    sum min(p, q), which is how often a value drawn there would be kept (of guided laws where these are trained).
+    """
+
+    def of(step: int) -> tuple[Tensor, dict[str, float]]:
+        condition, values = batches(step)
+        lesson = lesson_of(model, condition, values, loss.paired)
+        noise = torch.Generator().manual_seed(seed * 1_000_003 + step)
+        return distance(unrolled(drafter, model, lesson, loss, noise), model, lesson, loss)
+
+    return of
+
+
+def unrolled(
+    drafter: ImageEagle, model: FeatureModel, lesson: Lesson, loss: EagleLoss, noise: torch.Generator
+) -> list[Tensor]:
+    """Predicted states [R, T - 1, H] at each depth, as drafting computes them; the first d places of depth d mean nothing.
+
+    The prompt's slots and their padding are as in a request; place i holds the pair of value i, and predicts the state
+    behind it.
+    """
+    rows, count, _ = lesson.state.shape
+    before = lesson.prompt.shape[1] - 1
+    states = torch.cat([lesson.prompt, lesson.state[:, :-1]], 1)
+    if loss.noise:
+        drawn = torch.rand(states.shape, generator=noise).to(states)
+        states = states + (drawn - 0.5) * loss.noise * 512 / states.shape[1]
+    value = F.pad(lesson.value, (before, 0))  # the prompt's slots embed value 0
+    embeds = drafter.embed(model, value)
+    turned = drafter.rotary(model.geometry, 0)[:count]
+    turned = torch.cat([turned.new_zeros(before, *turned.shape[1:]), turned])[None]
+    hidden = None if lesson.padding is None else F.pad(lesson.padding[:, :before], (0, count))
+    fused = drafter.fuse(embeds, states)
+
+    def again(own: Tensor) -> tuple[Tensor, Tensor]:
+        u = drafter.fuse(embeds[:, before:], own)
+        return u, u
+
+    return drafter.layer.unroll(fused, fused, turned, before, loss.depths, again, hidden)
+
+
+def distance(
+    outputs: list[Tensor], model: FeatureModel, lesson: Lesson, loss: EagleLoss
+) -> tuple[Tensor, dict[str, float]]:
+    """Loss and notes of predicted states [R, T - 1, H] of each depth."""
+    total, notes = lesson.state.new_zeros(()), {}
+    for depth, out in enumerate(outputs):
+        out, truth, teacher = out[:, depth:], lesson.state[:, depth:], lesson.logits[:, depth:]
+        student = model.logits(out)
+        value = loss.feature * _mean(F.smooth_l1_loss(out, truth, reduction="none").mean(-1), loss)
+        plain, overlap = _words(student, teacher)
+        words = _mean(plain, loss)
+        if loss.guided_share:
+            guided, overlap = _words(_guided(student, loss.guidance), _guided(teacher, loss.guidance))
+            words = (1 - loss.guided_share) * words + loss.guided_share * guided.mean()
+        total = total + loss.decay**depth * (value + loss.words * words)
+        notes[f"overlap{depth}"] = float(overlap.mean())
+    return total, notes
+
+
+def _mean(places: Tensor, loss: EagleLoss) -> Tensor:
+    """The mean over places [R, n], the branches weighted."""
+    if not loss.paired:
+        return places.mean()
+    cond, uncond = places.chunk(2)
+    return torch.lerp(cond.mean(), uncond.mean(), loss.unconditional)
+
+
+def _words(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+    """Per place, the cross-entropy of the drafter's law against the target's, and how far the two overlap."""
+    p, log_q = teacher.softmax(-1), student.log_softmax(-1)
+    with torch.no_grad():
+        overlap = torch.minimum(p, log_q.exp()).sum(-1)
+    return -(p * log_q).sum(-1), overlap
+
+
+def _guided(logits: Tensor, scale: float) -> Tensor:
+    cond, uncond = logits.chunk(2)
+    return uncond + scale * (cond - uncond)

@@ -1,0 +1,8 @@
+"""Speculative Jacobi decoding: the target drafts for itself, over a window of values it keeps scoring."""
+
+from __future__ import annotations
+
+from mmspec.imagegen.jacobi.drafter import SCD, SJD
+from mmspec.imagegen.jacobi.tree import Proactive
+
+__all__ = ["SCD", "SJD", "Proactive"]

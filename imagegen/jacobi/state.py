@@ -1,0 +1,164 @@
+"""The drafter's side of one request: the window, and the newest law of every position around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmspec.core.draft import Draft, Law, gather_nodes, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.sample import law_of, sample_categorical
+from mmspec.core.verdict import Verdict
+from mmspec.imagegen.jacobi.cold import COPYING, ONE_HOT, REAL, UPWARD, Window, sources_of
+from mmspec.imagegen.jacobi.coupling import gumbel_pick, maximal_law
+from mmspec.imagegen.jacobi.ring import Ring
+from mmspec.imagegen.jacobi.tree import Caterpillar, beside, caterpillar
+from mmspec.imagegen.target import ImageTarget
+
+if TYPE_CHECKING:
+    from mmspec.imagegen.jacobi.drafter import SJD
+
+_WINDOW, _SIBLINGS = 0, 1  # separate draws of a round
+
+
+class JacobiState:
+    """`observe` moves the window to the new root without drawing anything; `propose` draws it.
+
+    laws: `Ring` of the newest law of each position, as scores.
+    known: int64 [B], how many positions behind the root have been scored by the last pass.
+    value, scores: int64 [B, W], float [B, W, V]: old drafts where they now stand and the laws they have, maximal coupling
+        only; the first known - 1 of them count.
+    """
+
+    passes = 0
+
+    def __init__(self, settings: SJD, target: ImageTarget):
+        self.settings, self.ahead = settings, settings.window - 1
+        self.sources = sources_of(target.geometry, target.device)
+        self.length = 0  # values on the spine of the last draft, and its shape
+        self.shape: Caterpillar | None = None
+        self.laws: Ring | None = None
+        self.noise: Ring | None = None
+        self.noisy = 0  # positions at the front of the window that have their noise
+        self.known: Tensor | None = None
+        self.value: Tensor | None = None
+        self.scores: Tensor | None = None
+
+    def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        depth, length = verdict.depth[:, None], self.length
+        step, laws, value = torch.arange(length + 1, device=depth.device), evidence.scores, draft.value
+        if draft.tree.max_rank:
+            laws, value = laws.index_select(1, self.shape.spine), value.index_select(1, self.shape.spine)
+            end = gather_nodes(evidence.scores, verdict.node[:, None])  # the path may have left the spine at its end
+            laws = torch.where((step == depth)[..., None], end, laws)
+        if self.laws is None:
+            self.laws = self._ring(target, laws)
+        self.laws.write(target.last[:, None] - depth + step, laws)
+        self.known = length - verdict.depth
+        self.noisy = max(self.noisy - max(map(len, target.paths), default=0), 0)
+        self.scores = None
+        if self.settings.coupling == "maximal" and length and not evidence.greedy:
+            old = (depth + 1 + step[:length]).clamp(max=length - 1)
+            self.value, self.scores = value[:, 1:].gather(1, old), gather_nodes(draft.law.scores, old)
+
+    def _ring(self, target: ImageTarget, laws: Tensor) -> Ring:
+        spare = laws.new_zeros(laws.shape[-1])
+        spare[target.model.codes :] = -torch.inf
+        reach = int(self.sources.stride.max()) if self.settings.init in UPWARD else 0
+        return Ring(reach + self.settings.window + 2, len(laws), spare)
+
+    def propose(self, target: ImageTarget, keys: Keys) -> Draft:
+        count = self.length = max(min(self.ahead, target.left - 1), 0)
+        if not count:
+            return root_only(target.pending)
+        window = Window.of(target.last, self.known, count, target.total)
+        scores, value = self._draw(target, window, keys)
+        valid = None
+        if max(target.emitted) + count >= target.total:  # rows near their end draft no further than they would alone
+            valid = window.position < target.total - 1
+        tree, levels, width = self.settings.tree, 0, 1
+        if tree is not None:
+            levels, width = min(tree.depth, count), tree.width
+            uniform = keys.uniform(Purpose.DRAFT, levels, width - 1, step=_SIBLINGS)
+            siblings, there = tree.siblings(scores[:, :levels], value[:, :levels], None if target.greedy else uniform)
+            inside = torch.ones_like(value, dtype=torch.bool) if valid is None else valid
+            value, valid = beside(value, siblings), beside(inside, there & inside[:, :levels, None])
+        self.shape = caterpillar(count, levels, width, str(target.device))
+        valid = valid if valid is None else pad(valid, (1, 0), value=True)
+        value = torch.cat((target.pending[:, None], value), 1)
+        return Draft(value, self.shape.tree, self._law(target, scores), valid)
+
+    def _law(self, target: ImageTarget, scores: Tensor) -> Law:
+        if target.greedy:
+            return Law("deterministic")
+        drawn = "without_replacement" if self.settings.tree is None else self.settings.tree.drawn
+        return Law(drawn, self.shape.row, scores, reused=self.settings.coupling is not None)
+
+    def _draw(self, target: ImageTarget, window: Window, keys: Keys) -> tuple[Tensor, Tensor]:
+        """Laws, as scores, and values of all positions of the window: float [B, K, V], int64 [B, K]."""
+        init, cold = self.settings.init, window.cold
+        scores = self._scores(window)
+        value = self._pick(target, scores, window, keys)
+        certain = cold if init in ONE_HOT else None
+        if init in COPYING:
+            value = torch.where(cold, self._copies(target, value, scores, window), value)
+        if self.sources.forced is not None:
+            forced = self.sources.forced[window.inside]
+            pinned = cold & (forced >= 0)
+            value = torch.where(pinned, forced, value)
+            certain = pinned if certain is None else certain
+        if certain is not None and not target.greedy:
+            point = torch.full_like(scores, -torch.inf).scatter_(-1, value[..., None], 0.0)
+            scores = torch.where(certain[..., None], point, scores)
+        return scores, value
+
+    def _scores(self, window: Window) -> Tensor:
+        """The newest law of every position, or that of its stand-in where it has none."""
+        scores = self.laws.read(self.sources.of_law(self.settings.init, window))
+        if self.settings.init != "mix":
+            return scores
+        left = self.laws.read(self.sources.before(window))  # the same one for all
+        half = torch.logaddexp(scores.log_softmax(-1), left.log_softmax(-1))
+        return torch.where(window.cold[..., None], half, scores)
+
+    def _pick(self, target: ImageTarget, scores: Tensor, window: Window, keys: Keys) -> Tensor:
+        """A value from each law, coupled to the old one where that is asked for."""
+        count = window.position.shape[1]
+        if target.greedy:
+            best = scores.argmax(-1)
+            if self.settings.init in REAL:
+                return best
+            code = (keys.uniform(Purpose.DRAFT, count, step=_WINDOW) * target.model.codes).long()
+            return torch.where(window.cold, code, best)
+        if self.settings.coupling == "gumbel":
+            return gumbel_pick(scores, self._noise(scores, window.position, keys))
+        law = law_of(scores)
+        if self.scores is not None:
+            old = min(count, self.value.shape[1])
+            again = maximal_law(law[:, :old], law_of(self.scores[:, :old]), self.value[:, :old])
+            lives_on = torch.arange(old, device=law.device) < (self.known - 1)[:, None]
+            law[:, :old] = torch.where(lives_on[..., None], again, law[:, :old])
+        return sample_categorical(law, keys.uniform(Purpose.DRAFT, count, step=_WINDOW))
+
+    def _noise(self, scores: Tensor, position: Tensor, keys: Keys) -> Tensor:
+        """Gumbel noise of every position float32 [B, K, V]; only what the window newly reached is made."""
+        if self.noise is None:
+            self.noise = Ring(self.ahead, len(scores), scores.new_zeros(scores.shape[-1], dtype=torch.float32))
+        new = position[:, self.noisy :]
+        if new.shape[1]:
+            self.noise.write(new, keys.gumbel_at(new, scores.shape[-1]))
+            self.noisy = position.shape[1]
+        return self.noise.read(position)
+
+    def _copies(self, target: ImageTarget, value: Tensor, scores: Tensor, window: Window) -> Tensor:
+        """A neighbour's value for each cold position; where the row or column of neighbours begins cold, its random start."""
+        near = self.sources.near(self.settings.init, window)
+        canvas = pad(target.values, (0, self.settings.window)).scatter_(1, window.position, value)
+        copied = canvas.gather(1, near)
+        if self.settings.init.startswith("sample"):
+            copied = torch.where(near <= window.horizon, scores.argmax(-1), copied)
+        return copied

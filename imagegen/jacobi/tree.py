@@ -1,0 +1,85 @@
+"""Siblings beside the first values of a window, so that a rejection near the root still finds a drafted value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.core.sample import law_of, sample_categorical
+from mmspec.core.tree import Tree, static_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Proactive:
+    """width - 1 leaves beside each of the first `depth` values of the window, drawn from the same law as the value.
+
+    "SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation" (no public code)
+    grows a tree of this depth and width where the last round rejected, from laws at hand, and a chain below. Here only the
+    window's own values have children: their laws are the only ones known. Adaptive continuation is maximal coupling.
+    drawn: "without_replacement" for recursive rejection and traversal verification, "with_replacement" for K-SEQ.
+    Raises ValueError for a depth below 1 or a width below 2.
+    """
+
+    depth: int = 3
+    width: int = 4
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
+
+    def __post_init__(self) -> None:
+        if self.depth < 1 or self.width < 2:
+            raise ValueError(f"tree: expected depth >= 1 and width >= 2, got {self.depth} and {self.width}")
+        if self.drawn not in ("without_replacement", "with_replacement"):
+            raise ValueError(
+                f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}; name one of them"
+            )
+
+    def siblings(self, scores: Tensor, value: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What stands beside the first values: (int64, bool) [B, levels, width - 1], and whether each could be drawn.
+
+        scores: float [B, levels, V]; value: int64 [B, levels]; uniform: float64 [B, levels, width - 1], None for the next
+        best values of a greedy request.
+        """
+        weight, last, found, there = law_of(scores), value, [], []
+        for rank in range(self.width - 1):
+            if self.drawn == "without_replacement" or uniform is None:
+                weight = weight.scatter(-1, last[..., None], 0.0)
+            last = weight.argmax(-1) if uniform is None else sample_categorical(weight, uniform[..., rank])
+            there.append(weight.amax(-1) > 0)
+            found.append(last)
+        return torch.stack(found, -1), torch.stack(there, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caterpillar:
+    """A chain of drafted values with `width` - 1 leaves beside each of the first `levels` of them, level by level.
+
+    spine: int64 [length + 1], the chain's nodes, root first.   row: int64 [N], which row of the chain's laws a node's
+    children come from, -1 for leaves.
+    """
+
+    tree: Tree
+    spine: Tensor
+    row: Tensor
+
+
+@lru_cache(maxsize=512)
+def caterpillar(length: int, levels: int, width: int, device: str) -> Caterpillar:
+    """The shape of a window of `length` values. The nodes down to a depth are the same for every longer window."""
+    parents, spine, row = [0], [0], [0 if length else -1]
+    for depth in range(1, length + 1):
+        parents += [spine[-1]] * (width if depth <= levels else 1)
+        spine.append(len(row))
+        row.append(depth if depth < length else -1)
+        row += [-1] * (len(parents) - len(row))
+    return Caterpillar(
+        static_tree(parents, device), torch.tensor(spine, device=device), torch.tensor(row, device=device)
+    )
+
+
+def beside(first: Tensor, siblings: Tensor) -> Tensor:
+    """The values of the window [B, K] and their siblings [B, levels, width - 1] in the order of `caterpillar`'s nodes."""
+    levels = siblings.shape[1]
+    return torch.cat((torch.cat((first[:, :levels, None], siblings), -1).flatten(1), first[:, levels:]), 1)

@@ -1,0 +1,1 @@
+"""LlamaGen: raster-order image generation with a Llama over VQ codes, after "Autoregressive Model Beats Diffusion"."""

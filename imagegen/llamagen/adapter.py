@@ -1,0 +1,159 @@
+"""LlamaGen behind the interface of `mmspec.imagegen.model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.core.cache import SlotCache
+from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.llamagen.conditioning import prefix_bias
+from mmspec.imagegen.llamagen.load import check_pair
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQModel
+from mmspec.imagegen.model import Scored
+
+Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caption:
+    """features: float [B, P, caption_dim], real tokens last.   mask: bool [B, P], True at them, None where all are real."""
+
+    features: Tensor
+    mask: Tensor | None = None
+
+
+class LlamaGenModel:
+    """A `FeatureModel` over LlamaGen's transformer and tokenizer.
+
+    vq: None where only codes are wanted.   captions: texts to features and mask, see `CaptionEncoder`; None where captions
+    come as features.
+    The unconditional branch is the null class, or the stored null features under the SAME mask as the prompt's: only the
+    last of them are seen, as many as the prompt has tokens. Leading columns that pad every row are left out; nothing sees
+    them, and the prefix has no positions.
+    Raises ValueError when transformer and tokenizer do not belong together.
+    """
+
+    name = "LlamaGen"
+
+    def __init__(self, transformer: Transformer, vq: VQModel | None = None, captions: Encode | None = None):
+        config = transformer.config
+        if vq is not None:
+            check_pair(config, vq.config)
+        self.transformer, self.vq, self.captions = transformer, vq, captions
+        self.geometry = Geometry.square(config.grid)
+        self.size = self.codes = config.vocab_size
+        self.layers, self.width, self.prefix = config.n_layer, config.dim, config.cls_token_num
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.output.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.transformer.output.weight.dtype
+
+    def prepare(self, prompts: object) -> Tensor | Caption:
+        """prompts: labels 0..num_classes (the last for no class), one or several; or texts, or a `Caption`.
+
+        Raises ValueError for anything else.
+        """
+        return self._labels(prompts) if self.transformer.config.model_type == "c2i" else self._caption(prompts)
+
+    def _labels(self, prompts: object) -> Tensor:
+        most = self.transformer.config.num_classes
+        single = isinstance(prompts, int)
+        known = single or isinstance(prompts, Tensor) or (
+            isinstance(prompts, Sequence) and all(isinstance(one, int) for one in prompts)
+        )  # fmt: skip
+        labels = torch.as_tensor([prompts] if single else prompts) if known else torch.empty(0)
+        if labels.dim() != 1 or not labels.numel() or labels.is_floating_point():
+            raise ValueError(
+                f"prompts: expected class labels for a class-conditional model, got {_what(prompts)}; give ints"
+            )
+        if int(labels.min()) < 0 or int(labels.max()) > most:
+            raise ValueError(f"prompts: expected labels from 0 to {most - 1} ({most} for none), got {labels.tolist()[:8]}; "
+                             "use these")  # fmt: skip
+        return labels.to(self.device, torch.long)
+
+    def _caption(self, prompts: object) -> Caption:
+        texts = [prompts] if isinstance(prompts, str) else prompts
+        if isinstance(texts, Sequence) and texts and all(isinstance(one, str) for one in texts):
+            if self.captions is None:
+                raise ValueError("prompts: expected a Caption, since this model has no caption encoder, got texts; give one "
+                                 "to the pipeline")  # fmt: skip
+            prompts = Caption(*self.captions(list(texts)))
+        if not isinstance(prompts, Caption):
+            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, got {_what(prompts)}; "
+                             "give texts")  # fmt: skip
+        features, mask, config = prompts.features, prompts.mask, self.transformer.config
+        wanted = (config.cls_token_num, config.caption_dim)
+        if features.dim() != 3 or tuple(features.shape[1:]) != wanted or not len(features):
+            raise ValueError(f"prompts: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use the "
+                             "caption encoder the model was trained with")  # fmt: skip
+        if mask is None:
+            mask = torch.ones(features.shape[:2], dtype=torch.bool)
+        if mask.shape != features.shape[:2] or bool((mask[:, :-1] & ~mask[:, 1:]).any()):
+            raise ValueError(f"prompts: expected a mask {tuple(features.shape[:2])} with the real tokens last, got "
+                             f"{tuple(mask.shape)}; turn the captions with `to_the_right`")  # fmt: skip
+        return Caption(features.to(self.device, self.dtype), mask.to(self.device, torch.bool))
+
+    def rows(self, condition: Tensor | Caption) -> int:
+        return len(condition) if isinstance(condition, Tensor) else len(condition.features)
+
+    def prefill(self, condition: Tensor | Caption, cache: SlotCache, paired: bool) -> tuple[Scored, int]:
+        count, copies = self.rows(condition), 2 if paired else 1
+        drop = torch.arange(copies * count, device=self.device) >= count if paired else None
+        if isinstance(condition, Tensor):
+            embeds = self.transformer.condition(condition.repeat(copies), drop)
+            return self._prompt(embeds, None, cache)
+        embeds = self.transformer.condition(condition.features.repeat(copies, 1, 1), drop)
+        longest = max(int(condition.mask.sum(1).max()), 1)
+        mask = condition.mask[:, -longest:].repeat(copies, 1)
+        return self._prompt(embeds[:, -longest:], mask, cache)
+
+    def _prompt(self, embeds: Tensor, mask: Tensor | None, cache: SlotCache) -> tuple[Scored, int]:
+        slots, bias = embeds.shape[1], None
+        if mask is not None and not bool(mask.all()):
+            bias, cache.hidden = prefix_bias(mask, slots, embeds.dtype), ~mask
+        position = torch.arange(self.prefix - slots, self.prefix, device=self.device)
+        states = self.transformer(embeds, position, bias, cache, causal=bias is None)
+        last = states[:, -1:]
+        return Scored(self.logits(last), last, states), slots
+
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+        states = self.transformer(self.embed(value), self.prefix + index, bias, cache)
+        return Scored(self.logits(states), states)
+
+    def embed(self, value: Tensor) -> Tensor:
+        return self.transformer.embed(value)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.transformer.logits(hidden)
+
+    @torch.no_grad()
+    def decode(self, codes: Tensor) -> Tensor:
+        """Pixels; raises ValueError without a tokenizer."""
+        vq = self._tokenizer("pixels")
+        pixels = vq.decode_code(codes, self.geometry.rows, self.geometry.cols)
+        return ((pixels.float() + 1) / 2).clamp(0, 1)
+
+    @torch.no_grad()
+    def codebook(self) -> Tensor:
+        """The tokenizer's rows, normalised where it compares them so; raises ValueError without one."""
+        return self._tokenizer("a codebook").codebook().float()
+
+    def _tokenizer(self, what: str) -> VQModel:
+        if self.vq is None:
+            raise ValueError(
+                f"vq: expected a tokenizer for {what}, got a pipeline without one; give it, or pixels=False"
+            )
+        return self.vq
+
+
+def _what(value: object) -> str:
+    return f"{value!r}" if isinstance(value, str | int | float) else type(value).__name__

@@ -1,0 +1,129 @@
+"""Sizes of a LlamaGen transformer under the published field names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import isqrt
+from typing import Any, Literal
+
+# layers, heads, width of the published sizes
+_SIZES = {
+    "B": (12, 12, 768),
+    "L": (24, 16, 1024),
+    "XL": (36, 20, 1280),
+    "XXL": (48, 24, 1536),
+    "XXXL": (48, 40, 2560),
+    "1B": (22, 32, 2048),
+    "3B": (24, 32, 3200),
+    "7B": (32, 32, 4096),
+}
+
+# fields of the published config that only its training code reads
+_TRAINING = ("initializer_range", "token_dropout_p", "attn_dropout_p", "resid_dropout_p", "ffn_dropout_p",
+             "drop_path_rate", "max_batch_size", "max_seq_len")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GPTConfig:
+    """Fields under their published names.
+
+    n_kv_head: None for as many as n_head.   multiple_of, ffn_dim_multiplier: give the hidden width of the SwiGLU, see
+    `hidden`.   ffn: that width itself, when it is not what they give.
+    model_type: "c2i" conditions on a class, "t2i" on caption features; cls_token_num is the length of that prefix.
+    block_size: image tokens, a square: no weight depends on it, so it must be the one the weights were trained for.
+    Raises ValueError for sizes that do not fit.
+    """
+
+    dim: int = 4096
+    n_layer: int = 32
+    n_head: int = 32
+    n_kv_head: int | None = None
+    multiple_of: int = 256
+    ffn_dim_multiplier: float | None = None
+    rope_base: float = 10000
+    norm_eps: float = 1e-5
+    num_classes: int = 1000
+    caption_dim: int = 2048
+    class_dropout_prob: float = 0.1
+    model_type: Literal["c2i", "t2i"] = "c2i"
+    vocab_size: int = 16384
+    cls_token_num: int = 1
+    block_size: int = 256
+    ffn: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = ("dim", "n_layer", "n_head", "multiple_of", "num_classes", "caption_dim", "vocab_size", "cls_token_num",
+                 "block_size")  # fmt: skip
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        if self.dim % self.n_head or self.head_dim % 4:
+            raise ValueError(f"dim: expected n_head {self.n_head} times a multiple of 4 (two axes of rotated pairs), got "
+                             f"{self.dim}; change dim or n_head")  # fmt: skip
+        if self.kv_heads < 1 or self.n_head % self.kv_heads:
+            raise ValueError(f"n_kv_head: expected a divisor of n_head {self.n_head}, got {self.n_kv_head}; change one")
+        if self.model_type not in ("c2i", "t2i"):
+            raise ValueError(f"model_type: expected 'c2i' or 't2i', got {self.model_type!r}; use one of these")
+        if self.model_type == "c2i" and self.cls_token_num != 1:
+            raise ValueError(
+                f"cls_token_num: expected 1 for a class, got {self.cls_token_num}; use 1 or model_type 't2i'"
+            )
+        if self.grid**2 != self.block_size:
+            raise ValueError(f"block_size: expected a square, the tokens of a square image, got {self.block_size}; give "
+                             "(image side / pixels per token) squared")  # fmt: skip
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.n_head
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_head if self.n_kv_head is None else self.n_kv_head
+
+    @property
+    def hidden(self) -> int:
+        """Width inside the SwiGLU: 8/3 of dim, times the multiplier, rounded up to a multiple of `multiple_of`."""
+        if self.ffn is not None:
+            return self.ffn
+        width = int(8 * self.dim / 3)
+        if self.ffn_dim_multiplier is not None:
+            width = int(self.ffn_dim_multiplier * width)
+        return -(-width // self.multiple_of) * self.multiple_of
+
+    @property
+    def grid(self) -> int:
+        """Tokens per side of the image."""
+        return isqrt(self.block_size)
+
+    @classmethod
+    def of(cls, config: GPTConfig | Mapping[str, Any]) -> GPTConfig:
+        """From a mapping of published field names; those that only training reads are left out.
+
+        Raises ValueError for unknown fields.
+        """
+        if isinstance(config, cls):
+            return config
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in config.items() if name not in _TRAINING}
+        if unknown := sorted(set(given) - known):
+            raise ValueError(f"config: expected fields of a LlamaGen transformer, got {unknown}; remove them")
+        return cls(**given)
+
+    @classmethod
+    def preset(cls, name: str, **other: Any) -> GPTConfig:
+        """A published size: B, L, XL, XXL, XXXL, 1B, 3B or 7B (also written "GPT-B"...), with other fields changed.
+
+        A "t2i" model gets the published prefix of 120 tokens. Raises ValueError for another name.
+        """
+        key = name.removeprefix("GPT-")
+        if key not in _SIZES:
+            raise ValueError(f"name: expected one of {', '.join(_SIZES)}, got {name!r}; use one of these")
+        layers, heads, dim = _SIZES[key]
+        if other.get("model_type") == "t2i":
+            other.setdefault("cls_token_num", 120)
+        return cls(**{"n_layer": layers, "n_head": heads, "dim": dim, **other})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as `of` takes them."""
+        return asdict(self)

@@ -1,0 +1,120 @@
+"""Published state dicts into our modules and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.infer import gpt_fields, resolution, vq_fields
+from mmspec.imagegen.llamagen.names import from_lantern, is_lantern, to_lantern, unwrap
+from mmspec.imagegen.llamagen.store import read_weights
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
+
+_USAGE = ("quantize.codebook_used", 65536)
+_SHOWN = 4
+
+
+def llamagen_from_state_dict(
+    sd: Mapping[str, Any] | str | Path, config: GPTConfig | Mapping[str, Any] | None = None
+) -> Transformer:
+    """The transformer a published checkpoint holds, in eval mode, in the checkpoint's dtype.
+
+    sd: tensors under the published names or those of LANTERN's target, raw or wrapped, of any size; or a .safetensors
+        file. They become the weights as they are, without a copy (meta tensors give a model on the meta device).
+    config: published field names; what the weights tell may be left out. `image_size` (with `downsample_size`, 16 where
+        absent) may stand for block_size, and is compared with it otherwise. No weight depends on block_size: where neither
+        config nor file (a saved "freqs_cis") tells, it is the public class's 256.
+    Raises ValueError, one sentence, for missing, unknown or misshapen tensors, another model_type than the config's and a
+    resolution that contradicts the config or the file.
+    """
+    weights, buffers = _read(sd)
+    if is_lantern(weights):
+        weights = from_lantern(weights)
+    given = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
+    fields = gpt_fields(weights, given)
+    fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
+    with torch.device("meta"):
+        model = Transformer(GPTConfig.of(fields))
+    return _fill(model, weights)
+
+
+def llamagen_to_state_dict(
+    model: Transformer, layout: Literal["llamagen", "lantern"] = "llamagen"
+) -> dict[str, Tensor]:
+    """The weights under the published names, or those of LANTERN's target. Raises ValueError for another layout."""
+    state = dict(model.state_dict())
+    if layout == "llamagen":
+        return state
+    if layout != "lantern":
+        raise ValueError(f"layout: expected 'llamagen' or 'lantern', got {layout!r}; use one of these")
+    config = model.config
+    return to_lantern(state, (config.n_head, config.kv_heads), config.head_dim)
+
+
+def vq_from_state_dict(
+    sd: Mapping[str, Any] | str | Path, config: VQConfig | Mapping[str, Any] | None = None
+) -> VQModel:
+    """The image tokenizer a published checkpoint holds; arguments and errors as in `llamagen_from_state_dict`.
+
+    config: what the weights tell may be left out; that codes are normalised they do not, and it is then taken for granted.
+    """
+    weights, _ = _read(sd)
+    config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
+    with torch.device("meta"):
+        model = VQModel(config)
+    return _fill(model, weights)
+
+
+def vq_to_state_dict(model: VQModel) -> dict[str, Tensor]:
+    """The weights under the published names, with the empty usage record that the public loader insists on."""
+    name, size = _USAGE
+    return {**model.state_dict(), name: torch.zeros(size, device=model.quant_conv.weight.device)}
+
+
+def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:
+    """Raises ValueError when transformer and tokenizer do not belong together, or do not give images of `image_size`."""
+    if config.vocab_size != vq.codebook_size:
+        raise ValueError(f"vq: expected a codebook of vocab_size {config.vocab_size}, got {vq.codebook_size}; use the "
+                         "tokenizer the transformer was trained with")  # fmt: skip
+    side = config.grid * vq.downsample
+    if image_size is not None and image_size != side:
+        raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels a side), got "
+                         f"{image_size}; use the checkpoint of that resolution")  # fmt: skip
+
+
+def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    return unwrap(sd if isinstance(sd, Mapping) else read_weights(sd))
+
+
+def _fill(model: nn.Module, weights: Mapping[str, Tensor]) -> Any:
+    own = model.state_dict()
+    missing, extra = [name for name in own if name not in weights], [name for name in weights if name not in own]
+    if missing:
+        raise ValueError(f"sd: expected every published key, got no {_some(missing)}; pass the whole state dict, and the "
+                         "config it was made with")  # fmt: skip
+    if extra:
+        raise ValueError(f"sd: expected only published keys, got {_some(extra)} too; remove them, or give the config the "
+                         "checkpoint was made with")  # fmt: skip
+    misfits = [
+        f"{name} of shape {tuple(value.shape)} instead of {tuple(own[name].shape)}"
+        for name, value in weights.items()
+        if value.shape != own[name].shape
+    ]
+    if misfits:
+        raise ValueError(f"sd: expected the shapes of the config, got {_some(misfits)}; give the config the checkpoint was "
+                         "made with")  # fmt: skip
+    dtype = next(iter(weights.values())).dtype
+    dtype = dtype if dtype.is_floating_point else torch.float32
+    model.load_state_dict({name: value.detach().to(dtype) for name, value in weights.items()}, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def _some(found: list[str]) -> str:
+    rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + rest

@@ -1,0 +1,128 @@
+"""LlamaGen from a folder to pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from mmspec.core.files import write_json_atomic
+from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
+from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
+from mmspec.imagegen.llamagen.store import read_component, read_json, write_component
+from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQModel
+from mmspec.imagegen.pipeline import ImagePipeline
+
+INDEX = "model_index.json"
+# of the public demos: (guidance_scale, top_k)
+_DEFAULTS = {"c2i": (4.0, 2000), "t2i": (7.5, 1000)}
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+
+
+class LlamaGenPipeline(ImagePipeline):
+    """Class labels or captions into images; call it as an `ImagePipeline`.
+
+    A folder holds transformer/ and, where there are such, vq/, text_encoder/ and tokenizer/, each as `convert` or
+    transformers wrote it, and model_index.json, without which the defaults are the public demos'.
+    vq, captions: see `LlamaGenModel`.   guidance_scale, top_k: what calls use by default; None for the public demos'.
+    """
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        vq: VQModel | None = None,
+        captions: Encode | None = None,
+        *,
+        guidance_scale: float | None = None,
+        top_k: int | None = None,
+    ):
+        super().__init__(LlamaGenModel(transformer, vq, captions))
+        scale, most = _DEFAULTS[transformer.config.model_type]
+        self.guidance_scale = scale if guidance_scale is None else guidance_scale
+        self.top_k = most if top_k is None else top_k
+
+    @property
+    def image_size(self) -> int | None:
+        """Pixels a side; None without a tokenizer."""
+        vq = self.model.vq
+        return None if vq is None else self.model.geometry.rows * vq.config.downsample
+
+    @classmethod
+    def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
+        """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
+
+        dtype: of transformer and caption encoder, None for the files'. The tokenizer runs in float32, as in the public
+        sampler.
+        Raises ValueError for a folder that is no pipeline, and as the loaders do.
+        """
+        folder = _local(path_or_repo)
+        index = read_json(folder / INDEX) if (folder / INDEX).exists() else {}
+        kind = index.get("_class_name", cls.__name__)
+        if kind != cls.__name__:
+            raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {kind!r}; check the folder")
+        transformer = llamagen_from_state_dict(*read_component(folder / "transformer"))
+        vq = captions = None
+        if index.get("vq") or (folder / "vq").is_dir():
+            vq = vq_from_state_dict(*read_component(folder / "vq")).float()
+            check_pair(transformer.config, vq.config, index.get("image_size"))
+        if index.get("text_encoder") or (folder / "text_encoder").is_dir():
+            captions = _captions(folder, index.get("clean_captions", True), transformer.config.cls_token_num)
+        pipe = cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
+        return pipe if dtype is None else pipe.to(dtype=dtype)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the pipeline; the index comes last. Raises ValueError when captions come from something else than a
+        `CaptionEncoder`."""
+        folder, model = Path(folder), self.model
+        captions = model.captions
+        if captions is not None and not isinstance(captions, CaptionEncoder):
+            raise ValueError(f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder "
+                             "and tokenizer in one")  # fmt: skip
+        index: dict[str, Any] = {"_class_name": type(self).__name__, "transformer": ["mmspec", "Transformer"]}
+        write_component(model.transformer, folder / "transformer")
+        if model.vq is not None:
+            write_component(model.vq, folder / "vq")
+            index["vq"] = ["mmspec", "VQModel"]
+        if captions is not None:
+            captions.encoder.save_pretrained(folder / "text_encoder")
+            captions.tokenizer.save_pretrained(folder / "tokenizer")
+            index["text_encoder"] = ["transformers", type(captions.encoder).__name__]
+            index["tokenizer"] = ["transformers", type(captions.tokenizer).__name__]
+            index["clean_captions"] = captions.cleaned
+        index |= {"image_size": self.image_size, "guidance_scale": self.guidance_scale, "top_k": self.top_k}
+        write_json_atomic(folder / INDEX, index)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Moves everything; `dtype` is for transformer and caption encoder, the tokenizer stays in its own."""
+        self.model.transformer.to(device=device, dtype=dtype)
+        if self.model.vq is not None:
+            self.model.vq.to(device=device)
+        if isinstance(self.model.captions, CaptionEncoder):
+            self.model.captions.encoder.to(device=device, dtype=dtype)
+        return self
+
+
+def _local(path_or_repo: str | Path) -> Path:
+    folder = Path(path_or_repo)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or len(str(path_or_repo).split("/")) != 2:
+        raise ValueError(
+            f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}; check it"
+        )
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(str(path_or_repo), allow_patterns=_FILES))
+
+
+def _captions(folder: Path, cleaned: bool, length: int) -> CaptionEncoder:
+    from transformers import AutoTokenizer, T5EncoderModel
+
+    encoder = T5EncoderModel.from_pretrained(
+        folder / "text_encoder", dtype="auto", use_safetensors=True, local_files_only=True
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True)
+    return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)

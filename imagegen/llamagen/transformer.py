@@ -1,0 +1,149 @@
+"""LlamaGen's transformer: a Llama over image tokens with rotary positions on the grid."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.imagegen.llamagen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.rope import GridTable, rotate
+
+
+class Attention(nn.Module):
+    """Queries, keys and values in one projection, in this order of rows."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = config.n_head, config.kv_heads, config.head_dim
+        self.grouped = self.heads != self.kv_heads
+        self.wqkv = nn.Linear(config.dim, (self.heads + 2 * self.kv_heads) * self.head_dim, bias=False)
+        self.wo = nn.Linear(config.dim, config.dim, bias=False)
+
+    def forward(
+        self, x: Tensor, turn: Tensor, bias: Tensor | None, cache: SlotCache | None, layer: int, causal: bool
+    ) -> Tensor:
+        rows, count, dim = x.shape
+        qkv = self.wqkv(x).view(rows, count, -1, self.head_dim)
+        # queries and keys turn together: one multiplication a layer
+        turned = rotate(qkv[:, :, : -self.kv_heads], turn).transpose(1, 2)
+        q, k = turned[:, : self.heads], turned[:, self.heads :]
+        v = qkv[:, :, -self.kv_heads :].transpose(1, 2)
+        if cache is not None:
+            k, v = cache.write(layer, k, v)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=self.grouped)
+        return self.wo(out.transpose(1, 2).reshape(rows, count, dim))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.w1 = nn.Linear(dim, hidden, bias=False)
+        self.w3 = nn.Linear(dim, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w2(F.silu(self.w1(x)).mul(self.w3(x)))
+
+
+class Block(nn.Module):
+    """Both halves with the norm before them."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.attention = Attention(config)
+        self.feed_forward = FeedForward(config.dim, config.hidden)
+        self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+
+    def forward(
+        self, x: Tensor, turn: Tensor, bias: Tensor | None, cache: SlotCache | None, layer: int, causal: bool
+    ) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), turn, bias, cache, layer, causal)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class Transformer(nn.Module):
+    """Modules carry the published names, so a published state dict loads as it is.
+
+    The caller keeps positions and cache. In 16-bit types the norm's weight is applied before its result is rounded, once;
+    the public code rounds before and after.
+    """
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.config = config
+        self.cls_embedding = (
+            LabelEmbedder(config.num_classes, config.dim)
+            if config.model_type == "c2i"
+            else CaptionEmbedder(config.caption_dim, config.dim, config.cls_token_num)
+        )
+        self.tok_embeddings = empty_embedding(config.vocab_size, config.dim)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
+        self.rope = GridTable(config.grid, config.head_dim, config.cls_token_num, config.rope_base)
+        self.apply(_start)
+
+    def condition(self, given: Tensor, drop: Tensor | None = None) -> Tensor:
+        """The prefix [B, P, dim] of labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
+
+        drop: bool [B], rows that get the unconditional prefix instead.
+        """
+        return self.cls_embedding(given, drop)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """[..., dim] of tokens int64 [...]."""
+        return self.tok_embeddings(tokens)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [..., vocab_size] of what `forward` returned."""
+        return self.output(hidden).float()
+
+    def forward(
+        self,
+        embeds: Tensor,
+        position: Tensor,
+        bias: Tensor | None = None,
+        cache: SlotCache | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """embeds: [R, N, dim].   position: int64 [R, N] or [N], the prefix counted from 0, so image token t is at P + t.
+
+        bias: additive, in the weights' dtype, [R or 1, 1, N, width + N]; None shows everything, or with `causal` what is
+        not ahead.   cache: gets the N new slots written (the caller counts them); None for a pass on its own.
+        Returns the hidden states [R, N, dim] behind the final norm.
+        Raises ValueError for `causal` over slots already in the cache, where only a bias says what is ahead.
+        """
+        if causal and (bias is not None or (cache is not None and cache.width)):
+            raise ValueError(
+                "causal: expected a pass from an empty cache without a bias, got one of them; give the bias alone"
+            )
+        turn = self.rope.at(position)
+        x = embeds
+        for number, block in enumerate(self.layers):
+            x = block(x, turn, bias, cache, number, causal)
+        return self.norm(x)
+
+    def training_logits(
+        self, condition: Tensor, tokens: Tensor, mask: Tensor | None = None, drop: Tensor | None = None
+    ) -> Tensor:
+        """float32 [B, T, vocab_size] that predict tokens int64 [B, T], in one causal pass.
+
+        condition, drop: as in `condition`.   mask: bool [B, P], True at the real tokens of a left-padded caption; a
+        dropped row keeps its caption's mask, as it will when images are generated.
+        """
+        x = torch.cat([self.condition(condition, drop), self.embed(tokens[:, :-1])], 1)
+        length, prefix = x.shape[1], self.config.cls_token_num
+        bias = None if mask is None else prefix_bias(mask, length, x.dtype)
+        hidden = self.forward(x, torch.arange(length, device=x.device), bias, causal=bias is None)
+        return self.logits(hidden[:, prefix - 1 :])
+
+
+def _start(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding) and not module.weight.is_meta:
+        nn.init.normal_(module.weight, std=0.02)

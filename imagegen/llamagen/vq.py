@@ -1,0 +1,190 @@
+"""LlamaGen's image tokenizer: a vector-quantised autoencoder whose codebook may live on the unit sphere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import isqrt
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.imagegen.llamagen.conditioning import empty_embedding
+from mmspec.imagegen.llamagen.vq_blocks import GROUPS, Decoder, Encoder
+
+# fields of the published config that only its training code reads
+_TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
+
+
+@dataclass(frozen=True, slots=True)
+class VQConfig:
+    """Fields under their published names, plus those the public code fixes (`ch`, `num_res_blocks`, `norm_groups`).
+
+    encoder_ch_mult, decoder_ch_mult: widths per level in units of ch, finest first; each level but one halves the image.
+    Raises ValueError for sizes that do not fit.
+    """
+
+    codebook_size: int = 16384
+    codebook_embed_dim: int = 8
+    codebook_l2_norm: bool = True
+    commit_loss_beta: float = 0.25
+    encoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
+    decoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
+    z_channels: int = 256
+    ch: int = 128
+    num_res_blocks: int = 2
+    norm_groups: int = GROUPS
+
+    def __post_init__(self) -> None:
+        for name in ("encoder_ch_mult", "decoder_ch_mult"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.encoder_ch_mult or len(self.encoder_ch_mult) != len(self.decoder_ch_mult):
+            raise ValueError(f"decoder_ch_mult: expected as many levels as encoder_ch_mult {self.encoder_ch_mult}, got "
+                             f"{self.decoder_ch_mult}; give both the same length")  # fmt: skip
+        for name in ("codebook_size", "codebook_embed_dim", "z_channels", "num_res_blocks", "norm_groups"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        widths = {self.ch * m for m in (1, *self.encoder_ch_mult, *self.decoder_ch_mult)}
+        if self.ch < 1 or any(width % self.norm_groups or width < 1 for width in widths):
+            raise ValueError(f"ch: expected every width to be a multiple of {self.norm_groups} (norm_groups), got "
+                             f"{sorted(widths)}; use another ch")  # fmt: skip
+
+    @property
+    def downsample(self) -> int:
+        """Pixels per cell and side: 16 for VQ-16, 8 for VQ-8."""
+        return 2 ** (len(self.encoder_ch_mult) - 1)
+
+    @classmethod
+    def of(cls, config: VQConfig | Mapping[str, Any]) -> VQConfig:
+        """From a mapping of published field names; those that only training reads are left out.
+
+        Raises ValueError for unknown fields.
+        """
+        if isinstance(config, cls):
+            return config
+        known = {field.name for field in fields(cls)}
+        given = {name: value for name, value in config.items() if name not in _TRAINING}
+        if unknown := sorted(set(given) - known):
+            raise ValueError(f"config: expected fields of a VQ tokenizer, got {unknown}; remove them")
+        return cls(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as `of` takes them."""
+        return asdict(self)
+
+    @classmethod
+    def preset(cls, name: str) -> VQConfig:
+        """The published "VQ-16" and "VQ-8". Raises ValueError for another name."""
+        levels = {"VQ-16": (1, 1, 2, 2, 4), "VQ-8": (1, 2, 2, 4)}
+        if name not in levels:
+            raise ValueError(f"name: expected one of {', '.join(levels)}, got {name!r}; use one of these")
+        return cls(encoder_ch_mult=levels[name], decoder_ch_mult=levels[name])
+
+
+class CodeLoss(NamedTuple):
+    """Both pulls of training: of the codebook towards the features, and (times beta) of the features towards it."""
+
+    codebook: Tensor
+    commitment: Tensor
+
+
+class Quantizer(nn.Module):
+    """Nearest row of the codebook."""
+
+    def __init__(self, config: VQConfig):
+        super().__init__()
+        self.beta, self.l2_norm = config.commit_loss_beta, config.codebook_l2_norm
+        self.embedding = empty_embedding(config.codebook_size, config.codebook_embed_dim)
+        # torch's own start has norms far above the features', and most rows would then never be used
+        nn.init.uniform_(self.embedding.weight, -1.0 / config.codebook_size, 1.0 / config.codebook_size)
+
+    def codebook(self) -> Tensor:
+        """[K, d], normalised rows where the config says so."""
+        rows = self.embedding.weight
+        return F.normalize(rows, dim=-1) if self.l2_norm else rows
+
+    def nearest(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """z [B, d, h, w] -> (z as it is compared, indices int64 [B, h * w])."""
+        if self.l2_norm:
+            z = F.normalize(z, dim=1)
+        rows = self.codebook().detach()
+        points = z.detach().flatten(2).transpose(1, 2)  # [B, hw, d]
+        score = points @ rows.t() - 0.5 * rows.square().sum(-1)
+        return z, score.argmax(-1)
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor, CodeLoss]:
+        """z: features [B, d, h, w]. Returns the codes' rows with the gradient passed straight through to z, the indices
+        int64 [B, h * w] in raster order, and the two losses.
+        """
+        z, indices = self.nearest(z)
+        rows = self.rows(indices, *z.shape[2:])
+        losses = CodeLoss(F.mse_loss(rows, z.detach()), self.beta * F.mse_loss(z, rows.detach()))
+        return z + (rows - z).detach(), indices, losses
+
+    def rows(self, indices: Tensor, height: int, width: int) -> Tensor:
+        """Rows of the codebook laid out as an image, [B, d, h, w]."""
+        rows = F.embedding(indices.reshape(-1, height, width), self.codebook())
+        return rows.permute(0, 3, 1, 2).contiguous()
+
+
+class VQModel(nn.Module):
+    """Images <-> codes. Modules carry the published names, so a published state dict loads as it is.
+
+    `quantize(z)` is the training step of the codebook, see `Quantizer.forward`.
+    """
+
+    def __init__(self, config: VQConfig):
+        super().__init__()
+        self.config = config
+        size, dim, blocks = config.z_channels, config.codebook_embed_dim, config.num_res_blocks
+        self.encoder = Encoder(config.ch, config.encoder_ch_mult, blocks, size, config.norm_groups)
+        self.decoder = Decoder(config.ch, config.decoder_ch_mult, blocks, size, config.norm_groups)
+        self.quantize = Quantizer(config)
+        self.quant_conv = nn.Conv2d(size, dim, 1)
+        self.post_quant_conv = nn.Conv2d(dim, size, 1)
+
+    def codebook(self) -> Tensor:
+        """[K, d], the rows that are decoded: normalised where the config says so."""
+        return self.quantize.codebook()
+
+    def encode_features(self, images: Tensor) -> Tensor:
+        """images: [B, 3, H, W] in -1..1. Returns [B, d, H / f, W / f] before normalisation and quantisation.
+
+        Raises ValueError when a side is no multiple of f.
+        """
+        factor = self.config.downsample
+        if images.dim() != 4 or images.shape[1] != 3 or images.shape[2] % factor or images.shape[3] % factor:
+            raise ValueError(f"images: expected [B, 3, H, W] with sides divisible by {factor}, got {tuple(images.shape)}; "
+                             "crop or resize them")  # fmt: skip
+        return self.quant_conv(self.encoder(images))
+
+    def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """images: [B, 3, H, W] in -1..1. Returns (rows [B, d, h, w], indices int64 [B, h * w] in raster order)."""
+        z = self.encode_features(images)
+        _, indices = self.quantize.nearest(z)
+        return self.quantize.rows(indices, *z.shape[2:]), indices
+
+    def decode(self, quantized: Tensor) -> Tensor:
+        """Images [B, 3, h f, w f], about -1..1, of rows [B, d, h, w]."""
+        return self.decoder(self.post_quant_conv(quantized))
+
+    def decode_code(self, indices: Tensor, height: int | None = None, width: int | None = None) -> Tensor:
+        """Images of codes int64 [B, h, w], or [B, h * w] in raster order with the sides given (a square otherwise).
+
+        Raises ValueError for a count that does not fit the sides.
+        """
+        if indices.dim() == 3:
+            height, width = indices.shape[1:]
+        elif height is None or width is None:
+            height = width = isqrt(indices.shape[1])
+        if indices[0].numel() != height * width:
+            raise ValueError(f"indices: expected {height} x {width} codes an image, got {indices[0].numel()}; give height "
+                             "and width")  # fmt: skip
+        return self.decode(self.quantize.rows(indices, height, width))
+
+    @torch.no_grad()
+    def reconstruct(self, images: Tensor) -> Tensor:
+        """images -> codes -> images."""
+        return self.decode(self.encode(images)[0])

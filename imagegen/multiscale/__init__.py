@@ -1,0 +1,8 @@
+"""Drafting large pictures from small ones (relaxed)."""
+
+from __future__ import annotations
+
+from mmspec.imagegen.multiscale.mulo import MuLo
+from mmspec.imagegen.multiscale.upsampler import PixelUpsampler
+
+__all__ = ["MuLo", "PixelUpsampler"]

@@ -1,0 +1,101 @@
+"""One call from prompts to pictures, for every image model and every way to decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.rules.base import Rule
+from mmspec.core.rules.resolve import resolve
+from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.output import ImageOutput
+from mmspec.imagegen.pixels import to_pil
+from mmspec.imagegen.sampling import Guidance, Warp
+from mmspec.imagegen.target import ImageTarget, Listener
+
+
+class ImagePipeline:
+    """Generates images with one `ImageModel`. `guidance_scale`, `top_k`: the defaults of the model's published sampler."""
+
+    guidance_scale, top_k = 1.0, 0
+
+    def __init__(self, model: ImageModel):
+        self.model = model
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        prompts: object,
+        *,
+        decoding: Drafter | None = None,
+        rule: str | Rule = "exact",
+        guidance_scale: float | Guidance | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int | Sequence[int] | None = None,
+        pixels: bool = True,
+        listener: Listener | None = None,
+    ) -> ImageOutput:
+        """One image per prompt.
+
+        prompts: what the model takes: class labels, texts, or its own inputs.
+        decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`.
+        rule: "exact", a rule's name or a Rule; relaxed rules must be named. A relaxed decoding (its `relaxed` is True: row
+        parallel, multi-scale) judges by its own rule, and `rule` must be left alone.
+        guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
+        seed: an int, one int per row, or None to draw one from torch's global generator.
+        pixels: False leaves the codes undecoded.   listener(row, filled): progress, after every round.
+        Returns an `ImageOutput`. Exact with exact rules: every image has the law of plain decoding, and at temperature 0
+        is the same image. Raises ValueError for unsupported combinations.
+        """
+        started = perf_counter()
+        run = self.start(prompts, decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature,
+                         top_k=top_k, top_p=top_p, seed=seed, listener=listener)  # fmt: skip
+        stats, target = run.run(), run.target
+        stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
+        codes = target.values[:, self.model.geometry.code_index.to(target.device)]
+        images = self.to_images(codes, target.errors) if pixels else []
+        return ImageOutput(images, codes, stats, target.errors)
+
+    def start(
+        self,
+        prompts: object,
+        *,
+        decoding: Drafter | None = None,
+        rule: str | Rule = "exact",
+        guidance_scale: float | Guidance | None = None,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int | Sequence[int] | None = None,
+        listener: Listener | None = None,
+    ) -> Decoding:
+        """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
+        scale = self.guidance_scale if guidance_scale is None else guidance_scale
+        guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
+        warp = Warp(float(temperature), self.top_k if top_k is None else int(top_k), float(top_p))
+        relaxed = getattr(decoding, "relaxed", False)
+        if relaxed and rule != "exact":
+            raise ValueError(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
+                             f"got {rule!r}; drop it")  # fmt: skip
+        condition = self.model.prepare(prompts)
+        target = self.open_target(decoding, condition, guidance, warp, listener)
+        keys = Keys.of(seed, target.batch, target.device)
+        judge = decoding.rule(self.model) if relaxed else resolve(rule, greedy=target.greedy)
+        return Decoding(target, decoding, judge, keys)
+
+    def open_target(self, decoding, condition, guidance: Guidance, warp: Warp, listener: Listener | None):
+        """The target of a request; a decoding that fills the canvas in another order than raster brings its own."""
+        make = getattr(decoding, "target", None) or ImageTarget
+        return make(self.model, condition, guidance=guidance, warp=warp, listener=listener)
+
+    def to_images(self, codes: Tensor, errors: dict[int, str]) -> list:
+        """PIL images of codes int64 [B, rows * cols]; None where a row failed."""
+        pictures = to_pil(self.model.decode(codes))
+        return [None if row in errors else picture for row, picture in enumerate(pictures)]

@@ -1,0 +1,136 @@
+"""The next row as a scout: it drafts ahead of the window, and raster order decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmspec.core.draft import Draft, Law
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.sample import draw
+from mmspec.core.tree import Tree, static_tree
+from mmspec.core.verdict import Verdict
+from mmspec.imagegen.jacobi.cold import ONE_HOT, Window
+from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.jacobi.ring import Ring
+from mmspec.imagegen.jacobi.state import JacobiState
+from mmspec.imagegen.jacobi.tree import Caterpillar
+from mmspec.imagegen.target import ImageTarget
+
+_PROBES = 2  # draws of a round apart from those of the window and its siblings
+
+
+@dataclass(frozen=True, slots=True)
+class RowDrafts:
+    """Speculative Jacobi decoding whose pass also probes the first `lead` values of the row below the window. Exact.
+
+    The geometry of ZipAR and PJD, used for drafts only: probed places are fed but never judged; the laws they get stand on
+    record as q until the window reaches them, where `SJD` would otherwise borrow the law of a neighbour. Every draft is
+    drawn from its recorded law, before anything ahead of it is judged, so all that is exact for `window` stays exact.
+    The first value of a row follows the last one of the row above; while that is not drafted, the newest value above it
+    stands in for it.
+    window: the Jacobi drafter behind it, with an init that draws from the law it records.   lead: values probed.
+    sight: what probes see beside the settled values and their own row: "window", its drafts too; "row", no other row's.
+    Raises ValueError for settings out of range.
+    """
+
+    window: SJD = field(default_factory=SJD)
+    lead: int = 8
+    sight: Literal["window", "row"] = "window"
+
+    def __post_init__(self) -> None:
+        if self.lead < 1:
+            raise ValueError(f"lead: expected at least 1 value, got {self.lead}; use the window alone for none")
+        if self.sight not in ("window", "row"):
+            raise ValueError(f"sight: expected 'window' or 'row', got {self.sight!r}; name one of them")
+        if self.window.init in ONE_HOT:
+            raise ValueError(f"window: expected an init that draws from the law it records, got {self.window.init!r}; use "
+                             "'left', 'up', 'mix' or 'uniform'")  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """What tables print: the window's name and the probed values."""
+        return f"{self.window.name} + row {self.lead}{'' if self.sight == 'window' else ' row-causal'}"
+
+    def open(self, target: ImageTarget) -> RowState:
+        """State for one request."""
+        return RowState(self, target)
+
+
+class RowState(JacobiState):
+    """ahead_laws: `Ring` of the laws of probed places.   probed: bool [B, total + 1], places that have one; the last column
+    stands for what lies behind the image.
+    """
+
+    def __init__(self, settings: RowDrafts, target: ImageTarget):
+        super().__init__(settings.window, target)
+        self.lead, self.sight = settings.lead, settings.sight
+        self.ahead_laws: Ring | None = None
+        self.probed = torch.zeros(target.batch, target.total + 1, dtype=torch.bool, device=target.device)
+        self.judged: Draft | None = None  # the last draft without its probes
+        self.place: Tensor | None = None  # int64 [B, lead + 1], probed in this round, the stand-in before them first
+
+    def propose(self, target: ImageTarget, keys: Keys) -> Draft:
+        draft = self.judged = super().propose(target, keys)
+        self.place = None
+        if not self.length or self.ahead_laws is None:
+            return draft
+        spine = target.last[:, None] + torch.arange(1, self.length + 1, device=target.device)
+        end = spine[:, -1:].clamp(max=target.total - 1)
+        inside = self.sources.row_start[end] + self.sources.stride[end] - 1
+        self.place = inside + torch.arange(self.lead + 1, device=target.device)
+        value = self._guess(target, draft.value.index_select(1, self.shape.spine)[:, 1:], spine, end, keys)
+        tree = _with_probes(self.shape, self.lead, self.sight)
+        law = Law("deterministic")
+        if draft.law.row is not None:
+            law = Law(draft.law.drawn, pad(draft.law.row, (0, self.lead + 1), value=-1), draft.law.scores,
+                      reused=draft.law.reused)  # fmt: skip
+        index = torch.cat((target.last[:, None] + draft.tree.depth, self.place), 1)
+        valid = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid
+        return Draft(torch.cat((draft.value, value), 1), tree, law, pad(valid, (0, self.lead + 1), value=False), index)
+
+    def _guess(self, target: ImageTarget, drafted: Tensor, spine: Tensor, end: Tensor, keys: Keys) -> Tensor:
+        """Values int64 [B, lead + 1] to feed: drawn from a probed law, else the newest value above."""
+        place = self.place.clamp(max=target.total - 1)
+        canvas = pad(target.values, (0, self.settings.window)).scatter_(1, spine, drafted)
+        value = canvas.gather(1, self.sources.near("up", Window(self.place, place, end, place > end)))
+        if self.sources.forced is not None:
+            forced = self.sources.forced[place]
+            value = torch.where(forced >= 0, forced, value)
+        scores = self.ahead_laws.read(place)
+        drawn = scores.argmax(-1)
+        if not target.greedy:
+            drawn = draw(scores, keys.uniform(Purpose.DRAFT, place.shape[1], step=_PROBES))
+        has = self.probed.gather(1, place) & (place > end)
+        return torch.where(has, drawn, value)
+
+    def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        judged = draft if self.judged is None else self.judged
+        own = replace(evidence, scores=evidence.scores[:, : judged.tree.nodes])
+        super().observe(target, judged, own, verdict)
+        if self.ahead_laws is None:
+            reach = 2 * (int(self.sources.stride.max()) + self.lead) + self.settings.window
+            self.ahead_laws = Ring(reach, target.batch, self.laws.table.new_zeros(self.laws.table.shape[-1]))
+        if self.place is not None:
+            place = self.place + 1
+            self.ahead_laws.write(place, evidence.scores[:, -self.lead - 1 :])
+            self.probed.scatter_(1, place.clamp(max=target.total), True)
+
+    def _scores(self, window: Window) -> Tensor:
+        scores = super()._scores(window)
+        has = window.cold & (window.position == window.inside) & self.probed.gather(1, window.inside)
+        return torch.where(has[..., None], self.ahead_laws.read(window.inside), scores)
+
+
+@lru_cache(maxsize=64)
+def _with_probes(shape: Caterpillar, lead: int, sight: str) -> Tree:
+    """The shape's tree with a chain of probes below the end of its spine, or below the root."""
+    parents = shape.tree.parent[0].tolist()
+    first = int(shape.spine[-1]) if sight == "window" else 0
+    return static_tree([*parents, first, *range(len(parents), len(parents) + lead)], shape.tree.parent.device)

@@ -1,0 +1,79 @@
+"""Rules from one line of text, as the command line takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from mmspec.core.rules import Rule
+from mmspec.core.rules.resolve import names as exact_names
+from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.rules.cool import CoolSD
+from mmspec.imagegen.rules.gsd import GSD
+from mmspec.imagegen.rules.lantern import Lantern, LanternPlus
+from mmspec.imagegen.rules.neighbours import neighbours
+from mmspec.imagegen.rules.run_joint import RunJoint
+
+
+def _table(model: ImageModel, k: int) -> Tensor:
+    codebook = model.codebook()
+    # the published residuals look at one neighbour more
+    return neighbours(codebook, min(k + 1, len(codebook) - 1))
+
+
+def _lantern(model: ImageModel, k: int = 1000, **settings: object) -> Rule:
+    return Lantern(_table(model, k), k, **settings)
+
+
+def _lantern_plus(model: ImageModel, k: int = 10, **settings: object) -> Rule:
+    return LanternPlus(_table(model, k), k, **settings)
+
+
+def _gsd(model: ImageModel, distance: float | None = None, **settings: object) -> Rule:
+    return GSD(distance=distance, table=None if distance is None else model.codebook(), **settings)
+
+
+# name -> (maker, what its settings are read as)
+_RULES: dict[str, tuple[Callable[..., Rule], dict[str, type]]] = {
+    "lantern": (_lantern, {"k": int, "delta": float, "residual": str}),
+    "lantern++": (_lantern_plus, {"k": int, "factor": float, "residual": str}),
+    "gsd": (_gsd, {"group": int, "delta_p": float, "distance": float, "cold": str}),
+    "coolsd": (lambda model, **settings: CoolSD(**settings), {"delta": float, "decay": float, "mu": float}),
+    "runjoint": (lambda model, **settings: RunJoint(**settings), {"alpha": float, "longest": int}),
+}
+
+
+def relaxed_names() -> tuple[str, ...]:
+    """The names of relaxed rules that `rule_from_name` takes, beside those of `core.rules.resolve`."""
+    return tuple(_RULES)
+
+
+def rule_from_name(text: str, model: ImageModel) -> str | Rule:
+    """The rule of "name" or "name:setting=value,...", such as "lantern:delta=0.2,k=100"; an exact rule's name is returned
+    as it is. `gsd`'s distance is measured between rows of the model's codebook.
+
+    Raises ValueError for unknown names and settings, and for values that the rule refuses.
+    """
+    name, _, rest = text.partition(":")
+    if name in exact_names() and not rest:
+        return name
+    if name not in _RULES:
+        raise ValueError(f"rule: expected one of {', '.join((*exact_names(), *_RULES))} (settings behind ':' for relaxed "
+                         f"ones), got {text!r}")  # fmt: skip
+    make, kinds = _RULES[name]
+    settings = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in kinds or not equals:
+            raise ValueError(f"rule {name!r}: expected settings of {', '.join(kinds)} as setting=value, got {part!r}")
+        settings[key] = _read(name, key, value, kinds[key])
+    return make(model, **settings)
+
+
+def _read(name: str, key: str, value: str, kind: type) -> object:
+    try:
+        return kind(value)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise ValueError(f"rule {name!r}: expected {wanted} for {key}, got {value!r}") from None

@@ -1,0 +1,99 @@
+"""Grouped Speculative Decoding: a drafted code is judged together with the codes the target finds about as likely."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft
+from mmspec.core.rules import Weights
+from mmspec.imagegen.rules.relaxed import Relaxed
+from mmspec.imagegen.rules.turns import Turn, in_turn
+
+TINY = 1e-30
+
+
+class GSD(Relaxed):
+    """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed: what is
+    emitted is x, where a redraw inside the group would keep the target's law.
+
+    "Grouped Speculative Decoding for Autoregressive Image Generation". The group is the window of `group` codes around x in
+    the target's own ranking at that position: group // 2 less likely ones and (group - 1) // 2 likelier ones. What follows
+    a rejection has the law [p - q]+ over single codes. Siblings are tested against what earlier ones left of p and q; the
+    ranking stays the target's.
+
+    group: the paper studies 3 to 50; the public code takes 7 below and 6 above, which is 14. 1 is the exact rule, bit for
+        bit. At the ends of the ranking the window has fewer codes (the public code fails there and tests x alone).
+    delta_p: members whose probability differs from x's by delta_p or more are left out.
+    distance, table: members at least `distance` away from x in squared Euclidean distance between rows of table float
+        [K, d] are left out, and so is what has no row (the public code then drops the test; its table is the language
+        model's input embedding, with 0.5).
+    cold: drafts whose law is one-hot, such as fresh Jacobi drafts, have all of q on x and borrow most. "group" treats them
+        as the paper does; "plain" tests them alone.
+    x needs p(x) > 0 itself, and so do members: values that top-k cut are in no group (the public code accepts such drafts
+    through their neighbours). Raises ValueError for settings out of range.
+    """
+
+    name = "gsd (relaxed)"
+
+    def __init__(
+        self,
+        group: int = 14,
+        delta_p: float = 0.15,
+        distance: float | None = None,
+        table: Tensor | None = None,
+        cold: Literal["group", "plain"] = "group",
+    ):
+        if group < 1:
+            raise ValueError(f"group: expected at least 1, got {group}")
+        if not delta_p > 0:
+            raise ValueError(f"delta_p: expected a number above 0, got {delta_p}")
+        if (distance is None) != (table is None):
+            raise ValueError("distance: expected both a limit and a table of embeddings or neither, got one of them")
+        if cold not in ("group", "plain"):
+            raise ValueError(f"cold: expected group or plain, got {cold!r}")
+        self.group, self.delta_p, self.distance, self.table, self.cold = group, delta_p, distance, table, cold
+
+    def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
+        if self.group == 1:
+            return weights.threshold
+        return in_turn(weights, draft, live, self.ratio)[0]
+
+    def ratio(self, turn: Turn) -> Tensor:
+        """float [B, n], at most 1; the exact rule's threshold for a group of one."""
+        own, share = turn.of(turn.p), turn.own_share()
+        member, inside = self.members(turn.p, turn.token, own)
+        p = turn.of(turn.law) + torch.where(inside, turn.law.gather(2, member), 0.0).sum(-1)
+        q = share
+        if turn.share is not None:
+            q = share + torch.where(inside, turn.share.gather(2, member), 0.0).sum(-1)
+        grouped = inside.any(-1) & (own > 0)
+        if self.cold == "plain":
+            grouped = grouped & (share < 1)
+        return torch.where(grouped, (p / q.clamp_min(TINY)).clamp_max(1), turn.exact)
+
+    def members(self, p: Tensor, token: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """The other codes of each group, int64 [B, n, G], and which entries count, bool. own: [B, n], p at the token.
+
+        The window is found by two selections of G / 2 values instead of a sort of all; ties rank by index.
+        """
+        index, size = torch.arange(p.shape[-1], device=p.device), p.shape[-1]
+        here, own = token[..., None], own[..., None]
+        equal = p == own
+        after = ((p < own) | (equal & (index > here))) & (p > 0)
+        ahead = (p > own) | (equal & (index < here))
+        lower = p.masked_fill(~after, -torch.inf).topk(min(self.group // 2, size), -1)
+        upper = p.masked_fill(~ahead, torch.inf).topk(min((self.group - 1) // 2, size), -1, largest=False)
+        mass = torch.cat((lower.values, upper.values), -1)
+        member = torch.cat((lower.indices, upper.indices), -1)
+        inside = (mass - own).abs() < self.delta_p
+        return member, inside if self.distance is None else inside & self._close(token, member)
+
+    def _close(self, token: Tensor, member: Tensor) -> Tensor:
+        table = self.table.to(member.device)
+        last = len(table) - 1
+        apart = table[member.clamp_max(last)] - table[token.clamp_max(last)][..., None, :]
+        near = apart.square().sum(-1) < self.distance
+        return near & (member <= last) & (token <= last)[..., None]

@@ -1,0 +1,137 @@
+"""LANTERN and LANTERN++: a drafted code may borrow the probability of the codes that look like it."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, expand_tree, gather_nodes
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
+from mmspec.core.rules import Rule, Weights
+from mmspec.core.rules.laws import at, keep_live, law_of, live_nodes
+from mmspec.core.verdict import Verdict
+from mmspec.imagegen.rules.published import published_residual
+from mmspec.imagegen.rules.relaxed import Relaxed
+from mmspec.imagegen.rules.turns import Turn, in_turn
+
+Residual = Literal["optimal", "static", "dynamic", "lumina"]
+TINY = 1e-30
+
+
+class Lantern(Relaxed):
+    """Accepts a drafted code x with probability min(1, (p(x) + C) / q(x)), C the mass of its nearest codes. Relaxed.
+
+    "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding". Neighbours are taken in order of
+    distance until their sum would exceed delta: one heavy neighbour close by ends the set. What is emitted is x itself,
+    never a neighbour. delta bounds what one draft borrows, which is the total variation between p and the law that the
+    paper tests that draft against; over all drafts the borrowed masses add up, and the law that is emitted may lie further
+    from p than delta (never further than the drafter's own law). A code of p(x) = 0 may live on borrowed mass alone, so
+    values that top-k cut can be emitted. Later siblings borrow under what earlier ones left.
+
+    neighbours: int64 [K, width], see `neighbours`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
+    residual: what follows a rejection. "optimal" is [p - q]+, nearest to the target (see `Relaxed`), and falls back to p.
+        The others are what the public code does, which disagrees with itself: "static" subtracts q without the
+        neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
+        subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
+        to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
+    Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; what follows the
+    path is the target's argmax.   Raises ValueError for settings out of range.
+    """
+
+    def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
+        if not 0 <= delta <= 1:
+            raise ValueError(f"delta: expected 0 to 1, got {delta}; LanternPlus takes factors above 1")
+        self._set("lantern", neighbours, k, residual)
+        self.delta = delta
+
+    def _set(self, name: str, neighbours: Tensor, k: int, residual: Residual) -> None:
+        if neighbours.dim() != 2 or neighbours.dtype != torch.long or not neighbours.shape[1]:
+            raise ValueError(f"neighbours: expected int64 [K, width], got {neighbours.dtype} {tuple(neighbours.shape)}")
+        if k < 1:
+            raise ValueError(f"k: expected at least 1, got {k}")
+        if residual not in get_args(Residual):
+            raise ValueError(f"residual: expected one of {', '.join(get_args(Residual))}, got {residual!r}")
+        self.table, self.k, self.variant = neighbours, min(k, neighbours.shape[1]), residual
+        self.name = f"{name} (relaxed)" if residual == "optimal" else f"{name}, {residual} residual (relaxed)"
+
+    def budget(self, mass: Tensor) -> Tensor:
+        """What a code of probability mass [B, n] may borrow at most."""
+        return torch.full_like(mass, self.delta)
+
+    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+        return self
+
+    def borrowed(self, law: Tensor, token: Tensor, mass: Tensor) -> Tensor:
+        """float [B, n], C: the longest run of nearest codes within the budget. law: [B, n, V]; token: int64 [B, n]."""
+        table = self.table.to(law.device)
+        near = table[:, : self.k][token.clamp_max(len(table) - 1)]
+        total = law.gather(2, near).cumsum(-1)
+        total = torch.where(total <= self.budget(mass)[..., None], total, 0.0).amax(-1)
+        return torch.where(token < len(table), total, 0.0)  # specials have no neighbours
+
+    def ratio(self, turn: Turn) -> Tensor:
+        """(law(x) + C) / s(x), float [B, n], above 1 too; the exact rule's threshold where nothing is borrowed."""
+        mass = turn.of(turn.law)
+        more = self.borrowed(turn.law, turn.token, mass)
+        raised = (mass + more) / turn.own_share().clamp_min(TINY)
+        return torch.where(more > 0, raised, turn.exact) if self.variant == "optimal" else raised
+
+    def reject(self, turn: Turn) -> Tensor:
+        """The law float [B, n, V] that the public code goes on with."""
+        table = self.table.to(turn.law.device)
+        row = table[turn.token.clamp_max(len(table) - 1)]
+        nearest = turn.law.gather(2, row[..., :1])[..., 0]
+        wipes = (nearest <= self.budget(turn.of(turn.law))) & (turn.token < len(table))
+        return published_residual(turn, row[..., : self.k + 1], wipes, self.variant)
+
+    def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
+        if self.variant == "optimal":
+            return in_turn(weights, draft, live, self.ratio)[0].clamp_max(1)
+        ratio, weights.p = in_turn(weights, draft, live, self.ratio, self.reject)
+        return ratio.clamp_max(1)
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        if not evidence.greedy or draft.tree.nodes == 1:
+            return super().weigh(evidence, draft)
+        parent, p = expand_tree(draft.tree.parent, draft.batch), law_of(evidence.scores)
+        law, best = gather_nodes(p, parent), evidence.scores.argmax(-1)
+        token = draft.value.clamp(0, p.shape[-1] - 1)
+        mass = law.gather(2, token[..., None])[..., 0]
+        more = self.borrowed(law, token, mass)
+        first, top = best.gather(1, parent), law.amax(-1)
+        lifted = (mass + more > top) | ((mass + more == top) & (token < first))
+        hit = (draft.value == first) | (lifted & (more > 0))
+        return Weights(keep_live(hit.to(p.dtype), live_nodes(evidence, draft)), "descend", extra=best)
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        if self.variant == "optimal":
+            return super().residual(evidence, draft, weights, node)
+        return at(weights.p, node)
+
+    def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
+        if not evidence.greedy:
+            return super().resample(evidence, draft, weights, verdict, keys)
+        verdict.correction = at(weights.extra, verdict.node)
+        return verdict
+
+
+class LanternPlus(Lantern):
+    """LANTERN with a budget that grows with the draft's own probability: p(x) + C is at most factor * p(x). Relaxed.
+
+    "LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models". With the
+    optimal residual no value becomes more than `factor` times as likely as under the target, so one step is within
+    1 - 1 / factor of it in total variation. factor 1 is the exact rule, bit for bit. The public code has one flag for both
+    rules and takes values above 1 as factors. Other arguments and errors as for `Lantern`.
+    """
+
+    def __init__(self, neighbours: Tensor, k: int = 10, factor: float = 3.0, residual: Residual = "optimal"):
+        if not factor >= 1:
+            raise ValueError(f"factor: expected 1 or more, got {factor}")
+        self._set("lantern++", neighbours, k, residual)
+        self.factor = factor
+
+    def budget(self, mass: Tensor) -> Tensor:
+        return (self.factor - 1) * mass

@@ -1,0 +1,96 @@
+"""From a pair of raw logits to the law a value is drawn from: guidance, then temperature, top-k and top-p.
+
+Both steps are pure functions of logits and position, so that a draft's law and the target's are always comparable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """Classifier-free guidance on raw logits: uncond + s (cond - uncond).
+
+    scale: s; up to 1 only the conditional branch is run.   interval: guides indices 0..interval + 1 and leaves the later
+    ones conditional, as LlamaGen's `cfg_interval` does.   final: s goes linearly from `scale` at the first value to
+    `final` at the last one.   Raises ValueError for a negative scale or when both schedules are given.
+    """
+
+    scale: float = 1.0
+    interval: int | None = None
+    final: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.scale >= 0:
+            raise ValueError(f"guidance_scale: expected 0 or more, got {self.scale}")
+        if self.interval is not None and self.final is not None:
+            raise ValueError("guidance: expected an interval or a final scale, got both; leave one out")
+
+    @property
+    def paired(self) -> bool:
+        """Whether the unconditional branch runs too."""
+        return max(self.scale, self.final or 0.0) > 1
+
+    def apply(self, cond: Tensor, uncond: Tensor, index: Tensor, total: int) -> Tensor:
+        """Guided logits float32 [B, N, V]; index: int64 [B, N], which of `total` values each row decides."""
+        if self.final is not None:
+            scale = self.scale + (self.final - self.scale) * (index / max(total - 1, 1)).clamp(0, 1)
+            return torch.lerp(uncond, cond, scale[..., None].to(cond.dtype))
+        guided = uncond + self.scale * (cond - uncond)
+        if self.interval is None:
+            return guided
+        return torch.where((index <= self.interval + 1)[..., None], guided, cond)
+
+
+@dataclass(frozen=True, slots=True)
+class Warp:
+    """Temperature, top-k and top-p. temperature 0 is greedy; top_k 0 and top_p 1 leave everything in.
+
+    order: "top_k_first" as LlamaGen's sampler, "top_p_first" as transformers' and LANTERN's. The two differ only where
+    both are on.   Raises ValueError for settings out of range.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    order: Literal["top_k_first", "top_p_first"] = "top_k_first"
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature: expected 0 or more, got {self.temperature}")
+        if self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise ValueError(f"expected top_k >= 0 and top_p in (0, 1], got {self.top_k} and {self.top_p}")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """Log-weights float32 [..., V], -inf where cut; softmax of them is the law."""
+        if self.greedy:
+            return logits
+        if self.temperature != 1:
+            logits = logits / self.temperature
+        steps = (self._top_k, self._top_p) if self.order == "top_k_first" else (self._top_p, self._top_k)
+        for step in steps:
+            logits = step(logits)
+        return logits
+
+    def _top_k(self, logits: Tensor) -> Tensor:
+        if not 0 < self.top_k < logits.shape[-1]:
+            return logits
+        least = logits.topk(self.top_k, -1).values[..., -1:]
+        return logits.masked_fill(logits < least, -torch.inf)
+
+    def _top_p(self, logits: Tensor) -> Tensor:
+        if self.top_p >= 1:
+            return logits
+        ordered, place = logits.sort(-1, descending=True)
+        law = ordered.softmax(-1)
+        cut = law.cumsum(-1) - law > self.top_p  # the value that crosses top_p stays
+        return logits.masked_fill(cut.scatter(-1, place, cut), -torch.inf)

@@ -1,0 +1,192 @@
+"""`mmspec image`: prompts in, one PNG out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told, waiting
+from mmspec.cli.options import Json, check_at_least
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mmspec.core.loop import Drafter
+    from mmspec.evaluate.image_shelf import ImageShelf
+
+MOST_BARS = 12  # more pictures at once share one bar
+MOST_IMAGES = 1024
+
+
+@told
+def image(
+    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT", help="A text, or for c2i a label or class name.")],
+    model: Annotated[str, typer.Option(help="The zoo's t2i or c2i, or a folder with a saved pipeline.")] = "t2i",
+    decoding: Annotated[
+        str, typer.Option(help="ar, sjd, scd, pac, rows, eagle; relaxed: lantern, gsd, cool, zipar, pjd, mulo.")
+    ] = "scd",
+    rule: Annotated[
+        str | None,
+        typer.Option(help="exact or the name of a rule; relaxed ones take settings: lantern:delta=0.2,k=100."),
+    ] = None,
+    window: Annotated[int | None, typer.Option(metavar="N", help="Values a pass.")] = None,
+    coupling: Annotated[str | None, typer.Option(help="gumbel or maximal.")] = None,
+    init: Annotated[str | None, typer.Option(help="First drafts: left, up, mix, random, repeat_left...")] = None,
+    drafter: Annotated[str | None, typer.Option(help="Whose drafts a relaxed rule judges: sjd, scd or eagle.")] = None,
+    upsampler: Annotated[str | None, typer.Option(help="Of mulo: pixels or learned.")] = None,
+    guidance: Annotated[
+        float | None, typer.Option(metavar="S", help="Guidance scale; the model's own when left out.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0 takes the most probable value; above 0 samples.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="0 for all; the model's own when left out.")] = None,
+    top_p: Annotated[float, typer.Option(metavar="P", help="1 for all.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Image i has seed + i; drawn and printed when left out.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("image.png"),
+    grid: Annotated[int | None, typer.Option(metavar="N", help="N images side by side; prompts come round.")] = None,
+    batch: Annotated[int, typer.Option(metavar="N", help="Images generated at once.")] = 16,
+    json: Json = None,
+) -> None:
+    """Draw pictures of prompts with drafted decoding."""
+    _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out)
+    check_writable(out, json)
+    wishes = {"window": window, "coupling": coupling, "init": init, "drafter": drafter, "upsampler": upsampler}
+    shelf, drafts, chosen = _open(model, decoding, rule, wishes)
+    wanted = shelf.given(prompts)
+    count = grid or len(prompts)
+    wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
+    if seed is None:
+        import secrets
+
+        seed = secrets.randbelow(1 << 31)
+    settings = {"guidance_scale": guidance, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    pictures, figures = _generate(shelf, drafts, chosen, wanted, seed, batch, settings)
+    _save(pictures, out)
+    record = {
+        "prompts": texts,
+        "model": shelf.name,
+        "decoding": decoding,
+        "seed": seed,
+        "guidance": shelf.pipeline.guidance_scale if guidance is None else guidance,
+        "temperature": temperature,
+        "top_k": shelf.pipeline.top_k if top_k is None else top_k,
+        "top_p": top_p,
+        "batch": batch,
+        "out": str(out),
+        **figures,
+    }
+    save_json(json, record)
+    _print(record)
+
+
+def _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out: Path) -> None:
+    """Refuses values that no model takes."""
+    if not all(prompt.strip() for prompt in prompts):
+        raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
+    check_at_least("--temperature", temperature, 0)
+    for name, value, least in (
+        ("--guidance", guidance, 0),
+        ("--top-k", top_k, 0),
+        ("--seed", seed, 0),
+        ("--grid", grid, 1),
+    ):
+        check_at_least(name, least if value is None else value, least)
+    check_at_least("--batch", batch, 1)
+    if not 0 < top_p <= 1:
+        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
+    if max(grid or 0, len(prompts)) > MOST_IMAGES:
+        raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, len(prompts))}, lower it")
+    if out.suffix.lower() != ".png":
+        raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
+
+
+def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageShelf, Drafter | None, object]:
+    """The pipeline, the drafter and the rule."""
+    from mmspec.cli.console import quiet_transformers
+
+    with waiting("loading the model"):
+        quiet_transformers()
+        from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of
+        from mmspec.evaluate.image_shelf import ZOO_MODELS, folder_shelf, zoo_shelf
+
+        try:
+            check_decoding(decoding, Wishes(**wishes))
+        except ValueError as error:
+            raise BadOption(str(error)) from error
+        if model not in ZOO_MODELS and not Path(model).is_dir():
+            zoo = ", ".join(ZOO_MODELS)
+            raise BadOption(
+                f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it"
+            )
+        shelf = zoo_shelf(model) if model in ZOO_MODELS else folder_shelf(Path(model))
+        drafts, usual = decoding_of(decoding, shelf, Wishes(**wishes))
+        return shelf, drafts, shelf.rule(rule or usual)
+
+
+def _generate(shelf, drafts, rule, wanted, seed: int, batch: int, settings: dict) -> tuple[list[Image], dict]:
+    """The pictures of all prompts, and what they cost."""
+    from time import perf_counter
+
+    from mmspec.evaluate.image_methods import figures_of
+
+    total, pictures, stats = shelf.pipeline.model.geometry.total, [], []
+    stride = shelf.pipeline.model.geometry.stride
+    began = perf_counter()
+    for start in range(0, len(wanted), batch):
+        part = wanted[start : start + batch]
+        with _bars(len(part), total // stride, stride, start, len(wanted)) as listener:
+            out = shelf.pipeline(
+                part, decoding=drafts, rule=rule, seed=[seed + start + i for i in range(len(part))], listener=listener,
+                **settings,
+            )  # fmt: skip
+        if out.errors:
+            raise ValueError("; ".join(f"image {start + row}: {text}" for row, text in out.errors.items()))
+        pictures += out.images
+        stats.append(out.stats)
+    return pictures, figures_of(stats, perf_counter() - began)
+
+
+@contextmanager
+def _bars(images: int, rows: int, stride: int, start: int, of: int) -> Iterator[Callable[[int, int], None]]:
+    """A listener that shows how many rows of codes each picture has; of many pictures how many they have together."""
+    with progress() as bar:
+        apart = images <= MOST_BARS
+        tasks = [
+            bar.add_task(f"picture {start + i + 1} of {of}, rows", total=rows) for i in range(images if apart else 1)
+        ]
+        done = [0] * images
+        if not apart:
+            bar.update(
+                tasks[0], total=rows * images, description=f"pictures {start + 1} to {start + images} of {of}, rows"
+            )
+
+        def listen(row: int, filled: int) -> None:
+            if filled // stride == done[row]:
+                return
+            done[row] = filled // stride
+            bar.update(tasks[row if apart else 0], completed=done[row] if apart else sum(done))
+
+        yield listen
+
+
+def _save(pictures: Sequence[Image], out: Path) -> None:
+    from mmspec.cli.sheet import sheet
+    from mmspec.core.files import replacing
+
+    with replacing(out) as temporary:
+        sheet(pictures).save(temporary)
+
+
+def _print(record: dict) -> None:
+    law = "exact" if record["exact"] else "relaxed"
+    screen().print(
+        f"{record['out']}: {record['images']} {'picture' if record['images'] == 1 else 'pictures'} in {record['seconds']} s, "
+        f"{record['target_passes']:g} target passes each instead of {record['plain_passes']:g} "
+        f"({record['step_compression']} values a pass), {record['drafter']}, rule {record['rule']} ({law}), "
+        f"guidance {record['guidance']}, temperature {record['temperature']:g}, top-k {record['top_k']}, "
+        f"seed {record['seed']}; {record['model']}",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip

@@ -1,0 +1,179 @@
+"""The zoo's LlamaGen models from nothing: text to image, class to image, and the low-resolution drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQModel
+
+from .build_vlm import write_card
+from .caption_encoder import WIDTH, PromptFeatures, train_encoder
+from .image_files import read_beside, read_pipeline, read_vq, write_pipeline, write_transformer
+from .picture_batches import HELD_OUT, picture_arrays, to_pixels
+from .training import Plan, train
+from .vq_training import build as build_vq
+from .world.pictures import CLASSES, Picture, class_picture, low_res, sample_picture
+from .world.prompts import LONGEST, prompt_of, prompt_tokenizer
+from .world.scene import EVAL_START
+
+FIRST_SEED = 1 << 29
+CLASS_SEED = FIRST_SEED + (1 << 28)
+DROP = 0.1  # rows whose condition is replaced by the null one, for guidance
+Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class GptRecipe:
+    """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes."""
+
+    name: str
+    config: GPTConfig
+    steps: int
+    lr: float = 2e-3
+    batch: int = 16
+    low: bool = False
+    seed: int = 0
+
+
+def t2i_recipe(steps: int = 4400) -> GptRecipe:
+    """Text to image: 256 codes, prompts as features of the caption encoder."""
+    config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
+                       cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
+    return GptRecipe("t2i", config, steps)
+
+
+def c2i_recipe(steps: int = 1800) -> GptRecipe:
+    """Class to image: 64 classes, shape by color."""
+    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="c2i",
+                       cls_token_num=1, num_classes=CLASSES)  # fmt: skip
+    return GptRecipe("c2i", config, steps)
+
+
+def low_recipe(steps: int = 2400) -> GptRecipe:
+    """Text to a picture of half the side, in the same codes: what MuLo-SD drafts with."""
+    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
+                       cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
+    return GptRecipe("t2i/low", config, steps, batch=32, low=True)
+
+
+def pictures_of(recipe: GptRecipe, first: int, count: int) -> list[Picture]:
+    """Pictures of `count` seeds: of a class each where the model is class-conditional."""
+    if recipe.config.model_type == "t2i":
+        return [sample_picture(first + i) for i in range(count)]
+    return [class_picture((first + i) % CLASSES, first + i) for i in range(count)]
+
+
+@torch.no_grad()
+def codes_of(vq: VQModel, pictures: list[Picture], low: bool = False) -> Tensor:
+    """The tokenizer's codes of rendered pictures, int64 [B, 256], or [B, 64] of pictures of half the side."""
+    arrays, device = picture_arrays(pictures), vq.quantize.embedding.weight.device
+    with torch.autocast(device.type, torch.bfloat16):
+        return vq.encode(to_pixels(low_res(arrays) if low else arrays).to(device))[1]
+
+
+def condition_of(
+    recipe: GptRecipe, pictures: list[Picture], seed: int, encode: Encode | None
+) -> tuple[Tensor, Tensor | None]:
+    """(labels int64 [B], None) or (features float [B, 32, 128], mask bool [B, 32])."""
+    if recipe.config.model_type == "c2i":
+        first = [p.items[0].label for p in pictures]
+        return torch.tensor(first), None
+    return encode([prompt_of(picture, seed) for picture in pictures])
+
+
+def train_llamagen(
+    recipe: GptRecipe,
+    vq: VQModel,
+    encode: Encode | None,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+) -> tuple[Transformer, dict[str, float]]:
+    """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures."""
+    torch.manual_seed(recipe.seed)
+    gpt, vq = Transformer(recipe.config).to(device), vq.to(device)
+    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        pictures = pictures_of(recipe, start + step * recipe.batch, recipe.batch)
+        condition, mask = condition_of(recipe, pictures, step, encode)
+        codes = codes_of(vq, pictures, recipe.low)
+        drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
+        mask = None if mask is None else mask.to(device)
+        with torch.autocast(torch.device(device).type, torch.bfloat16):
+            logits = gpt.training_logits(condition.to(device), codes, mask, drop.to(device))
+        return _loss(logits, codes)
+
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
+    return gpt, train(gpt, loss_of, plan, folder, recipe.name, resume)
+
+
+@torch.no_grad()
+def held_out(
+    recipe: GptRecipe, gpt: Transformer, vq: VQModel, encode: Encode | None, count: int = 64
+) -> dict[str, float]:
+    """Loss and mean top-1 probability on pictures that no training sees."""
+    first = HELD_OUT if recipe.config.model_type == "t2i" else EVAL_START + (1 << 23)
+    pictures = pictures_of(recipe, first, count)
+    condition, mask = condition_of(recipe, pictures, 0, encode)
+    codes = codes_of(vq, pictures, recipe.low)
+    loss, notes = _loss(gpt.training_logits(condition, codes, mask, torch.zeros(count, dtype=torch.bool)), codes)
+    return {"loss": float(loss), **notes}
+
+
+def _loss(logits: Tensor, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
+    logits = logits.float().flatten(0, 1)
+    loss = F.cross_entropy(logits, codes.flatten())
+    with torch.no_grad():
+        top1 = (logits.amax(-1) - logits.logsumexp(-1)).exp().mean()
+    return loss, {"top1": float(top1)}
+
+
+def build_t2i(out: Path, work: Path, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
+    """Tokenizer, caption encoder and transformer; writes the pipeline in fp16 and its card to `out`, returns the card."""
+    recipe = t2i_recipe()
+    if not (resume and (out / "vq" / "model.safetensors").exists()):
+        build_vq(out / "vq", work, resume=resume, device=device)
+    vq = read_vq(out / "vq")
+    encoder = train_encoder(work / "caption_encoder", resume=resume)
+    encode = PromptFeatures(encoder, prompt_tokenizer())
+    gpt, figures = train_llamagen(recipe, vq, encode, work / recipe.name, resume, device)
+    write_pipeline(gpt.cpu(), vq.cpu(), encoder, prompt_tokenizer(), out)
+    model = read_pipeline(out).model
+    return _card(recipe, out, figures, held_out(recipe, model.transformer, model.vq, model.captions))
+
+
+def build_beside(
+    recipe: GptRecipe, whole: Path, out: Path, work: Path, resume: bool = True, device: str = "cpu"
+) -> dict[str, Any]:
+    """A transformer over tokenizer and caption encoder of the pipeline in `whole`; writes it and its card to `out`."""
+    shared = read_pipeline(whole).model
+    encode = shared.captions if recipe.config.model_type == "t2i" else None
+    gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.name.replace("/", "_"), resume, device)
+    write_transformer(gpt.cpu(), out)
+    model = read_beside(out, whole).model
+    return _card(recipe, out, figures, held_out(recipe, model.transformer, model.vq, encode))
+
+
+def _card(recipe: GptRecipe, out: Path, figures: dict[str, float], measured: dict[str, float]) -> dict[str, Any]:
+    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
+    parameters = sum(v.numel() for n, v in Transformer(recipe.config).state_dict().items() if not n.startswith("rope"))
+    card = {
+        "name": recipe.name, "class": "mmspec.imagegen.llamagen.transformer.Transformer", "licence": "Apache-2.0",
+        "parameters": parameters, "data": "pictures of mmspec.zoo.world, tokenised by the zoo's VQ",
+        "picture_seeds": [start, start + recipe.steps * recipe.batch], "model_seed": recipe.seed, "steps": recipe.steps,
+        "training": {key: round(value, 4) for key, value in figures.items()},
+        "held_out": {key: round(value, 4) for key, value in measured.items()},
+        "command": f"mmspec zoo build {recipe.name}",
+    }  # fmt: skip
+    write_card(out, card)
+    return card

@@ -1,0 +1,265 @@
+"""`mmspec image` and `mmspec bench image` end to end on tiny random models, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from tests.evaluate.tiny_images import captioned, classed, use_tiny_images
+from tests.imagegen.adapters.models import tiny as tiny_model
+from tests.imagegen.adapters.processors import processor
+from tests.imagegen.llamagen.tiny import CAPTION
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_tiny_images(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*arguments: str):
+    result = runner.invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def drawn(*arguments: str) -> dict:
+    """The record of a picture that must succeed, whose screen line shows the record's figures."""
+    result = invoke("image", *arguments, "--json", "out.json")
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(Path("out.json").read_text())
+    for shown in (f"{record['seconds']} s", f"{record['step_compression']} values a pass", f"seed {record['seed']}",
+                  "(exact)" if record["exact"] else "(relaxed)", record["out"]):  # fmt: skip
+        assert shown in result.stdout
+    assert Image.open(record["out"]).format == "PNG"
+    return record
+
+
+@pytest.mark.parametrize("decoding", ["ar", "sjd", "scd", "pac", "rows", "eagle", "zipar", "pjd", "mulo"])
+def test_every_decoding_draws(decoding: str) -> None:
+    record = drawn("a red circle", "--decoding", decoding, "--seed", "1")
+    assert record["exact"] == (decoding not in ("zipar", "pjd", "mulo")) and record["plain_passes"] == 16
+    # a window as wide as the picture makes ZipAR plain decoding
+    assert record["target_passes"] == 16 if decoding in ("ar", "zipar") else record["target_passes"] < 16
+    assert record["step_compression"] == pytest.approx(16 / record["target_passes"], abs=0.05)
+
+
+@pytest.mark.parametrize("rule", ["lantern", "gsd", "cool"])
+@pytest.mark.parametrize("drafts", ["sjd", "scd", "eagle"])
+def test_relaxed_rules_judge_any_drafts(rule: str, drafts: str) -> None:
+    record = drawn("a red circle", "--decoding", rule, "--drafter", drafts)
+    assert not record["exact"] and "relaxed" in record["rule"]
+
+
+def test_exact_decodings_draw_the_same_greedy_picture() -> None:
+    plain = drawn("a red circle", "--decoding", "ar", "--temperature", "0", "--out", "ar.png")
+    for decoding in ("sjd", "scd", "pac", "rows", "eagle"):
+        drawn("a red circle", "--decoding", decoding, "--temperature", "0", "--out", f"{decoding}.png")
+        assert Image.open(f"{decoding}.png").tobytes() == Image.open(plain["out"]).tobytes()
+
+
+def test_a_grid_repeats_prompts_and_each_place_keeps_its_seed() -> None:
+    common = ("a red circle", "a blue square", "--grid", "5", "--seed", "7", "--guidance", "3", "--top-k", "6")
+    record = drawn(*common, "--batch", "5", "--out", "a.png")
+    assert record["prompts"] == ["a red circle", "a blue square"] * 2 + ["a red circle"] and record["images"] == 5
+    assert Image.open("a.png").size == (3 * 8 + 2 * 2, 2 * 8 + 2)
+    drawn(*common, "--batch", "2", "--out", "b.png")
+    assert Image.open("a.png").tobytes() == Image.open("b.png").tobytes()
+
+
+def test_a_picture_can_be_had_again() -> None:
+    first = drawn("a red circle", "--out", "first.png")
+    drawn("a red circle", "--out", "again.png", "--seed", str(first["seed"]))
+    assert Image.open("first.png").tobytes() == Image.open("again.png").tobytes()
+
+
+def test_settings_reach_the_decoding() -> None:
+    options = ("--window", "4", "--coupling", "maximal", "--init", "up", "--rule", "gsd:group=3", "--top-p", "0.9")
+    record = drawn("a red circle", "--decoding", "scd", *options)
+    assert record["drafter"] == "SCD maximal(4) up" and record["rule"] == "gsd (relaxed)" and not record["exact"]
+    assert record["guidance"] == 2.0 and record["top_k"] == 0  # the model's own
+
+
+def test_models_in_folders() -> None:
+    captioned(CAPTION).save_pretrained("captions")
+    classed().save_pretrained("classes")
+    record = drawn("a red circle", "--model", "captions")
+    assert record["model"] == "captions"
+    assert drawn("7", "8", "--model", "classes")["images"] == 2
+    assert "expected a label from 0 to 63, got 'a red circle'" in refused(1, "a red circle", "--model", "classes")
+    assert "expected a model of the zoo" in refused(1, "a", "--model", "captions", "--decoding", "eagle")
+
+
+def test_a_model_of_transformers_in_a_folder() -> None:
+    tiny_model("janus").save_pretrained("janus")
+    assert "expected a processor beside the model" in refused(1, "a red cube", "--model", "janus")
+    processor("janus").save_pretrained("janus")
+    record = drawn("a red cube", "--model", "janus", "--decoding", "sjd")
+    assert record["exact"] and record["model"] == "janus" and record["plain_passes"] == 16
+
+
+def test_classes_by_name() -> None:
+    numbered = drawn("0", "--model", "c2i", "--seed", "1", "--out", "0.png")
+    named = drawn("a red circle", "--model", "c2i", "--seed", "1", "--out", "name.png")
+    assert Image.open("0.png").tobytes() == Image.open("name.png").tobytes()
+    assert numbered["step_compression"] == named["step_compression"]
+    assert "a name such as 'red circle'" in refused(1, "a purple nothing", "--model", "c2i")
+
+
+def refused(code: int, *arguments: str) -> str:
+    """The one line of stderr of a command that must end with `code` and write nothing."""
+    result = runner.invoke(app, ["image", *arguments, "--out", "refused.png"])
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    assert result.stdout == "" and not Path("refused.png").exists()
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--decoding", "magic"), "--decoding: expected one of ar, sjd, scd"),
+        (
+            ("--decoding", "ar", "--window", "4"),
+            "--window: expected options that --decoding ar takes (none of its own)",
+        ),
+        (("--decoding", "zipar", "--coupling", "gumbel"), "--coupling: expected options that --decoding zipar takes"),
+        (
+            ("--decoding", "gsd", "--drafter", "eagle", "--window", "8"),
+            "--window: expected options that --drafter eagle",
+        ),
+        (("--decoding", "gsd", "--drafter", "medusa"), "--drafter: expected one of sjd, scd, eagle"),
+        (("--decoding", "mulo", "--upsampler", "magic"), "--upsampler: expected one of pixels, learned"),
+        (("--model", "nowhere"), "--model: expected one of t2i, c2i or a folder"),
+        (("--temperature", "-1"), "--temperature: expected a number of at least 0, got -1"),
+        (("--temperature", "nan"), "--temperature: expected a number of at least 0, got nan"),
+        (("--guidance", "-1"), "--guidance: expected a number of at least 0"),
+        (("--top-k", "-1"), "--top-k: expected a number of at least 0"),
+        (("--top-p", "0"), "--top-p: expected a number above 0 and up to 1"),
+        (("--seed", "-1"), "--seed: expected a number of at least 0"),
+        (("--grid", "0"), "--grid: expected a number of at least 1"),
+        (("--grid", "5000"), "--grid: expected at most 1024 images"),
+        (("--batch", "0"), "--batch: expected a number of at least 1"),
+        (("--json", "no/such/folder.json"), "expected an existing folder"),
+    ],
+)
+def test_a_refused_option_is_a_usage_error(options: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused(2, "a red circle", *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--window", "1"), "window: expected 2 or more, got 1"),
+        (("--coupling", "magic"), "coupling: expected None, 'maximal' or 'gumbel', got 'magic'"),
+        (("--init", "magic"), "init: expected one of random"),
+        (("--rule", "magic"), "rule: expected one of exact"),
+        (("--rule", "gsd:groups=3"), "expected settings of group"),
+        (("--rule", "block"), "rule 'block': expected drafts made anew every round"),
+        (("--decoding", "zipar", "--rule", "gsd"), "decoding 'zipar_8' is relaxed and judges by its own rule"),
+        (("--decoding", "mulo", "--upsampler", "learned"), "expected weights of t2i/upsampler, got none"),
+    ],
+)
+def test_what_a_decoding_refuses(options: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused(1, "a red circle", *options)
+
+
+def test_an_empty_prompt_and_a_folder_without_a_model() -> None:
+    assert "PROMPT: expected a text, got an empty one" in refused(2, " ")
+    Path("empty").mkdir()
+    assert "expected a .safetensors file, got none there" in refused(1, "a red circle", "--model", "empty")
+
+
+def test_only_png_is_written() -> None:
+    result = runner.invoke(app, ["image", "a red circle", "--out", "a.jpg"])
+    assert result.exit_code == 2 and "--out: expected a file that ends in .png, got 'a.jpg'" in result.stderr
+
+
+def test_bench_writes_what_it_shows() -> None:
+    asked = ("--prompts", "1", "--images", "8", "--batch", "1", "--guidance", "2", "--top-k", "0", "--temperature", "1")
+    files = ("--json", "bench.json", "--markdown", "bench.md", "--log", "rows.jsonl")
+    result = invoke("bench", "image", *asked, "--methods", "sjd-16", "--threads", "1", *files)
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(Path("bench.json").read_text())["rows"]
+    assert [row["key"] for row in rows] == ["ar", "sjd-16"]
+    for row in rows:
+        assert all(str(row[name]) in result.stdout for name in ("seconds", "frechet", "clip_score", "step_compression"))
+        assert f"| {row['seconds']} |" in Path("bench.md").read_text()
+    assert f"mean top-1 probability {rows[0]['top1_probability']}" in result.stdout
+    assert len(Path("rows.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_pareto_curve() -> None:
+    asked = ("--suite", "pareto", "--images", "8", "--methods", "sjd-gsd", "--threads", "1", "--plot", "curve.png")
+    result = invoke("bench", "image", *asked)
+    assert result.exit_code == 0, result.stderr
+    assert Path("curve.png").stat().st_size > 1000 and "GSD on SJD 32, group 25" in result.stdout
+
+
+def test_a_greedy_mismatch_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from mmspec.evaluate import image_rows
+
+    monkeypatch.setattr(image_rows, "TIE", 0.0)
+    make = image_rows.identical
+    spoiled = {"own": 0}
+
+    def identical(plain, own):
+        spoiled["own"] += 1
+        if spoiled["own"] == 2:  # the drafted row
+            for case in own:
+                case[:] = [
+                    replace(run, output=tuple(tuple(15 - code for code in row) for row in run.output)) for run in case
+                ]
+        return make(plain, own)
+
+    monkeypatch.setattr(image_rows, "identical", identical)
+    asked = (
+        "--suite",
+        "speed",
+        "--prompts",
+        "1",
+        "--batch",
+        "1",
+        "--guidance",
+        "1",
+        "--temperature",
+        "0",
+        "--threads",
+        "1",
+    )
+    result = invoke("bench", "image", *asked, "--methods", "sjd-16", "--json", "bench.json")
+    assert result.exit_code == 1 and "expected the codes of plain decoding, got them in 0 of 1" in result.stderr
+    assert "0/1" in result.stdout and Path("bench.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--suite", "magic"),
+        ("--model", "vlm"),
+        ("--prompts", "0"),
+        ("--images", "4"),
+        ("--batch", "x"),
+        ("--batch", "64"),
+        ("--guidance", "-1"),
+        ("--top-k", "-1"),
+        ("--methods", "magic"),
+        ("--temperature", "-1"),
+        ("--seed", "-1"),
+        ("--plot", "curve.png"),
+    ],
+)
+def test_a_refused_bench(option: str, value: str) -> None:
+    result = runner.invoke(app, ["bench", "image", option, value])
+    assert result.exit_code == 2 and f"{option}: expected" in result.stderr and result.stdout == ""

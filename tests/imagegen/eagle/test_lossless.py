@@ -1,0 +1,75 @@
+"""Whatever the drafter says, images have the law of plain decoding, and are the same images at temperature 0."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmspec.core.simulation import chi_square
+from mmspec.imagegen.eagle.lesson import lesson_of
+from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.sampling import Guidance
+from tests.imagegen.eagle.small import ALIKE, CHAIN, SHAPES, TREE, drafter_for, lined
+from tests.imagegen.tiny import TinyModel, generate
+
+LABELS = [0, 1, 3]  # the prompts of odd ones are padded
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_greedy_images_are_those_of_plain_decoding(shape: str, scale: float) -> None:
+    model = TinyModel()
+    plain = generate(model, LABELS, temperature=0, guidance_scale=scale)
+    drafter = drafter_for(model).with_shape(SHAPES[shape])
+    drafted = generate(model, LABELS, drafter, temperature=0, guidance_scale=scale)
+    assert torch.equal(drafted.tokens, plain.tokens)
+    assert drafted.stats.drafter_passes > 0 and drafted.stats.accept_length > 1
+
+
+@pytest.mark.parametrize("guidance", [Guidance(2.0, interval=3), Guidance(1.0, final=4.0)])
+def test_greedy_images_under_schedules_and_forced_values(guidance: Guidance) -> None:
+    model = lined()
+    plain = generate(model, LABELS, temperature=0, guidance_scale=guidance)
+    for shape in SHAPES.values():
+        drafted = generate(model, LABELS, drafter_for(model).with_shape(shape), temperature=0, guidance_scale=guidance)
+        assert torch.equal(drafted.tokens, plain.tokens)
+        assert drafted.stats.accept_length > 1.2  # forced values are drafted as they will come
+
+
+def test_a_row_does_not_depend_on_its_batch() -> None:
+    model = TinyModel()
+    drafter = drafter_for(model).with_shape(TREE)
+    together = generate(model, LABELS, drafter, guidance_scale=2.0, seed=[5, 6, 7]).tokens
+    alone = [
+        generate(model, [label], drafter, guidance_scale=2.0, seed=[seed]).tokens
+        for label, seed in zip(LABELS, (5, 6, 7), strict=True)
+    ]
+    assert torch.equal(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize(
+    ("shape", "rule"),
+    [(CHAIN, "exact"), (CHAIN, "token"), (TREE, "exact"), (TREE, "recursive"), (ALIKE, "exact"), (ALIKE, "kseq")],
+)
+def test_sampled_images_have_the_law_of_plain_decoding(shape: object, rule: str) -> None:
+    model = TinyModel(Geometry.square(2), codes=3, sharp=0.7)
+    drafter = drafter_for(model).with_shape(shape)
+    tokens = generate(model, [1] * 2500, drafter, rule, guidance_scale=2.0, temperature=0.9, seed=0).tokens
+    weight = torch.tensor([27, 9, 3, 1])
+    observed = torch.bincount((tokens * weight).sum(-1), minlength=81)
+    test = chi_square(observed, joint(model, 1, Guidance(2.0), 0.9) * len(tokens))
+    assert test.passed, f"chi-square {test.statistic:.1f} over the limit {test.limit:.1f}"
+
+
+def joint(model: TinyModel, label: int, guidance: Guidance, temperature: float) -> Tensor:
+    """float64 [V^total], the law of whole images under plain sampling, in order of the first value, then the second..."""
+    total = model.geometry.total
+    images = torch.tensor(list(product(range(model.codes), repeat=total)))
+    lesson = lesson_of(model, torch.full((len(images),), label), images, paired=True)
+    logits = torch.cat([model.logits(lesson.prompt[:, -1:]), lesson.logits], 1)
+    index = torch.arange(total).expand(len(images), -1)
+    guided = guidance.apply(*logits.chunk(2), index, total) / temperature
+    return guided.double().softmax(-1).gather(-1, images[..., None]).prod(1)[:, 0]

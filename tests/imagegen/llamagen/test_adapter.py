@@ -1,0 +1,125 @@
+"""LlamaGen through the engine: the same tokens as a plain loop over the whole sequence, batched and guided."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.llamagen.adapter import Caption, LlamaGenModel
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.sampling import Guidance
+from tests.imagegen.llamagen.tiny import CAPTION, CLASS, tokenizer_model, transformer
+from tests.parity import case
+
+LENGTHS = (2, 6, 1)
+
+
+def captions() -> Caption:
+    torch.manual_seed(5)
+    mask = torch.arange(6) >= 6 - torch.tensor(LENGTHS)[:, None]
+    return Caption(torch.randn(3, 6, 8) * mask[..., None], mask)
+
+
+def by_hand(model: Transformer, condition: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Greedy codes without a cache, one whole pass per code and branch."""
+    rows = len(condition)
+    codes = torch.zeros(rows, 16, dtype=torch.long)
+    for step in range(16):
+        cond, uncond = (
+            model.training_logits(condition, codes, mask, torch.full((rows,), drop))[:, step] for drop in (False, True)
+        )
+        codes[:, step] = (uncond + scale * (cond - uncond) if scale > 1 else cond).argmax(-1)
+    return codes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("kind", ["c2i", "t2i"])
+def test_greedy_codes_are_those_of_whole_passes(kind: str, scale: float) -> None:
+    if kind == "c2i":
+        model, condition = transformer(CLASS), torch.tensor([0, 4, 2])
+        expected = by_hand(model, condition, None, scale)
+        prompts = condition
+    else:
+        model, prompts = transformer(CAPTION), captions()
+        expected = by_hand(model, prompts.features, prompts.mask, scale)
+    out = LlamaGenPipeline(model)(prompts, guidance_scale=scale, temperature=0, pixels=False)
+    assert torch.equal(out.tokens, expected) and len(expected.unique()) > 3 and out.stats.exact
+
+
+@pytest.mark.parametrize(
+    ("name", "guidance"),
+    [("cfg1", Guidance()), ("cfg3", Guidance(3.0)), ("cfg3_interval5", Guidance(3.0, interval=5))],
+)
+def test_the_engine_equals_the_public_loop(name: str, guidance: Guidance) -> None:
+    data = case("llamagen/gpt_c2i_tiny")
+    model = Transformer(GPTConfig(dim=64, n_layer=2, n_head=4, vocab_size=64, block_size=16, num_classes=10)).eval()
+    model.load_state_dict({k.removeprefix("weights."): v for k, v in data.items() if k.startswith("weights.")})
+    out = LlamaGenPipeline(model)(data["in.class_ids"], guidance_scale=guidance, temperature=0, pixels=False)
+    assert torch.equal(out.tokens, data[f"out.greedy_{name}.tokens"])
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_a_caption_draws_what_it_draws_alone(row: int) -> None:
+    pipe, both = LlamaGenPipeline(transformer(CAPTION)), captions()
+    batch = pipe(both, guidance_scale=3.0, seed=[11, 12, 13], pixels=False).tokens
+    alone = Caption(both.features[row : row + 1], both.mask[row : row + 1])
+    one = pipe(alone, guidance_scale=3.0, seed=[11 + row], pixels=False).tokens
+    assert torch.equal(batch[row : row + 1], one)
+
+
+def test_captions_without_padding_need_no_mask() -> None:
+    pipe, whole = LlamaGenPipeline(transformer(CAPTION)), torch.randn(2, 6, 8)
+    plain = pipe(Caption(whole), temperature=0, pixels=False).tokens
+    assert torch.equal(plain, pipe(Caption(whole, torch.ones(2, 6).bool()), temperature=0, pixels=False).tokens)
+
+
+def test_pixels_lie_between_0_and_1_and_follow_the_codes() -> None:
+    vq = tokenizer_model()
+    model = LlamaGenModel(transformer(CLASS), vq)
+    codes = torch.randint(0, 16, (2, 16))
+    pixels = model.decode(codes)
+    assert pixels.shape == (2, 3, 8, 8) and 0 <= pixels.min() and pixels.max() <= 1
+    torch.testing.assert_close(pixels, ((vq.decode_code(codes) + 1) / 2).clamp(0, 1))
+    torch.testing.assert_close(model.codebook().norm(dim=-1), torch.ones(16))
+    image = LlamaGenPipeline(transformer(CLASS), vq)(3, seed=0).images[0]
+    assert image.size == (8, 8)
+
+
+def test_defaults_are_the_public_demos() -> None:
+    assert [(p.guidance_scale, p.top_k) for p in map(LlamaGenPipeline, (transformer(CLASS), transformer(CAPTION)))] == [
+        (4.0, 2000),
+        (7.5, 1000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "prompts", "message"),
+    [
+        (CLASS, "a dog", "expected class labels for a class-conditional model, got 'a dog'"),
+        (CLASS, [0.5], "expected class labels"),
+        (CLASS, [], "expected class labels"),
+        (CLASS, [0, 6], r"labels from 0 to 4 \(5 for none\), got \[0, 6\]"),
+        (CAPTION, "a dog", "expected a Caption, since this model has no caption encoder"),
+        (CAPTION, [3], "expected texts or a Caption"),
+        (CAPTION, Caption(torch.zeros(1, 5, 8)), r"features \[B, 6, 8\], got \(1, 5, 8\)"),
+        (CAPTION, Caption(torch.zeros(1, 6, 8), torch.tensor([[1, 1, 0, 0, 0, 0]]).bool()), "real tokens last"),
+    ],
+)
+def test_wrong_prompts_are_refused(config: GPTConfig, prompts: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LlamaGenPipeline(transformer(config))(prompts, pixels=False)
+
+
+def test_pixels_without_a_tokenizer_are_refused() -> None:
+    model = LlamaGenModel(transformer(CLASS))
+    for call in (lambda: model.decode(torch.zeros(1, 16).long()), model.codebook):
+        with pytest.raises(ValueError, match="vq: expected a tokenizer"):
+            call()
+    with pytest.raises(ValueError, match="vq: expected a codebook of vocab_size 64, got 16"):
+        LlamaGenModel(
+            transformer(GPTConfig(dim=32, n_layer=1, n_head=4, vocab_size=64, block_size=16)), tokenizer_model()
+        )

@@ -1,0 +1,48 @@
+"""Sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from mmspec.imagegen.llamagen.config import GPTConfig
+
+HIDDEN = {"B": 2048, "L": 2816, "XL": 3584, "XXL": 4096, "XXXL": 6912, "1B": 5632, "3B": 8704, "7B": 11008}
+
+
+@pytest.mark.parametrize(("name", "hidden"), HIDDEN.items())
+def test_published_sizes(name: str, hidden: int) -> None:
+    config = GPTConfig.preset(name)
+    assert config.hidden == hidden and config == GPTConfig.preset(f"GPT-{name}")
+    assert config.head_dim == {"3B": 100, "7B": 128}.get(name, 64)
+    assert GPTConfig.of(config.to_dict()) == config
+
+
+def test_captions_have_a_prefix_of_120() -> None:
+    assert GPTConfig.preset("XL", model_type="t2i", block_size=1024).cls_token_num == 120
+
+
+def test_the_multiplier_comes_before_the_rounding() -> None:
+    assert GPTConfig(dim=96, n_head=4, ffn_dim_multiplier=1.3, multiple_of=32).hidden == 352
+    assert GPTConfig(dim=96, n_head=4, ffn=300).hidden == 300
+
+
+def test_training_fields_are_left_out() -> None:
+    assert GPTConfig.of({"dim": 64, "n_head": 4, "resid_dropout_p": 0.1}) == GPTConfig(dim=64, n_head=4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dim": 66, "n_head": 4}, "dim: expected"),
+        ({"dim": 24, "n_head": 4}, "multiple of 4"),
+        ({"n_kv_head": 5}, "n_kv_head: expected a divisor"),
+        ({"model_type": "t2v"}, "model_type: expected"),
+        ({"cls_token_num": 120}, "cls_token_num: expected 1"),
+        ({"block_size": 255}, "block_size: expected a square"),
+        ({"n_layer": 0}, "n_layer: expected"),
+        ({"layers": 2}, r"\['layers'\]"),
+    ],
+)
+def test_wrong_fields_are_refused(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GPTConfig.of(fields)

@@ -1,0 +1,83 @@
+"""Pickled checkpoints become safetensors only by the convert command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+import torch
+
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.convert import convert, main
+from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
+from mmspec.imagegen.llamagen.store import read_component, read_weights
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
+
+CONFIG = GPTConfig(dim=16, n_layer=1, n_head=2, vocab_size=8, num_classes=3, block_size=256)
+
+
+class Code:
+    def __reduce__(self) -> tuple:
+        return print, ("ran",)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    path = tmp_path / "c2i_B_256.pt"
+    state = Transformer(CONFIG).state_dict()
+    torch.save({"model": state, "steps": 3, "args": argparse.Namespace(lr=1e-4)}, path)
+    return path
+
+
+def test_a_transformer_is_converted_by_command(published: Path, tmp_path: Path) -> None:
+    main([str(published), str(tmp_path / "out" / "transformer"), "--heads", "2", "--dtype", "bfloat16"])
+    state, config = read_component(tmp_path / "out" / "transformer")
+    model = llamagen_from_state_dict(state, config)
+    assert model.config.to_dict() == CONFIG.to_dict() and model.output.weight.dtype == torch.bfloat16
+    assert sorted(p.name for p in (tmp_path / "out" / "transformer").iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_tokenizer_is_known_by_its_names(tmp_path: Path, zipped: bool) -> None:
+    config = VQConfig(codebook_size=8, encoder_ch_mult=(1,), decoder_ch_mult=(1,), z_channels=4, ch=32)
+    model = VQModel(config)
+    torch.save({"model": model.state_dict()}, tmp_path / "vq_ds16_c2i.pt", _use_new_zipfile_serialization=zipped)
+    state, found = read_component(convert(tmp_path / "vq_ds16_c2i.pt", tmp_path / "vq"))
+    assert vq_from_state_dict(state, found).config == config
+    assert torch.equal(state["quant_conv.weight"], model.quant_conv.weight)
+
+
+def test_the_resolution_must_be_known(published: Path, tmp_path: Path) -> None:
+    other = published.rename(tmp_path / "mine.pt")
+    with pytest.raises(ValueError, match=r"image_size: expected the pixels a side that mine\.pt"):
+        convert(other, tmp_path / "out", config={"n_head": 2})
+    folder = convert(other, tmp_path / "out", config={"n_head": 2}, image_size=384)
+    assert read_component(folder)[1]["block_size"] == 576
+
+
+def test_a_resolution_against_the_name_is_refused(published: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected 256 as the name"):
+        convert(published, tmp_path / "out", config={"n_head": 2}, image_size=384)
+    with pytest.raises(ValueError, match="block_size: expected 256"):
+        convert(published, tmp_path / "out", config={"n_head": 2, "block_size": 576})
+    assert not (tmp_path / "out").exists()
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    torch.save({"model": Code()}, tmp_path / "bad.pt")
+    (tmp_path / "noise.pt").write_bytes(b"not a checkpoint")
+    for name in ("bad.pt", "noise.pt"):
+        with pytest.raises(ValueError, match="does not open as one"):
+            convert(tmp_path / name, tmp_path / "out")
+    with pytest.raises(ValueError, match="got none there"):
+        convert(tmp_path / "missing.pt", tmp_path / "out")
+    assert "ran" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "bad.pt"), str(tmp_path / "out")])
+
+
+def test_a_folder_with_only_a_pickle_says_what_to_do(published: Path) -> None:
+    with pytest.raises(ValueError, match=r"got only c2i_B_256\.pt; convert it with `python -m"):
+        read_weights(published.parent / "model.safetensors")

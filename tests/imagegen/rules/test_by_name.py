@@ -1,0 +1,61 @@
+"""Rules as the command line writes them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.core.rules.resolve import names
+from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
+from mmspec.imagegen.rules.by_name import relaxed_names, rule_from_name
+from tests.imagegen.rules.cases import codebook
+
+
+class Codes:
+    """The only thing of a model that rules ask for."""
+
+    def codebook(self) -> torch.Tensor:
+        return codebook(50)
+
+
+def test_names_with_settings() -> None:
+    lantern = rule_from_name("lantern:delta=0.2,k=10,residual=static", Codes())
+    assert type(lantern) is Lantern and (lantern.delta, lantern.k, lantern.variant) == (0.2, 10, "static")
+    assert lantern.table.shape == (50, 11)
+    wide = rule_from_name("lantern", Codes())
+    assert wide.k == 49 and wide.delta == 0.1
+    plus = rule_from_name("lantern++: factor = 2", Codes())
+    assert type(plus) is LanternPlus and (plus.factor, plus.k) == (2.0, 10)
+    gsd = rule_from_name("gsd:group=25,distance=0.5,cold=plain", Codes())
+    assert type(gsd) is GSD and (gsd.group, gsd.distance, gsd.cold) == (25, 0.5, "plain") and len(gsd.table) == 50
+    assert rule_from_name("gsd", Codes()).table is None
+    cool = rule_from_name("coolsd:delta=1.3,decay=0", Codes())
+    assert type(cool) is CoolSD and (cool.delta, cool.decay, cool.mu) == (1.3, 0.0, None)
+    joint = rule_from_name("runjoint:longest=4", Codes())
+    assert type(joint) is RunJoint and (joint.alpha, joint.longest) == (0.8, 4)
+
+
+def test_every_name_works_alone_and_exact_ones_are_passed_on() -> None:
+    for name in relaxed_names():
+        assert not rule_from_name(name, Codes()).exact
+    for name in names():
+        assert rule_from_name(name, Codes()) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fast", "expected one of exact, token.*lantern.*got 'fast'"),
+        ("token:k=3", "settings behind ':' for relaxed ones"),
+        ("gsd:k=3", "expected settings of group, delta_p"),
+        ("gsd:group", "expected settings of group, delta_p"),
+        ("gsd:group=2.5", "expected a whole number for group, got '2.5'"),
+        ("lantern:delta=x", "expected a number for delta, got 'x'"),
+        ("lantern:delta=2", "delta: expected 0 to 1, got 2.0"),
+        ("lantern:k=0", "k: expected"),
+        ("lantern:residual=best", "residual: expected one of optimal"),
+    ],
+)
+def test_what_it_refuses(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rule_from_name(text, Codes())
