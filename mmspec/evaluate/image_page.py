@@ -134,4 +134,5 @@ def _lines(rows: Sequence[dict]) -> dict[str, Line]:
     lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
     reach = max(x for xs, _ in lines.values() for x in xs)
     own = rows[0]["frechet_ar"]
-    return {"plain's own split halves": ((1.0, max(reach, 1.0)), (own, own)), **lines}
+    swept = {name: line for name, line in lines.items() if len(line[0]) > 1}
+    return {"plain's own split halves": ((1.0, max(reach, 1.0)), (own, own)), **swept, **lines}

@@ -13,7 +13,7 @@ from mmspec.core.files import replacing
 from mmspec.evaluate.suites import suite_of
 
 Line = tuple[Sequence[float], Sequence[float]]
-MARKERS = "s^Dv*PX<>h"
+MARKERS, STROKES = "s^Dv*PX<>h", ("-", "--", ":", "-.")
 AXES = {
     "pictures": "pictures in the prompt",
     "point": "drafted tokens",
@@ -56,12 +56,14 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     plt = need_matplotlib()
     across = min(3, len(panels))
     down = -(-len(panels) // across)
-    figure, axes = plt.subplots(down, across, figsize=(5 * across, 4 * down), squeeze=False)
+    width, height = (5, 4) if across > 2 else (7, 5)
+    figure, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False)
     for axis, panel in zip(axes.flat, panels, strict=False):
         for number, (name, (xs, ys)) in enumerate(panel.lines.items()):
-            # colors come round after ten lines; lone points are told apart by their markers
+            # colors come round after ten lines, strokes then tell them apart; lone points have markers of their own
             marker, size = ("o", 3) if len(xs) > 1 else (MARKERS[number % len(MARKERS)], 7)
-            axis.plot(xs, ys, marker=marker, markersize=size, linestyle="-" if number < 10 else "--", label=name)
+            color, stroke = f"C{number % 10}", STROKES[number // 10 % len(STROKES)]
+            axis.plot(xs, ys, marker=marker, markersize=size, color=color, linestyle=stroke, label=name)
         axis.set(title=panel.title, xlabel=AXES[panel.x], ylabel=AXES[panel.y], ylim=(0, None))
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(panels) :]:

@@ -26,7 +26,7 @@ SETTLE = 16  # batches that the norms' statistics are taken over after training
 class ClipRecipe:
     """Everything that decides the training; the defaults are the shipped model's."""
 
-    steps: int = 1500
+    steps: int = 800
     lr: float = 2e-3
     batch: int = 128
     seed: int = 0
