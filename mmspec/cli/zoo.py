@@ -30,6 +30,7 @@ _WHAT = {
     "c2i": "64x64 pictures from 64 classes, 256 codes (LlamaGen)",
     "t2i/low": "32x32 pictures from prompts, 64 codes: what MuLo-SD drafts with (LlamaGen)",
     "t2i/eagle": "EAGLE drafter for t2i",
+    "t2i/upsampler": "codes of 32x32 pictures into those of 64x64 ones, for MuLo-SD",
     "clip": "features of 64x64 pictures and their prompts (open_clip)",
     "image_judge": "finds the objects of 64x64 pictures",
 }
@@ -181,6 +182,13 @@ def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict
     return build(zoo.load("t2i"), out, work, resume=resume)
 
 
+def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.build_upsampler import build
+    from mmspec.zoo.registry import folder_of
+
+    return build(folder_of("t2i") / "vq", out, work, resume=resume)
+
+
 _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "vlm": _build_vlm,
     "vlm/small": _build_small,
@@ -190,6 +198,7 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "c2i": _build_beside("c2i"),
     "t2i/low": _build_beside("t2i/low"),
     "t2i/eagle": _build_image_eagle,
+    "t2i/upsampler": _build_upsampler,
     "clip": _build_clip,
     "image_judge": _build_judge,
 }

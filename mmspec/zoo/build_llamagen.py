@@ -19,6 +19,7 @@ from .build_vlm import write_card
 from .caption_encoder import WIDTH, PromptFeatures, train_encoder
 from .image_files import read_beside, read_pipeline, read_vq, write_pipeline, write_transformer
 from .picture_batches import HELD_OUT, picture_arrays, to_pixels
+from .prompt_reading import Asked, object_cells
 from .training import Plan, train
 from .vq_training import build as build_vq
 from .world.pictures import CLASSES, Picture, class_picture, low_res, sample_picture
@@ -33,7 +34,10 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class GptRecipe:
-    """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes."""
+    """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes.
+
+    reading, object_weight: see `prompt_reading`; both fade, to 0 and 1, over `guided_share` of the steps.
+    """
 
     name: str
     config: GPTConfig
@@ -41,6 +45,9 @@ class GptRecipe:
     lr: float = 2e-3
     batch: int = 16
     low: bool = False
+    reading: float = 0.1
+    object_weight: float = 4.0
+    guided_share: float = 0.7
     seed: int = 0
 
 
@@ -58,7 +65,7 @@ def c2i_recipe(steps: int = 1800) -> GptRecipe:
     return GptRecipe("c2i", config, steps)
 
 
-def low_recipe(steps: int = 2400) -> GptRecipe:
+def low_recipe(steps: int = 2000) -> GptRecipe:
     """Text to a picture of half the side, in the same codes: what MuLo-SD drafts with."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
@@ -97,10 +104,17 @@ def train_llamagen(
     folder: Path,
     resume: bool = True,
     device: str = "cpu",
+    start_from: dict[str, Tensor] | None = None,
 ) -> tuple[Transformer, dict[str, float]]:
-    """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures."""
+    """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
+
+    start_from: state of the transformer to begin with.   The last loss is of codes alone, all of one weight.
+    """
     torch.manual_seed(recipe.seed)
-    gpt, vq = Transformer(recipe.config).to(device), vq.to(device)
+    gpt, vq = Transformer(recipe.config), vq.to(device)
+    if start_from is not None:
+        gpt.load_state_dict(start_from)
+    asked = Asked(gpt).to(device)
     start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -110,11 +124,15 @@ def train_llamagen(
         drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
         mask = None if mask is None else mask.to(device)
         with torch.autocast(torch.device(device).type, torch.bfloat16):
-            logits = gpt.training_logits(condition.to(device), codes, mask, drop.to(device))
-        return _loss(logits, codes)
+            logits, states = asked(condition.to(device), codes, mask, drop.to(device))
+            reading = asked.reading_loss(states, pictures, drop, step)
+        share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
+        weight = 1 + (recipe.object_weight - 1) * share * object_cells(pictures, recipe.config.grid).to(device)
+        loss, notes = _loss(logits, codes, weight)
+        return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
     plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
-    return gpt, train(gpt, loss_of, plan, folder, recipe.name, resume)
+    return gpt, train(asked, loss_of, plan, folder, recipe.name, resume)
 
 
 @torch.no_grad()
@@ -130,9 +148,10 @@ def held_out(
     return {"loss": float(loss), **notes}
 
 
-def _loss(logits: Tensor, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
+def _loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
     logits = logits.float().flatten(0, 1)
-    loss = F.cross_entropy(logits, codes.flatten())
+    each = F.cross_entropy(logits, codes.flatten(), reduction="none")
+    loss = each.mean() if weight is None else (each * weight.flatten()).sum() / weight.sum()
     with torch.no_grad():
         top1 = (logits.amax(-1) - logits.logsumexp(-1)).exp().mean()
     return loss, {"top1": float(top1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.multiscale.learned import LatentUpsampler, upsampler_loss
 
+from .build_vlm import write_card
+from .image_files import read_vq
 from .picture_batches import HELD_OUT, picture_arrays, sample_pictures, to_pixels
 from .training import Plan, train
 from .world.pictures import low_res
@@ -82,3 +85,23 @@ def evaluate_upsampler(
     arrays = pictures(HELD_OUT, count)
     notes = upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))[1]
     return {"hit": notes["hit"], "l1": notes["l1"]}
+
+
+def build(
+    vq_folder: Path, out: Path, work: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), resume: bool = True,
+    measured: int = 256,
+) -> dict[str, Any]:  # fmt: skip
+    """Trains over the tokenizer in `vq_folder`, writes fp16 weights and the card to `out`; returns the card."""
+    vq = read_vq(vq_folder)
+    model, figures = train_upsampler(vq, work / "t2i_upsampler", recipe, resume=resume)
+    model.save_pretrained(out, dtype=torch.float16)
+    model = LatentUpsampler.from_pretrained(out)
+    card = {
+        "name": "t2i/upsampler", "class": "mmspec.imagegen.LatentUpsampler", "licence": "Apache-2.0",
+        "parameters": sum(p.numel() for p in model.parameters()), "data": "pictures of mmspec.zoo.world at both sizes",
+        "picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
+        "steps": recipe.steps, "training": {key: round(value, 4) for key, value in figures.items()},
+        "held_out": evaluate_upsampler(model, vq, measured), "command": "mmspec zoo build t2i/upsampler",
+    }  # fmt: skip
+    write_card(out, card)
+    return card

@@ -40,6 +40,9 @@ def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderM
     return encoder
 
 
+# of a picture: which classes it shows, then by place, the last index for nothing there
+HEADS = {"pairs": CLASSES, "color": 9 * (len(COLORS) + 1), "shape": 9 * (len(SHAPES) + 1), "size": 9 * 3,
+         "tone": len(TONES), "backdrop": len(BACKDROPS)}  # fmt: skip
 _OWN = {"color": len(COLORS), "place": len(PLACES), "size": 2}  # what the word of a shape must know about its object
 
 
@@ -50,10 +53,8 @@ class FactReader(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.mix = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU())
-        sizes = {"pairs": CLASSES, "color": 9 * (len(COLORS) + 1), "shape": 9 * (len(SHAPES) + 1), "size": 9 * 3,
-                 "tone": len(TONES), "backdrop": len(BACKDROPS)}  # fmt: skip
         self.own = nn.ModuleDict({name: nn.Linear(WIDTH, size) for name, size in _OWN.items()})
-        self.heads = nn.ModuleDict({name: nn.Linear(2 * WIDTH, size) for name, size in sizes.items()})
+        self.heads = nn.ModuleDict({name: nn.Linear(2 * WIDTH, size) for name, size in HEADS.items()})
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """ids, mask: int64 [B, S] -> logits per head of the picture [B, size], and per head of each token [B, S, size]."""

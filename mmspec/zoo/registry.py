@@ -82,6 +82,13 @@ def load_image_drafter(folder: Path) -> Any:
     return load_drafter(folder)
 
 
+def load_upsampler(folder: Path) -> Any:
+    """The upsampler of codes stored in `folder` (fp32, eval mode)."""
+    from mmspec.imagegen import LatentUpsampler
+
+    return LatentUpsampler.from_pretrained(folder)
+
+
 DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "hydra")
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
@@ -92,6 +99,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "c2i": load_beside_t2i,
     "t2i/low": load_beside_t2i,
     "t2i/eagle": load_image_drafter,
+    "t2i/upsampler": load_upsampler,
     "clip": load_clip,
     "image_judge": load_judge,
 }

@@ -1,0 +1,57 @@
+"""What makes a small LlamaGen heed its prompt early: it is asked on the way what it was asked for, and objects weigh more.
+
+Left alone it learns textures for thousands of steps first: an object's color and shape are a few bits of a picture of 256
+uncertain codes. The heads are dropped after training and the weights end at 1, so what is learnt in the end is the law.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.imagegen.llamagen.transformer import Transformer
+
+from .caption_encoder import HEADS, fact_loss, facts
+from .world.pictures import PICTURE_SIDE, Picture
+
+POSITIONS = 16  # of each row that are asked, drawn anew every step
+
+
+class Asked(nn.Module):
+    """A transformer with heads on the states behind its middle layer, which read the facts of the picture."""
+
+    def __init__(self, gpt: Transformer):
+        super().__init__()
+        width = gpt.config.dim
+        self.gpt, self.middle = gpt, gpt.layers[gpt.config.n_layer // 2]
+        self.mix = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU())
+        self.heads = nn.ModuleDict({name: nn.Linear(2 * width, size) for name, size in HEADS.items()})
+
+    def forward(self, condition: Tensor, codes: Tensor, mask: Tensor | None, drop: Tensor) -> tuple[Tensor, Tensor]:
+        """`Transformer.training_logits`, and the states of its last T positions [B, T, dim] behind the middle layer."""
+        seen: list[Tensor] = []
+        hook = self.middle.register_forward_hook(lambda module, given, out: seen.append(out))
+        try:
+            logits = self.gpt.training_logits(condition, codes, mask, drop)
+        finally:
+            hook.remove()
+        return logits, seen[0][:, -codes.shape[1] :]
+
+    def reading_loss(self, states: Tensor, pictures: list[Picture], drop: Tensor, step: int) -> Tensor:
+        """How badly the facts of each picture are read from some of its positions; rows without a prompt do not count."""
+        rows = (~drop).nonzero()[:, 0]
+        place = torch.randint(states.shape[1], (len(rows), POSITIONS), generator=torch.Generator().manual_seed(step))
+        hidden = self.mix(states[rows.to(states.device)[:, None], place.to(states.device)].flatten(0, 1))
+        wanted = {name: value[rows].repeat_interleave(POSITIONS, 0) for name, value in facts(pictures).items()}
+        return fact_loss({name: head(hidden).float() for name, head in self.heads.items()},
+                         {name: value.to(states.device) for name, value in wanted.items()})[0]  # fmt: skip
+
+
+def object_cells(pictures: list[Picture], side: int) -> Tensor:
+    """bool [B, side * side], the codes that an object's square touches or borders on."""
+    found, pixels = torch.zeros(len(pictures), side, side, dtype=torch.bool), PICTURE_SIDE // side
+    for grid, picture in zip(found, pictures, strict=True):
+        for item in picture.items:
+            top, left = max(item.y // pixels - 1, 0), max(item.x // pixels - 1, 0)
+            grid[top : (item.y + item.pixels - 1) // pixels + 2, left : (item.x + item.pixels - 1) // pixels + 2] = True
+    return found.flatten(1)
