@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, save_json, told, waiting
+from mmspec.cli.console import BadOption, check_writable, progress, quiet_transformers, save_json, told, waiting
 from mmspec.cli.options import Json, Markdown, Plot, numbers
 from mmspec.cli.tables import show
 
@@ -92,10 +92,11 @@ def _check_plot(suite: str) -> None:
 
 
 def _run(config: ImageBench) -> dict:
-    from mmspec.evaluate.bench_image import bench_image as run
-    from mmspec.evaluate.image_shelf import zoo_shelf
-
     with waiting("loading the model"):
+        quiet_transformers()
+        from mmspec.evaluate.bench_image import bench_image as run
+        from mmspec.evaluate.image_shelf import zoo_shelf
+
         shelf = zoo_shelf(config.model)
     with progress() as bar:
         task = bar.add_task("warming up", total=config.requests())
