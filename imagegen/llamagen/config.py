@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import isqrt
 from typing import Any, Literal
+
+from mmspec.imagegen.llamagen.fields import from_fields
 
 # layers, heads, width of the published sizes
 _SIZES = {
@@ -102,13 +104,7 @@ class GPTConfig:
 
         Raises ValueError for unknown fields.
         """
-        if isinstance(config, cls):
-            return config
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in config.items() if name not in _TRAINING}
-        if unknown := sorted(set(given) - known):
-            raise ValueError(f"config: expected fields of a LlamaGen transformer, got {unknown}; remove them")
-        return cls(**given)
+        return from_fields(cls, config, _TRAINING, "a LlamaGen transformer")
 
     @classmethod
     def preset(cls, name: str, **other: Any) -> GPTConfig:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 
+from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.files import write_json_atomic
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
@@ -19,7 +20,7 @@ from mmspec.imagegen.pipeline import ImagePipeline
 INDEX = "model_index.json"
 # of the public demos: (guidance_scale, top_k)
 _DEFAULTS = {"c2i": (4.0, 2000), "t2i": (7.5, 1000)}
-_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
 class LlamaGenPipeline(ImagePipeline):
@@ -58,7 +59,7 @@ class LlamaGenPipeline(ImagePipeline):
         sampler.
         Raises ValueError for a folder that is no pipeline, and as the loaders do.
         """
-        folder = _local(path_or_repo)
+        folder = folder_of(path_or_repo, _FILES)
         index = read_json(folder / INDEX) if (folder / INDEX).exists() else {}
         kind = index.get("_class_name", cls.__name__)
         if kind != cls.__name__:
@@ -103,19 +104,6 @@ class LlamaGenPipeline(ImagePipeline):
         if isinstance(self.model.captions, CaptionEncoder):
             self.model.captions.encoder.to(device=device, dtype=dtype)
         return self
-
-
-def _local(path_or_repo: str | Path) -> Path:
-    folder = Path(path_or_repo)
-    if folder.is_dir():
-        return folder
-    if folder.exists() or len(str(path_or_repo).split("/")) != 2:
-        raise ValueError(
-            f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}; check it"
-        )
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(str(path_or_repo), allow_patterns=_FILES))
 
 
 def _captions(folder: Path, cleaned: bool, length: int) -> CaptionEncoder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.imagegen.llamagen.conditioning import empty_embedding
+from mmspec.imagegen.llamagen.fields import from_fields
 from mmspec.imagegen.llamagen.vq_blocks import GROUPS, Decoder, Encoder
 
 # fields of the published config that only its training code reads
@@ -62,13 +63,7 @@ class VQConfig:
 
         Raises ValueError for unknown fields.
         """
-        if isinstance(config, cls):
-            return config
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in config.items() if name not in _TRAINING}
-        if unknown := sorted(set(given) - known):
-            raise ValueError(f"config: expected fields of a VQ tokenizer, got {unknown}; remove them")
-        return cls(**given)
+        return from_fields(cls, config, _TRAINING, "a VQ tokenizer")
 
     def to_dict(self) -> dict[str, Any]:
         """Every field, as `of` takes them."""

@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 
 from .build_vlm import write_card
-from .caption_encoder import WIDTH, PromptFeatures, train_encoder
+from .caption_encoder import WIDTH, train_encoder
 from .image_files import read_beside, read_pipeline, read_vq, write_pipeline, write_transformer
 from .picture_batches import HELD_OUT, picture_arrays, to_pixels
 from .prompt_reading import Asked, object_cells
@@ -125,8 +126,12 @@ def train_llamagen(
         mask = None if mask is None else mask.to(device)
         with torch.autocast(torch.device(device).type, torch.bfloat16):
             logits, states = asked(condition.to(device), codes, mask, drop.to(device))
-            reading = asked.reading_loss(states, pictures, drop, step)
         share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
+        if not share:
+            loss, notes = _loss(logits, codes)
+            return loss, {**notes, "reading": 0.0}
+        with torch.autocast(torch.device(device).type, torch.bfloat16):
+            reading = asked.reading_loss(states, pictures, drop, step)
         weight = 1 + (recipe.object_weight - 1) * share * object_cells(pictures, recipe.config.grid).to(device)
         loss, notes = _loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
@@ -164,7 +169,7 @@ def build_t2i(out: Path, work: Path, resume: bool = True, device: str = "cpu") -
         build_vq(out / "vq", work, resume=resume, device=device)
     vq = read_vq(out / "vq")
     encoder = train_encoder(work / "caption_encoder", resume=resume)
-    encode = PromptFeatures(encoder, prompt_tokenizer())
+    encode = CaptionEncoder(encoder, prompt_tokenizer(), LONGEST)
     gpt, figures = train_llamagen(recipe, vq, encode, work / recipe.name, resume, device)
     write_pipeline(gpt.cpu(), vq.cpu(), encoder, prompt_tokenizer(), out)
     model = read_pipeline(out).model

@@ -126,21 +126,3 @@ def train_encoder(folder: Path, steps: int = 1500, batch: int = 64, resume: bool
 
     train(reader, loss_of, Plan(steps=steps, lr=2e-3, warmup=50, weight_decay=0.01), folder, "caption encoder", resume)
     return reader.encoder.eval()
-
-
-class PromptFeatures:
-    """Prompts as LlamaGen takes captions: features of the frozen encoder, real tokens last.
-
-    Called with B texts, returns float32 [B, 32, 128], zero at padding, and bool [B, 32], True at real tokens.
-    """
-
-    def __init__(self, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast):
-        self.encoder, self.tokenizer = encoder.eval().requires_grad_(False), tokenizer
-
-    @torch.no_grad()
-    def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        rows = self.tokenizer(texts, padding="max_length", max_length=LONGEST, truncation=True, return_tensors="pt")
-        ids, mask = rows["input_ids"], rows["attention_mask"]
-        hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
-        place = (torch.arange(LONGEST) + mask.sum(-1, keepdim=True)) % LONGEST
-        return hidden.gather(1, place[..., None].expand_as(hidden)), mask.gather(1, place) > 0

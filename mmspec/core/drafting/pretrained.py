@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import ClassVar, Self
@@ -75,8 +76,11 @@ def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
     return value.to(dtype) if value.is_floating_point() else value
 
 
-def folder_of(path_or_repo: str | Path) -> Path:
-    """A folder itself, or that of a hub repository named by its id, which is fetched.   Raises ValueError for neither."""
+def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.safetensors")) -> Path:
+    """A folder itself, or that of a hub repository named by its id, of which the files of those patterns are fetched.
+
+    Raises ValueError for neither.
+    """
     folder = Path(path_or_repo)
     if folder.exists():
         return folder
@@ -84,4 +88,4 @@ def folder_of(path_or_repo: str | Path) -> Path:
         raise ValueError(f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}")
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(str(path_or_repo), allow_patterns=["*.json", "*.safetensors"]))
+    return Path(snapshot_download(str(path_or_repo), allow_patterns=list(patterns)))
