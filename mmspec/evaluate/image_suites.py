@@ -34,8 +34,9 @@ _SCD = (
     *(
         ImageMethod(f"scd-{coupling}-{window}", f"SCD {coupling} {window}", scd(window, coupling))
         for coupling in ("gumbel", "maximal")
-        for window in (16, 32, 64)
+        for window in (8, 16, 32, 64)
     ),
+    ImageMethod("scd-maximal-16-tree", "SCD maximal 16 + small tree", scd(16, "maximal", (2, 3))),
     ImageMethod("scd-gumbel-32-tree", "SCD gumbel 32 + tree", scd(32, "gumbel", _TREE)),
     ImageMethod("scd-maximal-32-tree", "SCD maximal 32 + tree", scd(32, "maximal", _TREE)),
     ImageMethod("scd-gumbel-32-kseq", "SCD gumbel 32 + tree, K-SEQ", scd(32, "gumbel", _TREE, drawn="with_replacement"),

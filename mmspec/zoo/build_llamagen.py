@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.text import CaptionEncoder
@@ -46,27 +46,27 @@ class GptRecipe:
     lr: float = 2e-3
     batch: int = 16
     low: bool = False
-    reading: float = 0.1
+    reading: float = 0.3
     object_weight: float = 4.0
     guided_share: float = 0.7
     seed: int = 0
 
 
-def t2i_recipe(steps: int = 4400) -> GptRecipe:
+def t2i_recipe(steps: int = 6000) -> GptRecipe:
     """Text to image: 256 codes, prompts as features of the caption encoder."""
     config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
     return GptRecipe("t2i", config, steps)
 
 
-def c2i_recipe(steps: int = 1800) -> GptRecipe:
+def c2i_recipe(steps: int = 4500) -> GptRecipe:
     """Class to image: 64 classes, shape by color."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="c2i",
                        cls_token_num=1, num_classes=CLASSES)  # fmt: skip
     return GptRecipe("c2i", config, steps)
 
 
-def low_recipe(steps: int = 2000) -> GptRecipe:
+def low_recipe(steps: int = 3000) -> GptRecipe:
     """Text to a picture of half the side, in the same codes: what MuLo-SD drafts with."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
@@ -78,6 +78,15 @@ def pictures_of(recipe: GptRecipe, first: int, count: int) -> list[Picture]:
     if recipe.config.model_type == "t2i":
         return [sample_picture(first + i) for i in range(count)]
     return [class_picture((first + i) % CLASSES, first + i) for i in range(count)]
+
+
+def trained_on(recipe: GptRecipe, step: int) -> list[Picture]:
+    """The pictures of a training step. For prompts: of every two pictures the one with more objects, as only these teach which
+    color belongs to which shape. A prompt says how many objects there are, so a picture's law given its prompt stays."""
+    if recipe.config.model_type == "c2i":
+        return pictures_of(recipe, CLASS_SEED + step * recipe.batch, recipe.batch)
+    drawn = pictures_of(recipe, FIRST_SEED + 2 * step * recipe.batch, 2 * recipe.batch)
+    return [max(pair, key=lambda one: len(one.items)) for pair in zip(drawn[::2], drawn[1::2], strict=True)]
 
 
 @torch.no_grad()
@@ -105,21 +114,20 @@ def train_llamagen(
     folder: Path,
     resume: bool = True,
     device: str = "cpu",
-    start_from: dict[str, Tensor] | None = None,
+    projection: nn.Module | None = None,
 ) -> tuple[Transformer, dict[str, float]]:
     """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
 
-    start_from: state of the transformer to begin with.   The last loss is of codes alone, all of one weight.
+    projection: what the transformer's own caption projection starts as.   The last loss is of codes alone, all of one weight.
     """
     torch.manual_seed(recipe.seed)
     gpt, vq = Transformer(recipe.config), vq.to(device)
-    if start_from is not None:
-        gpt.load_state_dict(start_from)
+    if projection is not None:
+        gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
     asked = Asked(gpt).to(device)
-    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        pictures = pictures_of(recipe, start + step * recipe.batch, recipe.batch)
+        pictures = trained_on(recipe, step)
         condition, mask = condition_of(recipe, pictures, step, encode)
         codes = codes_of(vq, pictures, recipe.low)
         drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
@@ -168,10 +176,10 @@ def build_t2i(out: Path, work: Path, resume: bool = True, device: str = "cpu") -
     if not (resume and (out / "vq" / "model.safetensors").exists()):
         build_vq(out / "vq", work, resume=resume, device=device)
     vq = read_vq(out / "vq")
-    encoder = train_encoder(work / "caption_encoder", resume=resume)
-    encode = CaptionEncoder(encoder, prompt_tokenizer(), LONGEST)
-    gpt, figures = train_llamagen(recipe, vq, encode, work / recipe.name, resume, device)
-    write_pipeline(gpt.cpu(), vq.cpu(), encoder, prompt_tokenizer(), out)
+    reader = train_encoder(work / "caption_encoder", recipe.config.dim, resume=resume)
+    encode = CaptionEncoder(reader.encoder, prompt_tokenizer(), LONGEST)
+    gpt, figures = train_llamagen(recipe, vq, encode, work / recipe.name, resume, device, reader.projection)
+    write_pipeline(gpt.cpu(), vq.cpu(), reader.encoder, prompt_tokenizer(), out)
     model = read_pipeline(out).model
     return _card(recipe, out, figures, held_out(recipe, model.transformer, model.vq, model.captions))
 
@@ -189,12 +197,13 @@ def build_beside(
 
 
 def _card(recipe: GptRecipe, out: Path, figures: dict[str, float], measured: dict[str, float]) -> dict[str, Any]:
-    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
+    start, drawn = (FIRST_SEED, 2) if recipe.config.model_type == "t2i" else (CLASS_SEED, 1)
     parameters = sum(v.numel() for n, v in Transformer(recipe.config).state_dict().items() if not n.startswith("rope"))
     card = {
         "name": recipe.name, "class": "mmspec.imagegen.llamagen.transformer.Transformer", "licence": "Apache-2.0",
         "parameters": parameters, "data": "pictures of mmspec.zoo.world, tokenised by the zoo's VQ",
-        "picture_seeds": [start, start + recipe.steps * recipe.batch], "model_seed": recipe.seed, "steps": recipe.steps,
+        "picture_seeds": [start, start + drawn * recipe.steps * recipe.batch], "model_seed": recipe.seed,
+        "steps": recipe.steps,
         "training": {key: round(value, 4) for key, value in figures.items()},
         "held_out": {key: round(value, 4) for key, value in measured.items()},
         "command": f"mmspec zoo build {recipe.name}",

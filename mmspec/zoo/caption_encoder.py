@@ -1,6 +1,7 @@
-"""A small T5 encoder for prompts, trained to hold what a prompt says in the mean over its tokens.
+"""A small T5 encoder for prompts, trained to hold all that a prompt says in the state of every token.
 
-LlamaGen's image tokens attend evenly to all caption tokens (their rotary rows are zero), so a mean is what they can read.
+LlamaGen's image tokens attend evenly to all caption tokens (their rotary rows are zero): a small model that has to work out
+itself which color belongs to which shape mixes them up for thousands of steps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
+
+from mmspec.imagegen.llamagen.conditioning import CaptionMLP
 
 from .training import Plan, train
 from .world.pictures import CLASSES, PLACES, Picture, sample_picture
@@ -47,20 +50,26 @@ _OWN = {"color": len(COLORS), "place": len(PLACES), "size": 2}  # what the word 
 
 
 class FactReader(nn.Module):
-    """The encoder with heads that read a picture's facts from the mean of its tokens, and each object's from its shape's."""
+    """The encoder with heads that read a picture's facts from single tokens, and each object's from its shape's.
 
-    def __init__(self, encoder: T5EncoderModel):
+    projection: what the heads read through, float [..., 128] -> [..., dim]; a transformer of this width can start from it.
+    """
+
+    def __init__(self, encoder: T5EncoderModel, dim: int):
         super().__init__()
-        self.encoder = encoder
-        self.mix = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU())
+        self.encoder, self.projection = encoder, CaptionMLP(WIDTH, dim)
+        self.mix = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU())
         self.own = nn.ModuleDict({name: nn.Linear(WIDTH, size) for name, size in _OWN.items()})
-        self.heads = nn.ModuleDict({name: nn.Linear(2 * WIDTH, size) for name, size in HEADS.items()})
+        self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in HEADS.items()})
 
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """ids, mask: int64 [B, S] -> logits per head of the picture [B, size], and per head of each token [B, S, size]."""
+    def forward(self, ids: Tensor, mask: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """ids, mask: int64 [B, S] -> logits per head of the picture, read from a token of each row that `seed` draws,
+        [B, size], and per head of each token [B, S, size]."""
         states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        mean = (self.mix(states) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        return {name: head(mean) for name, head in self.heads.items()}, {k: h(states) for k, h in self.own.items()}
+        place = torch.multinomial(mask.float(), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
+        seen = self.projection(states[torch.arange(len(ids)), place])
+        hidden = self.mix(F.rms_norm(seen, seen.shape[-1:]))
+        return {name: head(hidden) for name, head in self.heads.items()}, {k: h(states) for k, h in self.own.items()}
 
 
 def facts(pictures: list[Picture]) -> dict[str, Tensor]:
@@ -109,20 +118,21 @@ def fact_loss(logits: dict[str, Tensor], wanted: dict[str, Tensor]) -> tuple[Ten
     return loss, {"pairs": float(right.float().mean())}
 
 
-def train_encoder(folder: Path, steps: int = 1500, batch: int = 64, resume: bool = True) -> T5EncoderModel:
-    """Trains on prompts of pictures that are never rendered."""
+def train_encoder(folder: Path, dim: int, steps: int = 3000, batch: int = 64, resume: bool = True) -> FactReader:
+    """Trains on prompts of pictures that are never rendered.   dim: of the transformer that will read the captions."""
     tokenizer = prompt_tokenizer()
-    reader = FactReader(new_encoder(tokenizer))
+    torch.manual_seed(0)
+    reader = FactReader(new_encoder(tokenizer), dim)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         pictures = [sample_picture(FIRST_SEED + step * batch + i) for i in range(batch)]
         texts = [prompt_of(picture, step) for picture in pictures]
         rows = tokenizer(texts, padding="max_length", max_length=LONGEST, truncation=True, return_tensors="pt")
-        whole, own = reader(rows["input_ids"], rows["attention_mask"])
+        whole, own = reader(rows["input_ids"], rows["attention_mask"], step)
         loss, notes = fact_loss(whole, facts(pictures))
         for name, target in own_facts(rows["input_ids"], pictures, tokenizer).items():
             loss = loss + F.cross_entropy(own[name].flatten(0, 1), target.flatten(), ignore_index=IGNORE)
         return loss, notes
 
     train(reader, loss_of, Plan(steps=steps, lr=2e-3, warmup=50, weight_decay=0.01), folder, "caption encoder", resume)
-    return reader.encoder.eval()
+    return reader.eval()

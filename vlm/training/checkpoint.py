@@ -1,4 +1,4 @@
-"""Training state in one safetensors file: parameters, optimizer moments and the step."""
+"""Training state in one safetensors file: parameters, buffers, optimizer moments and the step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mmspec.core.files import replacing
 
 
 def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write parameters, AdamW moments and the step count to one safetensors file, by rename."""
-    tensors = {f"model.{name}": p.detach().cpu().contiguous() for name, p in module.named_parameters()}
+    """Write what the module's state dict holds, AdamW moments and the step count to one safetensors file, by rename."""
+    tensors = {f"model.{name}": value.detach().cpu().contiguous() for name, value in _kept(module)}
     for index, state in optimizer.state_dict()["state"].items():
         for key, value in state.items():
             tensors[f"optim.{index}.{key}"] = torch.as_tensor(value).cpu().contiguous()
@@ -28,8 +28,8 @@ def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer |
     moments: dict[int, dict[str, Tensor]] = {}
     with safe_open(path, "pt") as stored, torch.no_grad():
         step = int(stored.metadata()["step"])
-        for name, parameter in module.named_parameters():
-            parameter.copy_(stored.get_tensor(f"model.{name}"))
+        for name, value in _kept(module):
+            value.copy_(stored.get_tensor(f"model.{name}"))
         for key in stored.keys():
             if key.startswith("optim."):
                 _, index, field = key.split(".")
@@ -37,3 +37,11 @@ def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer |
     if optimizer is not None and moments:
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     return step
+
+
+def _kept(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and stored buffers under their first names: what is shared between modules comes once."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, value in module.state_dict(keep_vars=True).items():
+        found.setdefault(id(value), (name, value))
+    return list(found.values())
