@@ -38,6 +38,8 @@ class GptRecipe:
     """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes.
 
     reading, object_weight: see `prompt_reading`; both fade, to 0 and 1, over `guided_share` of the steps.
+    choices: pictures drawn for each one trained on, see `trained_on`: only pictures of two objects teach which color
+    belongs to which shape.
     """
 
     name: str
@@ -49,6 +51,7 @@ class GptRecipe:
     reading: float = 0.3
     object_weight: float = 4.0
     guided_share: float = 0.7
+    choices: int = 1
     seed: int = 0
 
 
@@ -56,7 +59,7 @@ def t2i_recipe(steps: int = 6000) -> GptRecipe:
     """Text to image: 256 codes, prompts as features of the caption encoder."""
     config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
-    return GptRecipe("t2i", config, steps)
+    return GptRecipe("t2i", config, steps, choices=3)
 
 
 def c2i_recipe(steps: int = 4500) -> GptRecipe:
@@ -70,7 +73,7 @@ def low_recipe(steps: int = 3000) -> GptRecipe:
     """Text to a picture of half the side, in the same codes: what MuLo-SD drafts with."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
-    return GptRecipe("t2i/low", config, steps, batch=32, low=True)
+    return GptRecipe("t2i/low", config, steps, batch=32, low=True, choices=2)
 
 
 def pictures_of(recipe: GptRecipe, first: int, count: int) -> list[Picture]:
@@ -81,12 +84,13 @@ def pictures_of(recipe: GptRecipe, first: int, count: int) -> list[Picture]:
 
 
 def trained_on(recipe: GptRecipe, step: int) -> list[Picture]:
-    """The pictures of a training step. For prompts: of every two pictures the one with more objects, as only these teach which
-    color belongs to which shape. A prompt says how many objects there are, so a picture's law given its prompt stays."""
-    if recipe.config.model_type == "c2i":
-        return pictures_of(recipe, CLASS_SEED + step * recipe.batch, recipe.batch)
-    drawn = pictures_of(recipe, FIRST_SEED + 2 * step * recipe.batch, 2 * recipe.batch)
-    return [max(pair, key=lambda one: len(one.items)) for pair in zip(drawn[::2], drawn[1::2], strict=True)]
+    """The pictures of a training step, of `recipe.choices` each the one with most objects. A prompt says how many objects
+    there are, so a picture's law given its prompt stays."""
+    first = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
+    size = recipe.batch * recipe.choices
+    drawn = pictures_of(recipe, first + step * size, size)
+    groups = [drawn[i : i + recipe.choices] for i in range(0, size, recipe.choices)]
+    return [max(group, key=lambda one: len(one.items)) for group in groups]
 
 
 @torch.no_grad()
@@ -197,12 +201,12 @@ def build_beside(
 
 
 def _card(recipe: GptRecipe, out: Path, figures: dict[str, float], measured: dict[str, float]) -> dict[str, Any]:
-    start, drawn = (FIRST_SEED, 2) if recipe.config.model_type == "t2i" else (CLASS_SEED, 1)
+    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
     parameters = sum(v.numel() for n, v in Transformer(recipe.config).state_dict().items() if not n.startswith("rope"))
     card = {
         "name": recipe.name, "class": "mmspec.imagegen.llamagen.transformer.Transformer", "licence": "Apache-2.0",
         "parameters": parameters, "data": "pictures of mmspec.zoo.world, tokenised by the zoo's VQ",
-        "picture_seeds": [start, start + drawn * recipe.steps * recipe.batch], "model_seed": recipe.seed,
+        "picture_seeds": [start, start + recipe.steps * recipe.batch * recipe.choices], "model_seed": recipe.seed,
         "steps": recipe.steps,
         "training": {key: round(value, 4) for key, value in figures.items()},
         "held_out": {key: round(value, 4) for key, value in measured.items()},

@@ -18,7 +18,7 @@ from mmspec.imagegen.llamagen.vq import VQModel
 
 from .world.prompts import LONGEST
 
-GUIDANCE, TOP_K = 4.0, 0
+GUIDANCE, TOP_K = 3.0, 0
 
 
 def write_transformer(gpt: Transformer, folder: Path) -> None:
