@@ -24,7 +24,6 @@ _WHAT = {
     "vlm/flash": "FLASH drafter for vlm",
     "vlm/specvlm": "SpecVLM drafter for vlm",
     "vlm/eagle3": "EAGLE-3 drafter for vlm",
-    "vlm/hydra": "Hydra heads for vlm",
     "vlm/specdecpp": "SpecDec++ head that ends the drafts of vlm/eagle",
     "t2i": "64x64 pictures from prompts, 256 codes (LlamaGen)",
     "c2i": "64x64 pictures from 64 classes, 256 codes (LlamaGen)",

@@ -48,7 +48,6 @@ RECIPES: dict[str, DrafterRecipe] = {
     "vlm/specvlm": DrafterRecipe("specvlm"),
     # 160 tokens are 99.9 per cent of what the target answers
     "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
-    "vlm/hydra": DrafterRecipe("hydra", {"own_head": False}),
 }
 
 

@@ -18,6 +18,7 @@ from mmspec.imagegen.pipeline import ImagePipeline
 
 from .build_vlm import write_card
 from .image_codes import Codes, own_codes, read_codes
+from .image_files import GUIDANCE
 from .picture_batches import HELD_OUT
 from .training import Plan, train
 from .world.pictures import sample_picture
@@ -42,7 +43,7 @@ class ImageEagleRecipe:
     heads: int = 6
     loss: EagleLoss = field(
         default_factory=lambda: EagleLoss(
-            words=1.0, depths=3, decay=0.9, noise=0.05, unconditional=0.5, guided_share=0.5, guidance=4.0
+            words=1.0, depths=3, decay=0.9, noise=0.05, unconditional=0.5, guided_share=0.5, guidance=GUIDANCE
         )
     )
     seed: int = 0

@@ -202,7 +202,7 @@ def build_beside(
 
 def _card(recipe: GptRecipe, out: Path, figures: dict[str, float], measured: dict[str, float]) -> dict[str, Any]:
     start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
-    parameters = sum(v.numel() for n, v in Transformer(recipe.config).state_dict().items() if not n.startswith("rope"))
+    parameters = sum(value.numel() for value in Transformer(recipe.config).parameters())
     card = {
         "name": recipe.name, "class": "mmspec.imagegen.llamagen.transformer.Transformer", "licence": "Apache-2.0",
         "parameters": parameters, "data": "pictures of mmspec.zoo.world, tokenised by the zoo's VQ",

@@ -34,9 +34,8 @@ def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderM
         relative_attention_num_buckets=32, relative_attention_max_distance=64, is_encoder_decoder=False,
     )  # fmt: skip
     encoder = T5EncoderModel(config)
-    with (
-        torch.no_grad()
-    ):  # words belong to their neighbours: three heads start out looking one and two back, and one ahead
+    # words belong to their neighbours: three heads start out looking one and two back, and one ahead
+    with torch.no_grad():
         bias = encoder.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
         for head, bucket in enumerate((1, 2, config.relative_attention_num_buckets // 2 + 1)):
             bias[bucket, head] = 4.0
@@ -121,7 +120,6 @@ def fact_loss(logits: dict[str, Tensor], wanted: dict[str, Tensor]) -> tuple[Ten
 def train_encoder(folder: Path, dim: int, steps: int = 3000, batch: int = 64, resume: bool = True) -> FactReader:
     """Trains on prompts of pictures that are never rendered.   dim: of the transformer that will read the captions."""
     tokenizer = prompt_tokenizer()
-    torch.manual_seed(0)
     reader = FactReader(new_encoder(tokenizer), dim)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:

@@ -24,15 +24,16 @@ class Asked(nn.Module):
     def __init__(self, gpt: Transformer):
         super().__init__()
         width = gpt.config.dim
-        self.gpt, self.middle = gpt, gpt.layers[gpt.config.n_layer // 2]
+        self.gpt = gpt
         self.mix = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU())
         self.heads = nn.ModuleDict({name: nn.Linear(2 * width, size) for name, size in HEADS.items()})
-        self.here = nn.Linear(2 * width, CLASSES + 1)
+        self.here = nn.Linear(2 * width, CLASSES)
 
     def forward(self, condition: Tensor, codes: Tensor, mask: Tensor | None, drop: Tensor) -> tuple[Tensor, Tensor]:
         """`Transformer.training_logits`, and the states of its last T positions [B, T, dim] behind the middle layer."""
         seen: list[Tensor] = []
-        hook = self.middle.register_forward_hook(lambda module, given, out: seen.append(out))
+        middle = self.gpt.layers[self.gpt.config.n_layer // 2]
+        hook = middle.register_forward_hook(lambda module, given, out: seen.append(out))
         try:
             logits = self.gpt.training_logits(condition, codes, mask, drop)
         finally:

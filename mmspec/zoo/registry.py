@@ -89,7 +89,7 @@ def load_upsampler(folder: Path) -> Any:
     return LatentUpsampler.from_pretrained(folder)
 
 
-DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "hydra")
+DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3")
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_small,

@@ -17,7 +17,7 @@ from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
 
 SMALL = dict(prompts=2, new_tokens=6, threads=1)
 ASKED = {
-    "drafters": dict(batches=(1, 2), methods=("eagle_text", "msd", "flash", "hydra", "vispec", "eagle-tree", "msd-viskip",
+    "drafters": dict(batches=(1, 2), methods=("eagle_text", "msd", "flash", "vispec", "eagle-tree", "msd-viskip",
                      "eagle-confidence", "random", "random-goodput")),
     "pictures": dict(methods=("msd", "flash")),
     "blocks": dict(temperatures=(0.0,)),

@@ -15,7 +15,6 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
-from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from mmspec.vlm.drafters.msd import Msd
 from mmspec.zoo.vlm_files import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
 from tests.vlm.tiny import liven
@@ -78,7 +77,6 @@ def tiny_zoo() -> dict[str, Any]:
         "eagle_text": Eagle(EagleConfig(**sizes, pictures="left_out")),
         "msd": Msd(FeatureConfig(**sizes)),
         "flash": Flash(FlashConfig(**sizes, latents=2, block=5, num_key_value_heads=2)),
-        "hydra": Hydra(HydraConfig(WIDTH, 260, heads=3)),
     }
     chain = Chain(FixedLength(3))
     return {
