@@ -14,6 +14,7 @@ from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.output import ImageOutput
+from mmspec.imagegen.own_order import OwnOrder
 from mmspec.imagegen.pixels import to_pil
 from mmspec.imagegen.sampling import Guidance, Warp
 from mmspec.imagegen.target import ImageTarget, Listener
@@ -46,7 +47,7 @@ class ImagePipeline:
 
         prompts: what the model takes: class labels, texts, or its own inputs.
         decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`.
-        rule: "exact", a rule's name or a Rule; relaxed rules must be named. A relaxed decoding (its `relaxed` is True: row
+        rule: "exact", a rule's name or a Rule; relaxed rules must be named. A decoding in an order of its own (`OwnOrder`: row
         parallel, multi-scale) judges by its own rule, and `rule` must be left alone.
         guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
         seed: an int, one int per row, or None to draw one from torch's global generator.
@@ -80,20 +81,16 @@ class ImagePipeline:
         scale = self.guidance_scale if guidance_scale is None else guidance_scale
         guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
         warp = Warp(float(temperature), self.top_k if top_k is None else int(top_k), float(top_p))
-        relaxed = getattr(decoding, "relaxed", False)
-        if relaxed and rule != "exact":
+        own_order = isinstance(decoding, OwnOrder)
+        if own_order and rule != "exact":
             raise ValueError(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
                              f"got {rule!r}; drop it")  # fmt: skip
         condition = self.model.prepare(prompts)
-        target = self.open_target(decoding, condition, guidance, warp, listener)
+        make = decoding.target if own_order else ImageTarget
+        target = make(self.model, condition, guidance=guidance, warp=warp, listener=listener)
         keys = Keys.of(seed, target.batch, target.device)
-        judge = decoding.rule(self.model) if relaxed else resolve(rule, greedy=target.greedy)
+        judge = decoding.rule(self.model) if own_order else resolve(rule, greedy=target.greedy)
         return Decoding(target, decoding, judge, keys)
-
-    def open_target(self, decoding, condition, guidance: Guidance, warp: Warp, listener: Listener | None):
-        """The target of a request; a decoding that fills the canvas in another order than raster brings its own."""
-        make = getattr(decoding, "target", None) or ImageTarget
-        return make(self.model, condition, guidance=guidance, warp=warp, listener=listener)
 
     def to_images(self, codes: Tensor, errors: dict[int, str]) -> list:
         """PIL images of codes int64 [B, rows * cols]; None where a row failed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mmspec.core.loop import Drafter
 from mmspec.imagegen.canvas import CanvasTarget
@@ -11,11 +10,12 @@ from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.multiscale.rule import LocalThreshold, pools
 from mmspec.imagegen.multiscale.state import MuLoState
 from mmspec.imagegen.multiscale.upsampler import Upsampler
+from mmspec.imagegen.own_order import OwnOrder
 from mmspec.imagegen.pipeline import ImagePipeline
 
 
 @dataclass(frozen=True, slots=True)
-class MuLo:
+class MuLo(OwnOrder):
     """Multi-scale local speculative decoding: a low-resolution model draws rows, an upsampler turns them into candidates, one
     pass of the target judges them all, and what falls is drawn again, islands of it side by side. Relaxed.
 
@@ -46,8 +46,6 @@ class MuLo:
     stale: bool = False
     decoding: Drafter | None = None
     downsampler: Upsampler | None = None
-    relaxed: ClassVar[bool] = True
-    target: ClassVar[type] = CanvasTarget
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mmspec.imagegen.canvas import CanvasTarget
 from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.own_order import OwnOrder
 from mmspec.imagegen.rowwise.parallel import OpenRows
 from mmspec.imagegen.rowwise.rule import RowParallel
 
 
 @dataclass(frozen=True, slots=True)
-class PJD:
+class PJD(OwnOrder):
     """Speculative Jacobi decoding in every open row at once; a row opens when the one above has `context` values. Relaxed:
     a value is settled before all values ahead of it in raster order are. context >= the columns is speculative Jacobi
     decoding row by row, which is exact.
@@ -27,8 +27,6 @@ class PJD:
 
     context: int = 8
     window: int = 8
-    relaxed: ClassVar[bool] = True
-    target: ClassVar[type] = CanvasTarget
 
     def __post_init__(self) -> None:
         for name in ("context", "window"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,13 +16,14 @@ from mmspec.core.verdict import Verdict
 from mmspec.imagegen.canvas import CanvasTarget
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.own_order import OwnOrder
 from mmspec.imagegen.rowwise.parallel import OpenRows
 from mmspec.imagegen.rowwise.rule import RowParallel
 from mmspec.imagegen.rowwise.schedule import schedule
 
 
 @dataclass(frozen=True, slots=True)
-class ZipAR:
+class ZipAR(OwnOrder):
     """Every open row gains a value a round; a row opens when the one above has `window` values. Relaxed: a value is drawn
     before all values ahead of it in raster order are known. window >= the columns is plain decoding.
 
@@ -39,8 +39,6 @@ class ZipAR:
 
     window: int = 8
     adaptive: bool = False
-    relaxed: ClassVar[bool] = True
-    target: ClassVar[type] = CanvasTarget
 
     def __post_init__(self) -> None:
         if self.window < 1:
