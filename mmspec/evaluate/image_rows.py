@@ -10,7 +10,6 @@ from mmspec.evaluate.bench import (
     completed,
     failures,
     identical,
-    mean,
     middle,
     paired_ratios,
     spread,
@@ -41,13 +40,15 @@ def timed_row(method: ImageMethod, results: Results, shared: dict) -> dict:
     own = results[method.key]
     runs, failed = completed(own), failures(own)
     ratios = paired_ratios(results[PLAIN], own)
-    compression = mean([run.accept_length for run in runs])
+    # over all images at once, as within a batch: the mean of single ratios would flatter small batches
+    passes = [count for run in runs for count in run.row_passes]
+    compression = round(sum(run.tokens for run in runs) / sum(passes), 3) if runs else None
     return {
         **about(method),
         "exact": runs[0].exact if runs else None,
         **shared,
         "tokens": middle([run.tokens / len(run.output) for run in runs], 1),
-        "target_passes": middle([passes for run in runs for passes in run.row_passes], 1),
+        "target_passes": middle(passes, 1),
         "step_compression": compression,
         "accept_length": compression,
         "drafter_passes": middle([run.drafter_passes for run in runs], 1),

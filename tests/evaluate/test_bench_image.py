@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.bench import Run
 from mmspec.evaluate.bench_image import bench_image, verdict
 from mmspec.evaluate.image_config import ImageBench
+from mmspec.evaluate.image_methods import ImageMethod
 from mmspec.evaluate.image_page import COLUMNS, image_page, pareto_panels
+from mmspec.evaluate.image_rows import timed_row
 from mmspec.evaluate.image_suites import SUITES
 from mmspec.evaluate.plots import draw
 from mmspec.evaluate.report import markdown, tables
@@ -69,6 +72,18 @@ def test_rows_are_the_methods_of_every_setting(result: dict) -> None:
         assert keys == [method.key for method in config.rows if method.serves(temperature)]
     assert len(found[timed[0]]) == 11
     assert found[timed[1]] == ["ar", "sjd-16", "scd-gumbel-32-tree", "pac-64", "eagle-chain", "eagle-tree"]
+
+
+def test_images_save_the_same_steps_alone_and_in_a_batch() -> None:
+    quick, slow, batch = (2,), (8,), (2, 8)
+
+    def request(passes: tuple[int, ...]) -> Run:
+        return Run(1.0, ((0,) * 16,) * len(passes), max(passes), 16 * len(passes) / sum(passes), row_passes=passes)
+
+    method = ImageMethod("x", "X")
+    alone, together = ([[request(passes)] for passes in cases] for cases in ((quick, slow), (batch,)))
+    rows = [timed_row(method, {"x": found, "ar": found}, {}) for found in (alone, together)]
+    assert [row["step_compression"] for row in rows] == [3.2, 3.2]
 
 
 def test_figures_are_sane(result: dict) -> None:
