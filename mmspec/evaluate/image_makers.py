@@ -85,14 +85,17 @@ def rows(lead: int, window: Make) -> Make:
     return make
 
 
-def mulo(threshold: float = 0.1, learned: bool = False) -> Make:
-    """A maker of `MuLo` over the zoo's low-resolution model, through pixels or the trained upsampler."""
+def mulo(threshold: float = 0.05, learned: bool = False) -> Make:
+    """A maker of `MuLo` over the zoo's low-resolution model, through pixels or the trained upsampler.
+
+    As many codes are pooled as LANTERN's rows borrow from; the paper's radius of 3 would be half of the zoo's grid.
+    """
 
     def make(shelf: ImageShelf) -> Drafter:
         from mmspec.imagegen.multiscale import MuLo, PixelUpsampler
 
         low = shelf.part("low")
         upsampler = shelf.part("upsampler") if learned else PixelUpsampler.of(shelf.pipeline.model.vq)
-        return MuLo(low, upsampler, threshold)
+        return MuLo(low, upsampler, threshold, k=min(64, shelf.pipeline.model.codes), radius=1)
 
     return make

@@ -112,9 +112,9 @@ def _ordered(*, swept: bool) -> tuple[ImageMethod, ...]:
             "zipar-adaptive", "ZipAR adaptive", "window", lambda w: zipar(w, True), (12, 8, 6, 4, 2) if swept else (4,)
         ),
         *_rows("pjd", "PJD", "context", lambda c: pjd(c, 8), (12, 8, 6, 4, 2) if swept else (8,)),
-        *_rows("mulo", "MuLo-SD", "threshold", mulo, (0.4, 0.2, 0.1, 0.05, 0.02) if swept else (0.1,), "low"),
+        *_rows("mulo", "MuLo-SD", "threshold", mulo, (0.2, 0.1, 0.05, 0.02, 0.005) if swept else (0.05,), "low"),
         *_rows("mulo-learned", "MuLo-SD, learned", "threshold", lambda t: mulo(t, True),
-               (0.4, 0.2, 0.1, 0.05, 0.02) if swept else (0.1,), "upsampler"),
+               (0.2, 0.1, 0.05, 0.02, 0.005) if swept else (0.05,), "upsampler"),
     )  # fmt: skip
 
 

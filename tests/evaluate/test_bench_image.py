@@ -164,7 +164,7 @@ def test_missing_weights_are_a_row_with_the_reason() -> None:
     row = result["rows"][1]
     assert "expected weights of t2i/upsampler" in row["failed"] and row["exact"] is None and row["seconds"] is None
     assert any("expected weights" in one for one in verdict(result))
-    assert "MuLo-SD, learned, threshold 0.1 failed in 1 of 1 requests" in markdown(result)
+    assert "MuLo-SD, learned, threshold 0.05 failed in 1 of 1 requests" in markdown(result)
 
 
 def test_classes_are_judged_in_words() -> None:

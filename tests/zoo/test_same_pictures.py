@@ -22,6 +22,7 @@ EXACT = {
     "scd-maximal": lambda: SCD(16, coupling="maximal"),
     "scd-tree": lambda: SCD(16, tree=Proactive()),
     "rows": lambda: RowDrafts(SCD(16)),
+    "eagle": lambda: mmspec.zoo.load("t2i/eagle"),
 }
 ROWS, TOP_K = 2000, 4
 
