@@ -88,7 +88,7 @@ def rows(lead: int, window: Make) -> Make:
 def mulo(threshold: float = 0.05, learned: bool = False) -> Make:
     """A maker of `MuLo` over the zoo's low-resolution model, through pixels or the trained upsampler.
 
-    As many codes are pooled as LANTERN's rows borrow from; the paper's radius of 3 would be half of the zoo's grid.
+    As many codes are pooled as LANTERN's rows borrow from; the paper's radius of 3 would be a fifth of the zoo's grid.
     """
 
     def make(shelf: ImageShelf) -> Drafter:

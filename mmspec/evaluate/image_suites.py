@@ -106,15 +106,14 @@ def _rows(
 
 def _ordered(*, swept: bool) -> tuple[ImageMethod, ...]:
     """Decodings that leave raster order: one row each, or their knobs."""
+    widths, thresholds = (12, 8, 6, 4, 2), (0.2, 0.1, 0.05, 0.02, 0.005)
     return (
-        *_rows("zipar", "ZipAR", "window", zipar, (12, 8, 6, 4, 2) if swept else (8,)),
-        *_rows(
-            "zipar-adaptive", "ZipAR adaptive", "window", lambda w: zipar(w, True), (12, 8, 6, 4, 2) if swept else (4,)
-        ),
-        *_rows("pjd", "PJD", "context", lambda c: pjd(c, 8), (12, 8, 6, 4, 2) if swept else (8,)),
-        *_rows("mulo", "MuLo-SD", "threshold", mulo, (0.2, 0.1, 0.05, 0.02, 0.005) if swept else (0.05,), "low"),
+        *_rows("zipar", "ZipAR", "window", zipar, widths if swept else (8,)),
+        *_rows("zipar-adaptive", "ZipAR adaptive", "window", lambda w: zipar(w, True), widths if swept else (4,)),
+        *_rows("pjd", "PJD", "context", lambda c: pjd(c, 8), widths if swept else (8,)),
+        *_rows("mulo", "MuLo-SD", "threshold", mulo, thresholds if swept else (0.05,), "low"),
         *_rows("mulo-learned", "MuLo-SD, learned", "threshold", lambda t: mulo(t, True),
-               (0.2, 0.1, 0.05, 0.02, 0.005) if swept else (0.05,), "upsampler"),
+               thresholds if swept else (0.05,), "upsampler"),
     )  # fmt: skip
 
 
