@@ -17,8 +17,8 @@ class Guidance:
     """Classifier-free guidance on raw logits: uncond + s (cond - uncond).
 
     scale: s; up to 1 only the conditional branch is run.   interval: guides indices 0..interval + 1 and leaves the later
-    ones conditional, as LlamaGen's `cfg_interval` does.   final: s goes linearly from `scale` at the first value to
-    `final` at the last one.   Raises ValueError for a negative scale or when both schedules are given.
+    ones conditional, as LlamaGen's `cfg_interval` does; None or below 0 guides all.   final: s goes linearly from `scale`
+    at the first value to `final` at the last one.   Raises ValueError for a negative scale or when both schedules are given.
     """
 
     scale: float = 1.0
@@ -42,7 +42,7 @@ class Guidance:
             scale = self.scale + (self.final - self.scale) * (index / max(total - 1, 1)).clamp(0, 1)
             return torch.lerp(uncond, cond, scale[..., None].to(cond.dtype))
         guided = uncond + self.scale * (cond - uncond)
-        if self.interval is None:
+        if self.interval is None or self.interval < 0:
             return guided
         return torch.where((index <= self.interval + 1)[..., None], guided, cond)
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
-from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.drafting.unread import Unread
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
@@ -59,8 +58,11 @@ class EagleState:
             self._catch_up()
         self.index = target.last[:, None]
         self.turned = self._rows(self.rotary[self.index + self.steps])
-        shape = self.shape.cut(room) if isinstance(self.shape, DynamicTree) else self.shape
-        return grow.draft(self, target, shape, keys, room)
+        draft = grow.draft(self, target, self.shape, keys, room)
+        if max(target.emitted) + self.shape.longest >= target.total:  # rows near their end draft no further than alone
+            inside = self.index + draft.tree.depth < target.total - 1
+            draft.valid = inside if draft.valid is None else draft.valid & inside
+        return draft
 
     def _catch_up(self) -> None:
         """Extends the cache by the pairs noted since the last draft, in one pass."""

@@ -57,9 +57,11 @@ class Sources:
     forced: Tensor | None
 
     def near(self, init: Init, window: Window) -> Tensor:
-        """The first position left of or above each cold one within the horizon, or the last there is; int64 [B, K]."""
+        """The position each cold one copies: the last known one, or the first known one above it; int64 [B, K]. Itself where
+        there is none: at the start of a row, in the first one."""
         if init.endswith("left"):
-            return torch.maximum(self.row_start[window.inside], window.horizon)
+            before = self.before(window)
+            return torch.where((self.row_start[window.inside] == window.inside) | (before < 0), window.position, before)
         stride = self.stride[window.inside]
         rows = (window.inside - window.horizon + stride - 1).clamp(min=0) // stride
         return window.inside - rows.minimum(self.above[window.inside]) * stride

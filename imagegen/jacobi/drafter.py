@@ -33,6 +33,7 @@ class SJD:
         "random": any code, as the published default of coupled decoding; q is one-hot at it.
         "uniform": any code, with q uniform.
         "repeat_left", "repeat_up": the neighbour's newest value; q is one-hot. A random code where there is no neighbour.
+            The neighbour to the left is the newest value known, of the row above too, but at the start of a row.
         "sample_left", "sample_up": named so in the paper; the most likely value of the neighbour's newest law, as in the
             public code. q is one-hot. A random code where there is no neighbour.
         "left": drawn from the newest law before it in raster order, kept as q.   "up": from the law of the cell above, or

@@ -65,11 +65,11 @@ class LocalThreshold(CanvasRule):
 
 
 def pools(codebook: Tensor, k: int) -> Tensor:
-    """int64 [K, k], every code and its k - 1 nearest other ones. codebook: float [K, d].
+    """int64 [K, k], every code and its k - 1 nearest other ones. codebook: float [K, d], as `ImageModel.codebook` gives it.
 
     Raises ValueError for k outside 1..K.
     """
     if not 1 <= k <= len(codebook):
         raise ValueError(f"k: expected 1 to {len(codebook)} codes, the draft among them, got {k}")
     itself = torch.arange(len(codebook), device=codebook.device)[:, None]
-    return itself if k == 1 else torch.cat((itself, neighbours(codebook, k - 1)), 1)
+    return itself if k == 1 else torch.cat((itself, neighbours(codebook, k - 1, normalise=False)), 1)

@@ -45,6 +45,8 @@ class MuLoState:
         if self.step < len(self.late):
             return self._fill(target)
         self._sketch(target, keys)
+        # a block's rounds are numbered by its first place: how many the block before took, other rows had a say in
+        keys.round = max(self.start, 1)
         return self._judge(target)
 
     def _sketch(self, target: CanvasTarget, keys: Keys) -> None:

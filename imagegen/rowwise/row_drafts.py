@@ -49,6 +49,8 @@ class RowDrafts:
             raise ValueError(f"lead: expected at least 1 value, got {self.lead}; use the window alone for none")
         if self.sight not in ("window", "row"):
             raise ValueError(f"sight: expected 'window' or 'row', got {self.sight!r}; name one of them")
+        if not isinstance(self.window, SJD):
+            raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16) or SCD(32)")
         if self.window.init in ONE_HOT:
             raise ValueError(f"window: expected an init that draws from the law it records, got {self.window.init!r}; use "
                              "'left', 'up', 'mix' or 'uniform'")  # fmt: skip

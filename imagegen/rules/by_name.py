@@ -17,9 +17,9 @@ from mmspec.imagegen.rules.run_joint import RunJoint
 
 
 def _table(model: ImageModel, k: int) -> Tensor:
-    codebook = model.codebook()
+    codebook = model.codebook()  # in the geometry of the model already
     # the published residuals look at one neighbour more
-    return neighbours(codebook, min(k + 1, len(codebook) - 1))
+    return neighbours(codebook, min(k + 1, len(codebook) - 1), normalise=False)
 
 
 def _lantern(model: ImageModel, k: int = 1000, **settings: object) -> Rule:
@@ -39,7 +39,10 @@ _RULES: dict[str, tuple[Callable[..., Rule], dict[str, type]]] = {
     "lantern": (_lantern, {"k": int, "delta": float, "residual": str}),
     "lantern++": (_lantern_plus, {"k": int, "factor": float, "residual": str}),
     "gsd": (_gsd, {"group": int, "delta_p": float, "distance": float, "cold": str}),
-    "coolsd": (lambda model, **settings: CoolSD(**settings), {"delta": float, "decay": float, "mu": float}),
+    "coolsd": (
+        lambda model, **settings: CoolSD(**settings),
+        {"delta": float, "decay": float, "mu": float, "block": int, "floor": float},
+    ),
     "runjoint": (lambda model, **settings: RunJoint(**settings), {"alpha": float, "longest": int}),
 }
 

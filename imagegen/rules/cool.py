@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft
+from mmspec.core.evidence import Evidence
 from mmspec.core.rules import Weights
+from mmspec.core.rules.fan import take
+from mmspec.core.rules.laws import at
 from mmspec.imagegen.rules.relaxed import Relaxed
+from mmspec.imagegen.rules.turns import Turn, in_turn
+
+TINY = 1e-30
 
 
 class CoolSD(Relaxed):
@@ -16,30 +25,60 @@ class CoolSD(Relaxed):
     Relaxed: early values of a block more, later ones less.
 
     "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", whose code is not out. Needs
-    no table of neighbours. What follows a rejection has the law [p - q f]+, the nearest to the target (see `Relaxed`).
+    no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance, the nearest to the target.
 
-    delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.   mu: None makes the factors average delta over the
-    block, our reading of a constant that the paper's summary leaves open; so a faster decay moves the relaxation to the
-    front and does not remove it. A block is as deep as the draft's tree.
-    Factors below 1 are taken as 1: with the residual [p - q f]+ such a step has the target's law either way, and accepting
-    less than the exact rule only shortens the path. delta 1 with decay 0 and mu 0 (or None) is the exact rule, bit for bit.
-    Raises ValueError for settings out of range.
+    delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.   mu: None makes the factors of the first `block` depths
+    average delta, our reading of a constant that the paper's summary leaves open; so a faster decay moves the relaxation to
+    the front and does not remove it.
+    floor: factors below it are taken as it. 1 relaxes only: such a step has the target's law whatever the factor, and
+    accepting less than the exact rule just shortens the path. 0 is the formula as printed.
+    delta 1 with decay 0 and mu 0 (or None) is the exact rule, bit for bit.   Raises ValueError for settings out of range.
     """
 
     name = "coolsd (relaxed)"
 
-    def __init__(self, delta: float = 1.1, decay: float = 0.7, mu: float | None = None):
-        if not delta > 0 or not decay >= 0:
-            raise ValueError(f"expected delta above 0 and decay of at least 0, got {delta} and {decay}")
-        self.delta, self.decay, self.mu = delta, decay, mu
+    def __init__(
+        self, delta: float = 1.1, decay: float = 0.7, mu: float | None = None, block: int = 5, floor: float = 1.0
+    ):
+        if not 0 < delta < math.inf or not 0 <= decay < math.inf or not math.isfinite(mu or 0.0):
+            raise ValueError(
+                f"expected delta above 0, decay of at least 0 and mu, all finite, got {delta}, {decay}, {mu}"
+            )
+        if block < 1 or not 0 <= floor <= 1:
+            raise ValueError(f"expected a block of at least 1 and a floor in 0 to 1, got {block} and {floor}")
+        self.delta, self.decay, self.mu, self.floor = delta, decay, mu, floor
+        mean = sum(math.exp(-decay * i) for i in range(block)) / block
+        self.first = delta / mean if mu is None else delta * math.exp(-mu)  # w_0
 
-    def scale(self, depth: int) -> float:
-        """w_0 for a block of that many values."""
-        if self.mu is not None:
-            return self.delta * math.exp(-self.mu)
-        return self.delta * depth / sum(math.exp(-self.decay * i) for i in range(depth))
+    def factor(self, depth: Tensor, dtype: object) -> Tensor:
+        """w of nodes at `depth` int64 from 1; the root's does not count."""
+        step = (depth - 1).clamp_min(0).to(dtype)
+        return ((step * -self.decay).exp() * self.first).clamp_min(self.floor)
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
-        step = (draft.tree.depth - 1).clamp_min(0).to(weights.threshold.dtype)
-        factor = (step * -self.decay).exp() * self.scale(draft.tree.max_depth)
-        return (weights.threshold * factor.clamp_min(1)).clamp_max(1)
+        factor = self.factor(draft.tree.depth, weights.threshold.dtype)
+        if self.floor == 1:
+            return (weights.threshold * factor).clamp_max(1)
+        factor = pad(factor, (0, 1))  # as in `in_turn`, for the children a parent lacks
+        ratio, weights.p = in_turn(weights, draft, live, partial(_ratio, factor), partial(_reject, factor))
+        return ratio
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        if self.floor == 1:
+            return super().residual(evidence, draft, weights, node)
+        return at(weights.p, node)
+
+
+def _ratio(factor: Tensor, turn: Turn) -> Tensor:
+    return (turn.of(turn.law) / turn.own_share().clamp_min(TINY) * take(factor, turn.child)).clamp_max(1)
+
+
+def _reject(factor: Tensor, turn: Turn) -> Tensor:
+    """[law - share f]+ normalised: share f is the lesser of the share and w law."""
+    share = turn.share
+    if share is None:
+        share = torch.zeros_like(turn.law).scatter_(2, turn.token[..., None], 1.0)
+    kept = (turn.law * take(factor, turn.child)[..., None]).minimum(share)
+    rest = (turn.law - kept).clamp_min_(0)
+    total = rest.sum(-1, keepdim=True)
+    return rest.div_(total).where(total > 0, turn.p)

@@ -33,7 +33,7 @@ class GSD(Relaxed):
     cold: drafts whose law is one-hot, such as fresh Jacobi drafts, have all of q on x and borrow most. "group" treats them
         as the paper does; "plain" tests them alone.
     x needs p(x) > 0 itself, and so do members: values that top-k cut are in no group (the public code accepts such drafts
-    through their neighbours). Raises ValueError for settings out of range.
+    through their neighbours, and counts the q of such members). Raises ValueError for settings out of range.
     """
 
     name = "gsd (relaxed)"

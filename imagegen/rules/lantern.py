@@ -37,8 +37,9 @@ class Lantern(Relaxed):
         neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
         subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
         to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
-    Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; what follows the
-    path is the target's argmax.   Raises ValueError for settings out of range.
+    Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of
+    such nodes the longest stands, and what follows it is the target's argmax.
+    Raises ValueError for settings out of range and, on use, for a table of more codes than the target has.
     """
 
     def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
@@ -54,6 +55,9 @@ class Lantern(Relaxed):
             raise ValueError(f"k: expected at least 1, got {k}")
         if residual not in get_args(Residual):
             raise ValueError(f"residual: expected one of {', '.join(get_args(Residual))}, got {residual!r}")
+        if residual != "optimal" and neighbours.shape[1] < min(k + 1, len(neighbours) - 1):
+            raise ValueError(f"neighbours: expected k + 1 = {k + 1} columns or all other codes for the {residual} residual, "
+                             f"got {neighbours.shape[1]}")  # fmt: skip
         self.table, self.k, self.variant = neighbours, min(k, neighbours.shape[1]), residual
         self.name = f"{name} (relaxed)" if residual == "optimal" else f"{name}, {residual} residual (relaxed)"
 
@@ -66,6 +70,9 @@ class Lantern(Relaxed):
 
     def borrowed(self, law: Tensor, token: Tensor, mass: Tensor) -> Tensor:
         """float [B, n], C: the longest run of nearest codes within the budget. law: [B, n, V]; token: int64 [B, n]."""
+        if len(self.table) > law.shape[-1]:
+            raise ValueError(f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
+                             f"{len(self.table)}; make the table from this model's codebook")  # fmt: skip
         table = self.table.to(law.device)
         near = table[:, : self.k][token.clamp_max(len(table) - 1)]
         total = law.gather(2, near).cumsum(-1)
@@ -103,8 +110,8 @@ class Lantern(Relaxed):
         more = self.borrowed(law, token, mass)
         first, top = best.gather(1, parent), law.amax(-1)
         lifted = (mass + more > top) | ((mass + more == top) & (token < first))
-        hit = (draft.value == first) | (lifted & (more > 0))
-        return Weights(keep_live(hit.to(p.dtype), live_nodes(evidence, draft)), "descend", extra=best)
+        hit = keep_live(((draft.value == first) | (lifted & (more > 0))).to(p.dtype), live_nodes(evidence, draft))
+        return Weights(_longest(draft, hit), "descend", extra=best)
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         if self.variant == "optimal":
@@ -116,6 +123,18 @@ class Lantern(Relaxed):
             return super().resample(evidence, draft, weights, verdict, keys)
         verdict.correction = at(weights.extra, verdict.node)
         return verdict
+
+
+def _longest(draft: Draft, hit: Tensor) -> Tensor:
+    """The nodes that pass, float [B, N], without those that would end the longest path of them early, or the first of several
+    equally long ones: siblings beside it.
+    """
+    tree = draft.tree
+    root = torch.arange(tree.nodes, device=hit.device) == 0
+    reached = (tree.ancestor <= ((hit > 0) | root)[:, None, :]).all(-1)
+    end = torch.where(reached, expand_tree(tree.depth, draft.batch), -1).argmax(1)
+    path = tree.ancestor.expand(draft.batch, -1, -1)[torch.arange(draft.batch, device=hit.device), end]
+    return hit * (path | ~path.gather(1, expand_tree(tree.parent, draft.batch)))
 
 
 class LanternPlus(Lantern):

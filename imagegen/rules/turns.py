@@ -19,12 +19,14 @@ from mmspec.core.rules.laws import law_row
 class Turn:
     """The children of one sibling rank of n parents.
 
-    token: int64 [B, n].   p: float [B, n, V], the target's law at the parents.   law: [B, n, V], what is left of it after
+    token: int64 [B, n].   child: int64 [n] or [B, n], which nodes they are, see `take`.
+    p: float [B, n, V], the target's law at the parents.   law: [B, n, V], what is left of it after
     the earlier siblings were rejected.   share: [B, n, V], the law the child was drawn from, None where q is treated as 1.
     exact: [B, n], the exact rule's threshold.
     """
 
     token: Tensor
+    child: Tensor
     p: Tensor
     law: Tensor
     share: Tensor | None
@@ -68,7 +70,7 @@ def in_turn(
     tried: list[Tensor] = []
     for rank, child in enumerate(fan.child):
         count = child.shape[-1]
-        turn = Turn(take(token, child), parents[:, :count], law[:, :count],
+        turn = Turn(take(token, child), child, parents[:, :count], law[:, :count],
                     None if share is None else share[:, :count], take(exact, child))  # fmt: skip
         drawn = take(live, child)
         if share is None:  # a token that stands twice among siblings counts once

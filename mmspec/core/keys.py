@@ -54,7 +54,11 @@ def _gumbel(uniform: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class Keys:
-    """Random numbers of one request. seeds: int64 [B]; round: the current round, advanced by the loop."""
+    """Random numbers of one request. seeds: int64 [B]; round: the current round, advanced by the loop.
+
+    A drafter whose rows share phases of several rounds sets it at the start of a phase to a number that no row's phase
+    before can have reached; else a row's numbers would depend on how long the others took.
+    """
 
     seeds: Tensor
     round: int = 0

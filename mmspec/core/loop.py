@@ -93,6 +93,10 @@ class Decoding:
     """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn."""
 
     def __init__(self, target: Target, drafter: Drafter | None, rule: Rule, keys: Keys):
+        if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
+            raise ValueError(
+                f"drafter: expected None or a drafter object, got {drafter!r}; make one, such as SJD(window=16)"
+            )
         self.target, self.drafter, self.rule, self.keys = target, drafter or NoDraft(), rule, keys
         self.stats = Stats(rule=rule.name, drafter=self.drafter.name, exact=rule.exact)
         self._state: DraftState | None = None

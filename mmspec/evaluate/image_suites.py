@@ -34,7 +34,7 @@ _SCD = (
     *(
         ImageMethod(f"scd-{coupling}-{window}", f"SCD {coupling} {window}", scd(window, coupling))
         for coupling in ("gumbel", "maximal")
-        for window in (8, 16, 32, 64)
+        for window in (4, 8, 16, 32, 64)
     ),
     ImageMethod("scd-maximal-16-tree", "SCD maximal 16 + small tree", scd(16, "maximal", (2, 3))),
     ImageMethod("scd-gumbel-32-tree", "SCD gumbel 32 + tree", scd(32, "gumbel", _TREE)),
@@ -55,6 +55,7 @@ _EAGLE = (
 _DRAFTS: dict[str, tuple[str, Make]] = {
     "sjd": ("SJD 32", jacobi(32)),
     "scd": ("SCD gumbel 32", scd(32)),
+    "scd-64": ("SCD gumbel 64", scd(64)),
     "eagle": ("EAGLE tree", eagle_tree(24, 4)),
 }
 # rule -> (title, knob, its other settings, values from the nearly exact to the loose, the value a table shows)

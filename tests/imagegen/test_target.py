@@ -12,6 +12,7 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.loop import Memoryless
 from mmspec.core.tree import chain
 from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.sampling import Guidance
 from tests.imagegen.tiny import LABELS, TinyModel, generate
@@ -24,7 +25,7 @@ def guided(cond: Tensor, uncond: Tensor, guidance: Guidance, step: int, total: i
     scale = guidance.scale
     if guidance.final is not None:
         scale += (guidance.final - scale) * step / (total - 1)
-    if guidance.interval is not None and step > guidance.interval + 1:
+    if guidance.interval is not None and 0 <= guidance.interval and step > guidance.interval + 1:
         scale = 1.0
     return uncond + scale * (cond - uncond)
 
@@ -87,6 +88,7 @@ def sampled(logits: Tensor, top_k: int, top_p: float, uniform: float) -> int:
         dict(temperature=0.0, guidance=Guidance(3.0)),
         dict(guidance=Guidance(2.5)),
         dict(guidance=Guidance(4.0, interval=3), temperature=0.7),
+        dict(guidance=Guidance(4.0, interval=-1)),
         dict(guidance=Guidance(1.0, final=5.0)),
         dict(top_k=3),
         dict(top_p=0.6, guidance=Guidance(2.0), top_k=7),
@@ -169,6 +171,12 @@ def test_nan_in_the_middle_keeps_what_came_before(oracle: bool) -> None:
     assert torch.equal(out.tokens[:3], plain[:3])
     assert torch.equal(out.tokens[3, :stop], plain[3, :stop]) and not out.tokens[3, stop:].any()
     assert list(out.errors) == [3] and f"after {stop} of 16 values" in out.errors[3]
+
+
+@pytest.mark.parametrize("wrong", ("sjd", SJD))
+def test_what_is_no_drafter_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match="drafter: expected None or a drafter object, got"):
+        generate(TinyModel(), [0], wrong)
 
 
 def test_unknown_outcomes_are_refused() -> None:

@@ -121,21 +121,22 @@ class FeatureState:
     @torch.no_grad()
     def propose(self, target: object, keys: Keys) -> Draft:
         """A draft in the request's shape."""
-        room = self._room(target)
-        if room == 0:
+        longest = self._levels()
+        rooms = useful(target, longest)
+        if not any(rooms):
             return root_only(target.pending)
         self.ready()
-        shape = self.shape
-        if isinstance(shape, DynamicTree) and self.longest is not None:
-            shape = shape.cut(room)
-        return grow.draft(self, target, shape, keys, room)
+        shape = self.shape.cut(longest) if isinstance(self.shape, DynamicTree) else self.shape
+        draft = grow.draft(self, target, shape, keys, max(rooms))
+        # a row near its end drafts no further than it would alone
+        if any(room < longest for room, alive in zip(rooms, target.live, strict=True) if alive):
+            inside = draft.tree.depth <= torch.tensor(rooms, device=draft.value.device)[:, None]
+            draft.valid = inside if draft.valid is None else draft.valid & inside
+        return draft
 
-    def _room(self, target: object) -> int:
-        """How many levels can still be of use."""
-        longest = self.shape.longest
-        if self.longest is not None:
-            longest = min(longest, self.longest)
-        return max(useful(target, longest))
+    def _levels(self) -> int:
+        """How many levels a draft may have."""
+        return self.shape.longest if self.longest is None else min(self.shape.longest, self.longest)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""

@@ -36,8 +36,8 @@ class HeadState(FeatureState):
             self.passes += 1
             self.root = self.drafter.feature(0, self.source)[:, 0]
 
-    def _room(self, target: object) -> int:
-        return min(super()._room(target), self.drafter.config.heads)
+    def _levels(self) -> int:
+        return min(super()._levels(), self.drafter.config.heads)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """What the next head makes, [B, n, H], the same for all nodes of the level; see `FeatureState.expand`."""

@@ -132,6 +132,17 @@ def test_images_are_filled_islands_side_by_side(geometries, settings: dict) -> N
     assert torch.equal(out.tokens, again.tokens)
 
 
+@pytest.mark.parametrize("scale", (1.0, 2.0))
+@pytest.mark.parametrize("rows", (None, 1))
+def test_a_row_does_not_depend_on_the_others(rows: int | None, scale: float) -> None:
+    large, small = pair(PLAIN)
+    decoding, labels = MuLo(small, Repeat(), 0.12, k=2, radius=1, rows=rows), [0, 1, 2, 3, 4, 0]
+    options = dict(guidance_scale=scale)
+    together = generate(large, labels, decoding, seed=list(range(6)), **options).tokens
+    alone = [generate(large, [label], decoding, seed=[seed], **options).tokens for seed, label in enumerate(labels)]
+    assert torch.equal(together, torch.cat(alone))
+
+
 def test_what_stands_is_fed_again_unless_stale() -> None:
     """When the second block is judged, keys and values of the first are those of one pass over what stands there."""
     large, small = pair(PLAIN)

@@ -73,6 +73,12 @@ def test_the_row_below_is_probed_and_drafted_from() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    for wrong in (lambda: RowDrafts(lead=0), lambda: RowDrafts(sight="all"), lambda: RowDrafts(SJD(4, "repeat_up"))):
+    wrongs = (
+        lambda: RowDrafts(lead=0),
+        lambda: RowDrafts(sight="all"),
+        lambda: RowDrafts(SJD(4, "repeat_up")),
+        lambda: RowDrafts(16),
+    )
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="expected"):
             wrong()

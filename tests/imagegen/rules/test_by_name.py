@@ -7,6 +7,7 @@ import torch
 
 from mmspec.core.rules.resolve import names
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
+from mmspec.imagegen.multiscale.rule import pools
 from mmspec.imagegen.rules.by_name import relaxed_names, rule_from_name
 from tests.imagegen.rules.cases import codebook
 
@@ -29,10 +30,21 @@ def test_names_with_settings() -> None:
     gsd = rule_from_name("gsd:group=25,distance=0.5,cold=plain", Codes())
     assert type(gsd) is GSD and (gsd.group, gsd.distance, gsd.cold) == (25, 0.5, "plain") and len(gsd.table) == 50
     assert rule_from_name("gsd", Codes()).table is None
-    cool = rule_from_name("coolsd:delta=1.3,decay=0", Codes())
-    assert type(cool) is CoolSD and (cool.delta, cool.decay, cool.mu) == (1.3, 0.0, None)
+    cool = rule_from_name("coolsd:delta=1.3,decay=0,floor=0", Codes())
+    assert type(cool) is CoolSD and (cool.delta, cool.decay, cool.mu, cool.floor) == (1.3, 0.0, None, 0.0)
     joint = rule_from_name("runjoint:longest=4", Codes())
     assert type(joint) is RunJoint and (joint.alpha, joint.longest) == (0.8, 4)
+
+
+def test_neighbours_lie_in_the_models_own_geometry() -> None:
+    class Long(Codes):
+        def codebook(self) -> torch.Tensor:
+            return codebook(50) * torch.rand(50, 1, generator=torch.Generator().manual_seed(3))
+
+    rows = Long().codebook()
+    apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
+    assert torch.equal(rule_from_name("lantern:k=5", Long()).table, apart.topk(6, largest=False).indices)
+    assert torch.equal(pools(rows, 4)[:, 1:], apart.topk(3, largest=False).indices)
 
 
 def test_every_name_works_alone_and_exact_ones_are_passed_on() -> None:

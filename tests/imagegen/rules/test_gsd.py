@@ -31,6 +31,7 @@ def test_groups_are_windows_of_the_ranking(size: int, delta_p: float, distance: 
     rule = GSD(size, delta_p, distance, book)
     token = torch.arange(40)[None]
     member, inside = rule.members(p.expand(1, 40, -1), token, p[None])
+    whole = GSD(size, delta_p).members(p.expand(1, 40, -1), token, p[None])
     for code in range(40):
         if p[code] == 0:  # such a draft is never grouped
             continue
@@ -39,9 +40,12 @@ def test_groups_are_windows_of_the_ranking(size: int, delta_p: float, distance: 
         # values tied at the edge of the window may stand for each other
         assert len(found) == len(set(found))
         edge = {float(p[i]) for i in set(found) ^ expected}
+        assert len(edge) <= 2
         if distance > 100:
-            assert len(found) == len(expected) and len(edge) <= 2
             assert sorted(p[i] for i in found) == sorted(p[i] for i in expected)
+        else:  # of the members of the whole window, just those that are close
+            apart = (book - book[code]).square().sum(-1)
+            assert set(found) == {i for i in whole[0][0, code][whole[1][0, code]].tolist() if apart[i] < distance}
 
 
 def single(p: Tensor, q: Tensor | None, token: int) -> tuple[Draft, Evidence]:

@@ -147,6 +147,47 @@ def test_greedy_takes_a_draft_whose_neighbourhood_outweighs_the_argmax() -> None
         assert verdict.depth.tolist() == depth and verdict.correction.tolist() == [2, 2, 2]
 
 
+def test_greedy_keeps_the_longest_of_the_paths_that_pass() -> None:
+    near = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 0, 1], [2, 0, 1]])
+    p = torch.tensor([[0.3, 0.3, 0.4, 0.0], [0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.25] * 4])
+    draft = Draft(torch.tensor([[9, 0, 2, 1]]), static_tree([0, 0, 0, 2]), Law("deterministic"))
+    verdict = round_of(Lantern(near, 1, 0.3), draft, Evidence(p.log()[None], True), Fixed(1, 0.0, 0.5))
+    assert (verdict.depth, verdict.node) == (
+        torch.tensor([2]),
+        torch.tensor([3]),
+    )  # 0 passes too, nothing below it does
+    lone = Draft(torch.tensor([[9, 0, 2]]), static_tree([0, 0, 0]), Law("deterministic"))
+    verdict = round_of(Lantern(near, 1, 0.3), lone, Evidence(p[:3].log()[None], True), Fixed(1, 0.0, 0.5))
+    assert verdict.node == 1
+
+
+@pytest.mark.parametrize("variant", ("static", "dynamic", "lumina"))
+def test_published_residuals_of_two_siblings_by_hand(variant: str) -> None:
+    """What the dossiers of the public code say happens to one law, value by value."""
+    law, share = [0.05, 0.1, 0.15, 0.3, 0.4], [0.3, 0.3, 0.2, 0.1, 0.1]
+    near = torch.tensor([[1, 2, 3, 4], [0, 2, 3, 4], [1, 3, 0, 4], [4, 2, 1, 0], [3, 2, 1, 0]])
+    token = 0  # its nearest, 1, has 0.1: within the budget of 0.2; the published code wipes k + 1 = 2 of them
+    rest = {
+        "static": [max(p - q * (i not in (1, 2)), 0) for i, (p, q) in enumerate(zip(law, share, strict=True))],
+        "dynamic": [0, 0, 0, 0.3, 0.4],
+        "lumina": [max(p - q, 0) * (i not in (1, 2)) for i, (p, q) in enumerate(zip(law, share, strict=True))],
+    }[variant]
+    made = Law(WITHOUT, torch.tensor([0, -1]), torch.tensor(share).log()[None, None])
+    draft = Draft(torch.tensor([[9, token]]), chain(1), made)
+    rule, evidence = Lantern(near, 1, 0.2, variant), Evidence(torch.tensor(law).log().expand(1, 2, -1))
+    found = rule.residual(evidence, draft, rule.weigh(evidence, draft), torch.zeros(1, dtype=torch.long))
+    torch.testing.assert_close(found[0], torch.tensor(rest) / sum(rest), atol=1e-6, rtol=0)
+
+
+def test_a_table_that_does_not_fit_is_refused() -> None:
+    draft, evidence = Draft(torch.tensor([[0, 1]]), chain(1), Law("deterministic")), Evidence(torch.zeros(1, 2, 5))
+    for greedy in (False, True):
+        with pytest.raises(ValueError, match="expected rows for at most the target's 5 values, got 8"):
+            Lantern(table(8)).weigh(Evidence(evidence.scores, greedy), draft)
+    with pytest.raises(ValueError, match="neighbours: expected k . 1 = 4 columns"):
+        Lantern(table(8)[:, :3], 3, residual="static")
+
+
 @pytest.mark.parametrize("wrong", (dict(delta=-0.1), dict(delta=1.5), dict(k=0), dict(residual="none")))
 def test_wrong_settings_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected"):

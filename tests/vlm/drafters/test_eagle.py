@@ -73,6 +73,20 @@ def test_sampled_requests_draft_by_the_law_they_record(eagle: Eagle, shape: str,
             assert (q > 0).sum(-1).max() <= 20  # the request's top-k shaped the drafter's law too
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_does_not_depend_on_its_batch(eagle: Eagle, shape: str) -> None:
+    """Rows near the end of their room stand beside slower ones."""
+    inputs, drafter = prompt("llama", batch=4), eagle.with_shape(SHAPES[shape])
+    options = dict(max_new_tokens=12, do_sample=True, top_k=6, temperature=0.8)
+    for start in range(0, 40, 4):
+        seeds = list(range(start, start + 4))
+        together = mmspec.generate(tiny("llama"), drafter=drafter, seed=seeds, **options, **inputs)
+        for row, seed in enumerate(seeds):
+            ids = inputs["input_ids"][row : row + 1, int((inputs["attention_mask"][row] == 0).sum()) :]
+            alone = mmspec.generate(tiny("llama"), drafter=drafter, seed=[seed], input_ids=ids, **options)
+            assert torch.equal(alone[0, -12:], together[row, -12:])
+
+
 def test_siblings_differ_and_parents_come_first(eagle: Eagle) -> None:
     watched = Watched(eagle.with_shape(DynamicTree(nodes=20, depth=4, width=4)))
     mmspec.generate(tiny("llama"), drafter=watched, max_new_tokens=8, do_sample=False, **prompt("llama", batch=4))
