@@ -31,6 +31,7 @@ class ImageModel(Protocol):
 
     name: what tables print.   geometry: see `Geometry`.   size: V, values.   codes: K.
     layers: attention layers, all of one shape.   device, dtype: of the weights.
+    no_pixels: one sentence why codes cannot be decoded, None where they can.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ImageModel(Protocol):
     layers: int
     device: torch.device
     dtype: torch.dtype
+    no_pixels: str | None
 
     def prepare(self, prompts: object) -> object:
         """The condition `prefill` takes, made from what the user gave (labels, texts, token ids...)."""

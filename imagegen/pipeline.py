@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.keys import Keys, whole
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
@@ -34,7 +34,7 @@ class ImagePipeline:
         prompts: object,
         *,
         decoding: Drafter | None = None,
-        rule: str | Rule = "exact",
+        rule: str | Rule | None = None,
         guidance_scale: float | Guidance | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -47,14 +47,16 @@ class ImagePipeline:
 
         prompts: what the model takes: class labels, texts, or its own inputs.
         decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`.
-        rule: "exact", a rule's name or a Rule; relaxed rules must be named. A decoding in an order of its own (`OwnOrder`: row
-        parallel, multi-scale) judges by its own rule, and `rule` must be left alone.
+        rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own
+        (`OwnOrder`: row parallel, multi-scale) judges by its own rule and takes no other.
         guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
         seed: an int, one int per row, or None to draw one from torch's global generator.
         pixels: False leaves the codes undecoded.   listener(row, filled): progress, after every round.
         Returns an `ImageOutput`. Exact with exact rules: every image has the law of plain decoding, and at temperature 0
         is the same image. Raises ValueError for unsupported combinations.
         """
+        if pixels and self.model.no_pixels:  # before anything is generated
+            raise ValueError(self.model.no_pixels)
         started = perf_counter()
         run = self.start(prompts, decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature,
                          top_k=top_k, top_p=top_p, seed=seed, listener=listener)  # fmt: skip
@@ -69,7 +71,7 @@ class ImagePipeline:
         prompts: object,
         *,
         decoding: Drafter | None = None,
-        rule: str | Rule = "exact",
+        rule: str | Rule | None = None,
         guidance_scale: float | Guidance | None = None,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -80,16 +82,16 @@ class ImagePipeline:
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = self.guidance_scale if guidance_scale is None else guidance_scale
         guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
-        warp = Warp(float(temperature), self.top_k if top_k is None else int(top_k), float(top_p))
+        warp = Warp(float(temperature), self.top_k if top_k is None else whole("top_k", top_k), float(top_p))
         own_order = isinstance(decoding, OwnOrder)
-        if own_order and rule != "exact":
+        if own_order and rule is not None:
             raise ValueError(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
-                             f"got {rule!r}; drop it")  # fmt: skip
+                             f"got {getattr(rule, 'name', rule)!r}; drop it")  # fmt: skip
         condition = self.model.prepare(prompts)
         make = decoding.target if own_order else ImageTarget
         target = make(self.model, condition, guidance=guidance, warp=warp, listener=listener)
         keys = Keys.of(seed, target.batch, target.device)
-        judge = decoding.rule(self.model) if own_order else resolve(rule, greedy=target.greedy)
+        judge = decoding.rule(self.model) if own_order else resolve(rule or "exact", greedy=target.greedy)
         return Decoding(target, decoding, judge, keys)
 
     def to_images(self, codes: Tensor, errors: dict[int, str]) -> list:

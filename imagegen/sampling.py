@@ -5,11 +5,14 @@ Both steps are pure functions of logits and position, so that a draft's law and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+COLDEST = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Guidance:
 
     scale: s; up to 1 only the conditional branch is run.   interval: guides indices 0..interval + 1 and leaves the later
     ones conditional, as LlamaGen's `cfg_interval` does; None or below 0 guides all.   final: s goes linearly from `scale`
-    at the first value to `final` at the last one.   Raises ValueError for a negative scale or when both schedules are given.
+    at the first value to `final` at the last one.   Raises ValueError for a scale below 0 or when both schedules are given.
     """
 
     scale: float = 1.0
@@ -26,8 +29,9 @@ class Guidance:
     final: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.scale >= 0:
-            raise ValueError(f"guidance_scale: expected 0 or more, got {self.scale}")
+        for scale in (self.scale, self.final or 0.0):
+            if not 0 <= scale < math.inf:
+                raise ValueError(f"guidance_scale: expected a number of 0 or more, got {scale}")
         if self.interval is not None and self.final is not None:
             raise ValueError("guidance: expected an interval or a final scale, got both; leave one out")
 
@@ -49,7 +53,8 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Warp:
-    """Temperature, top-k and top-p. temperature 0 is greedy; top_k 0 and top_p 1 leave everything in.
+    """Temperature, top-k and top-p. temperature 0 is greedy; others count as at least 1e-5, as in LlamaGen's
+    sampler. top_k 0 and top_p 1 leave everything in.
 
     order: "top_k_first" as LlamaGen's sampler, "top_p_first" as transformers' and LANTERN's. The two differ only where
     both are on.   Raises ValueError for settings out of range.
@@ -61,8 +66,10 @@ class Warp:
     order: Literal["top_k_first", "top_p_first"] = "top_k_first"
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature: expected 0 or more, got {self.temperature}")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature: expected a number of 0 or more, got {self.temperature}")
+        if not isinstance(self.top_k, int):
+            raise ValueError(f"top_k: expected a whole number, got {self.top_k!r}")
         if self.top_k < 0 or not 0 < self.top_p <= 1:
             raise ValueError(f"expected top_k >= 0 and top_p in (0, 1], got {self.top_k} and {self.top_p}")
 
@@ -75,7 +82,7 @@ class Warp:
         if self.greedy:
             return logits
         if self.temperature != 1:
-            logits = logits / self.temperature
+            logits = logits / max(self.temperature, COLDEST)
         steps = (self._top_k, self._top_p) if self.order == "top_k_first" else (self._top_p, self._top_k)
         for step in steps:
             logits = step(logits)

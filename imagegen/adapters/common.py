@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.imagegen.adapters.prompts import Prompts, left_padded, rows_of, texts_of
+from mmspec.imagegen.adapters.vocabulary import Vocabulary
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import Scored
 
@@ -26,6 +27,7 @@ class DecoderModel(ABC):
 
     name: str
     no_pixels: str | None = None
+    vocabulary: Vocabulary | None = None
 
     def __init__(self, model: nn.Module, decoder: nn.Module, geometry: Geometry, codes: int, processor: object = None):
         attention = decoder.config._attn_implementation
@@ -38,7 +40,20 @@ class DecoderModel(ABC):
         self.layers = decoder.config.num_hidden_layers
         self.embed_tokens = decoder.get_input_embeddings()
         self.width = self.embed_tokens.weight.shape[1]
-        self.device, self.dtype = self.embed_tokens.weight.device, self.embed_tokens.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed_tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embed_tokens.weight.dtype
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
+        """Moves the transformers model and the tables."""
+        self.model.to(device=device, dtype=dtype)
+        if self.vocabulary is not None:
+            self.vocabulary.to(self.device)
 
     @abstractmethod
     def embed(self, value: Tensor) -> Tensor:

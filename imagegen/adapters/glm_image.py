@@ -60,7 +60,7 @@ class GlmImage(DecoderModel):
         return Prompts(rows)
 
     def positions(self, start: Tensor, index: Tensor) -> Tensor:
-        return start[:, None] + self._place[:, index]
+        return start[:, None] + self._place.to(index.device)[:, index]
 
     def embed(self, value: Tensor) -> Tensor:
         return self.embed_tokens(value)

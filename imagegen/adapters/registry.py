@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
+import torch
 from torch import nn
 
 from mmspec.imagegen.adapters.chameleon import Chameleon
@@ -12,7 +14,6 @@ from mmspec.imagegen.adapters.common import DecoderModel
 from mmspec.imagegen.adapters.emu3 import Emu3
 from mmspec.imagegen.adapters.glm_image import GlmImage
 from mmspec.imagegen.adapters.janus import Janus
-from mmspec.imagegen.output import ImageOutput
 from mmspec.imagegen.pipeline import ImagePipeline
 
 
@@ -51,11 +52,10 @@ class AdapterPipeline(ImagePipeline):
         super().__init__(model)
         self.guidance_scale, self.top_k = guidance_scale, top_k
 
-    def __call__(self, prompts: object, *, pixels: bool = True, **settings: object) -> ImageOutput:
-        """As `ImagePipeline`; pixels a model cannot decode are refused before anything is generated."""
-        if pixels and self.model.no_pixels:
-            raise ValueError(self.model.no_pixels)
-        return super().__call__(prompts, pixels=pixels, **settings)
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Moves the transformers model."""
+        self.model.to(device, dtype)
+        return self
 
 
 def supported() -> tuple[Family, ...]:

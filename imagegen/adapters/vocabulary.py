@@ -23,6 +23,11 @@ class Vocabulary:
         contiguous = list(codes) == list(range(self._low, self._high))
         self._place = None if contiguous else self.ids[: self.codes] - self._low
 
+    def to(self, device: torch.device) -> None:
+        """Moves the tables."""
+        self.ids = self.ids.to(device)
+        self._place = None if self._place is None else self._place.to(device)
+
     def logits(self, head: nn.Linear, hidden: Tensor) -> Tensor:
         """float32 [..., V] of hidden [..., H]; 0 for specials, which the geometry forces."""
         logits = F.linear(hidden, head.weight[self._low : self._high]).float()

@@ -105,7 +105,11 @@ class ImageEagle(Shaped, Pretrained):
         """
         from mmspec.imagegen.eagle.state import EagleState
 
-        self.check(target.model)
+        model, weight = target.model, self.fc.weight
+        self.check(model)
+        if (weight.device, weight.dtype) != (model.device, model.dtype):
+            raise ValueError(f"drafter: expected {model.dtype} on {model.device} as the target, got {weight.dtype} on "
+                             f"{weight.device}; call drafter.fitted(pipeline)")  # fmt: skip
         return EagleState(self, target)
 
     def check(self, model: FeatureModel) -> None:

@@ -27,6 +27,9 @@ class Caption:
     mask: Tensor | None = None
 
 
+_NO_PIXELS = "vq: expected a tokenizer for pixels and codebooks, got a pipeline without one; give it, or pixels=False"
+
+
 class LlamaGenModel:
     """A `FeatureModel` over LlamaGen's transformer and tokenizer.
 
@@ -58,14 +61,15 @@ class LlamaGenModel:
         return self.transformer.output.weight.dtype
 
     def prepare(self, prompts: object) -> Tensor | Caption:
-        """prompts: labels 0..num_classes (the last for no class), one or several; or texts, or a `Caption`.
+        """prompts: labels 0..num_classes (the last for no class, where the table has a row for it), one or several; or texts,
+        or a `Caption`.
 
         Raises ValueError for anything else.
         """
         return self._labels(prompts) if self.transformer.config.model_type == "c2i" else self._caption(prompts)
 
     def _labels(self, prompts: object) -> Tensor:
-        most = self.transformer.config.num_classes
+        most, null = self.transformer.config.num_classes, self.transformer.cls_embedding.null
         single = isinstance(prompts, int)
         known = single or isinstance(prompts, Tensor) or (
             isinstance(prompts, Sequence) and all(isinstance(one, int) for one in prompts)
@@ -75,9 +79,11 @@ class LlamaGenModel:
             raise ValueError(
                 f"prompts: expected class labels for a class-conditional model, got {_what(prompts)}; give ints"
             )
-        if int(labels.min()) < 0 or int(labels.max()) > most:
-            raise ValueError(f"prompts: expected labels from 0 to {most - 1} ({most} for none), got {labels.tolist()[:8]}; "
-                             "use these")  # fmt: skip
+        if int(labels.min()) < 0 or int(labels.max()) >= most + (null is not None):
+            none = "" if null is None else f" ({null} for none)"
+            raise ValueError(
+                f"prompts: expected labels from 0 to {most - 1}{none}, got {labels.tolist()[:8]}; use these"
+            )
         return labels.to(self.device, torch.long)
 
     def _caption(self, prompts: object) -> Caption:
@@ -96,11 +102,12 @@ class LlamaGenModel:
             raise ValueError(f"prompts: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use the "
                              "caption encoder the model was trained with")  # fmt: skip
         if mask is None:
-            mask = torch.ones(features.shape[:2], dtype=torch.bool)
+            mask = torch.ones(features.shape[:2])
+        mask = mask.to(torch.bool)
         if mask.shape != features.shape[:2] or bool((mask[:, :-1] & ~mask[:, 1:]).any()):
             raise ValueError(f"prompts: expected a mask {tuple(features.shape[:2])} with the real tokens last, got "
                              f"{tuple(mask.shape)}; turn the captions with `to_the_right`")  # fmt: skip
-        return Caption(features.to(self.device, self.dtype), mask.to(self.device, torch.bool))
+        return Caption(features.to(self.device, self.dtype), mask.to(self.device))
 
     def rows(self, condition: Tensor | Caption) -> int:
         return len(condition) if isinstance(condition, Tensor) else len(condition.features)
@@ -138,21 +145,23 @@ class LlamaGenModel:
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
         """Pixels; raises ValueError without a tokenizer."""
-        vq = self._tokenizer("pixels")
+        vq = self._tokenizer()
         pixels = vq.decode_code(codes, self.geometry.rows, self.geometry.cols)
         return ((pixels.float() + 1) / 2).clamp(0, 1)
 
     @torch.no_grad()
     def codebook(self) -> Tensor:
         """The tokenizer's rows, normalised where it compares them so; raises ValueError without one."""
-        return self._tokenizer("a codebook").codebook().float()
+        return self._tokenizer().codebook().float()
 
-    def _tokenizer(self, what: str) -> VQModel:
+    def _tokenizer(self) -> VQModel:
         if self.vq is None:
-            raise ValueError(
-                f"vq: expected a tokenizer for {what}, got a pipeline without one; give it, or pixels=False"
-            )
+            raise ValueError(_NO_PIXELS)
         return self.vq
+
+    @property
+    def no_pixels(self) -> str | None:
+        return None if self.vq is not None else _NO_PIXELS
 
 
 def _what(value: object) -> str:

@@ -13,20 +13,26 @@ def empty_embedding(rows: int, dim: int) -> nn.Embedding:
 
 
 class LabelEmbedder(nn.Module):
-    """A row per class and, last, one for no class."""
+    """A row per class and, last and only `with_null`, one for no class.
 
-    def __init__(self, num_classes: int, dim: int):
+    null: the label of no class, None where the table has no such row.
+    """
+
+    def __init__(self, num_classes: int, dim: int, with_null: bool = True):
         super().__init__()
-        self.embedding_table = empty_embedding(num_classes + 1, dim)
-
-    @property
-    def null(self) -> int:
-        """The label of no class."""
-        return self.embedding_table.num_embeddings - 1
+        self.embedding_table = empty_embedding(num_classes + with_null, dim)
+        self.null = num_classes if with_null else None
 
     def forward(self, labels: Tensor, drop: Tensor | None = None) -> Tensor:
-        """labels: int64 [B]; drop: bool [B], rows that get no class. Returns [B, 1, dim]."""
+        """labels: int64 [B]; drop: bool [B], rows that get no class. Returns [B, 1, dim].
+
+        Raises ValueError for `drop` without a row for no class.
+        """
         if drop is not None:
+            if self.null is None:
+                raise ValueError("guidance_scale: expected at most 1, since the class table has the rows of num_classes "
+                                 f"{self.embedding_table.num_embeddings} and none for no class, got rows without a class; "
+                                 "use guidance_scale 1")  # fmt: skip
             labels = labels.masked_fill(drop, self.null)
         return self.embedding_table(labels)[:, None]
 
@@ -46,20 +52,27 @@ class CaptionMLP(nn.Module):
 class CaptionEmbedder(nn.Module):
     """Caption features through an MLP. No caption is a fixed random sequence of features, stored but never trained.
 
-    The public class always stores 120 rows of it, and then only runs with a prefix of 120; here it has as many rows as
-    the prefix.
+    null_rows: of that sequence; the public class always stores 120. A shorter prefix takes the first of them, as the
+    public training does, which cuts captions and null features of 120 alike.
     """
 
-    def __init__(self, caption_dim: int, dim: int, length: int):
+    def __init__(self, caption_dim: int, dim: int, null_rows: int):
         super().__init__()
         self.cap_proj = CaptionMLP(caption_dim, dim)
-        self.register_buffer("uncond_embedding", torch.randn(length, caption_dim) / caption_dim**0.5)
+        self.register_buffer("uncond_embedding", torch.randn(null_rows, caption_dim) / caption_dim**0.5)
 
     def forward(self, features: Tensor, drop: Tensor | None = None) -> Tensor:
-        """features: [B, P, caption_dim]; drop: bool [B], rows that get no caption. Returns [B, P, dim]."""
+        """features: [B, P, caption_dim]; drop: bool [B], rows that get no caption. Returns [B, P, dim].
+
+        Raises ValueError for `drop` when fewer than P rows are stored.
+        """
         features = features.to(self.uncond_embedding.dtype)
         if drop is not None:
-            features = torch.where(drop[:, None, None], self.uncond_embedding, features)
+            length, stored = features.shape[1], len(self.uncond_embedding)
+            if stored < length:
+                raise ValueError(f"guidance_scale: expected at most 1, since uncond_embedding has {stored} rows and "
+                                 f"no caption needs {length}, got rows without one; use guidance_scale 1")  # fmt: skip
+            features = torch.where(drop[:, None, None], self.uncond_embedding[:length], features)
         return self.cap_proj(features)
 
 

@@ -32,6 +32,7 @@ class GPTConfig:
 
     n_kv_head: None for as many as n_head.   multiple_of, ffn_dim_multiplier: give the hidden width of the SwiGLU, see
     `hidden`.   ffn: that width itself, when it is not what they give.
+    class_dropout_prob: how often training left the class out; at 0 the class table has no row for no class.
     model_type: "c2i" conditions on a class, "t2i" on caption features; cls_token_num is the length of that prefix.
     block_size: image tokens, a square: no weight depends on it, so it must be the one the weights were trained for.
     Raises ValueError for sizes that do not fit.
@@ -84,6 +85,11 @@ class GPTConfig:
         return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     @property
+    def null_class(self) -> bool:
+        """Whether the class table ends with a row for no class."""
+        return self.class_dropout_prob > 0
+
+    @property
     def hidden(self) -> int:
         """Width inside the SwiGLU: 8/3 of dim, times the multiplier, rounded up to a multiple of `multiple_of`."""
         if self.ffn is not None:
@@ -102,7 +108,7 @@ class GPTConfig:
     def of(cls, config: GPTConfig | Mapping[str, Any]) -> GPTConfig:
         """From a mapping of published field names; those that only training reads are left out.
 
-        Raises ValueError for unknown fields.
+        Raises ValueError for unknown fields and values of a wrong type.
         """
         return from_fields(cls, config, _TRAINING, "a LlamaGen transformer")
 

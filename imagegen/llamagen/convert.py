@@ -16,6 +16,7 @@ import torch
 
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
+from mmspec.imagegen.llamagen.names import unwrap
 from mmspec.imagegen.llamagen.store import write_component
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -67,8 +68,8 @@ def _unpickle(path: Path) -> Mapping[str, Any]:
 
 
 def _is_vq(state: Mapping[str, Any]) -> bool:
-    inner = state.get("model", state)
-    return any(name.removeprefix("_orig_mod.").startswith("encoder.conv_in") for name in inner)
+    weights, _ = unwrap(state)
+    return any(name.startswith("encoder.conv_in.") for name in weights)
 
 
 def _with_size(path: Path, config: GPTConfig | Mapping[str, Any] | None, image_size: int | None) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.fields import check_types
 from mmspec.imagegen.llamagen.names import FIELDS
 
 _HIDDEN = "layers.0.feed_forward.w1.weight"
@@ -19,7 +21,10 @@ _CLASSES, _CAPTIONS = "cls_embedding.embedding_table.weight", "cls_embedding.unc
 def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of GPTConfig: the given ones, published or of LANTERN's config, and those that follow from the weights.
 
-    Raises ValueError when the kind of condition is not the given one, or the number of heads stays unknown.
+    A class table of exactly the given num_classes has no row for no class; where neither num_classes nor
+    class_dropout_prob is given, its last row is taken for that.
+    Raises ValueError when the kind of condition is not the given one, a given field is of a wrong type or the number of
+    heads stays unknown.
     """
     given = _published(given)
     kind = "c2i" if _CLASSES in weights else "t2i" if any("cap_proj" in name for name in weights) else None
@@ -37,7 +42,10 @@ def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
         if key in weights:
             found[name] = weights[key].shape[axis]
     if _CLASSES in weights:
-        found["num_classes"] = weights[_CLASSES].shape[0] - 1
+        rows = weights[_CLASSES].shape[0]
+        if given.get("num_classes") == rows:
+            found["class_dropout_prob"] = 0.0
+        found["num_classes"] = rows - (given.get("class_dropout_prob", 1) > 0)
     if layers := _count(weights, r"layers\.(\d+)\."):
         found["n_layer"] = layers
     if not {"ffn", "multiple_of", "ffn_dim_multiplier"} & set(given) and _HIDDEN in weights:
@@ -50,21 +58,33 @@ def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
     return known
 
 
+def null_rows(weights: Mapping[str, Tensor]) -> int | None:
+    """How many rows of features for no caption are stored; None where the condition is no caption."""
+    return weights[_CAPTIONS].shape[0] if _CAPTIONS in weights else None
+
+
 def _published(given: Mapping[str, Any]) -> dict[str, Any]:
     if "hidden_size" not in given:
+        check_types(GPTConfig, given)
         return dict(given)
     # a config of transformers: its own model_type and much else say nothing here
     same = {field.name for field in fields(GPTConfig)} - {"model_type"} | {"image_size", "downsample_size"}
-    return {FIELDS.get(name, name): value for name, value in given.items() if name in FIELDS or name in same}
+    said = {name: value for name, value in given.items() if name in FIELDS or name in same}
+    check_types(GPTConfig, said, FIELDS)
+    return {FIELDS.get(name, name): value for name, value in said.items()}
 
 
 def resolution(known: Mapping[str, Any], table: Tensor | None = None) -> dict[str, Any]:
     """The known fields with block_size: given, or from `image_size` and `downsample_size`, or from a saved rotary table.
 
     table: "freqs_cis" [prefix + block_size, head_dim / 2, 2] of the file, None where it has none.
-    Raises ValueError when two of them disagree.
+    Raises ValueError when two of them disagree or a size is no positive number.
     """
     known = dict(known)
+    for name in ("image_size", "downsample_size"):
+        size = known.get(name)
+        if size is not None and not (isinstance(size, Integral) and size > 0):
+            raise ValueError(f"{name}: expected a positive whole number, got {size!r:.60}; correct the config")
     image, down = known.pop("image_size", None), known.pop("downsample_size", None) or 16
     if image is not None:
         if image % down:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.infer import gpt_fields, resolution, vq_fields
+from mmspec.imagegen.llamagen.infer import gpt_fields, null_rows, resolution, vq_fields
 from mmspec.imagegen.llamagen.names import from_lantern, is_lantern, to_lantern, unwrap
 from mmspec.imagegen.llamagen.store import read_weights
 from mmspec.imagegen.llamagen.transformer import Transformer
@@ -30,8 +30,8 @@ def llamagen_from_state_dict(
     config: published field names; what the weights tell may be left out. `image_size` (with `downsample_size`, 16 where
         absent) may stand for block_size, and is compared with it otherwise. No weight depends on block_size: where neither
         config nor file (a saved "freqs_cis") tells, it is the public class's 256.
-    Raises ValueError, one sentence, for missing, unknown or misshapen tensors, another model_type than the config's and a
-    resolution that contradicts the config or the file.
+    Raises ValueError, one sentence, for missing, unknown or misshapen tensors, fields of a wrong type, another model_type
+    than the config's and a resolution that contradicts the config or the file.
     """
     weights, buffers = _read(sd)
     if is_lantern(weights):
@@ -40,7 +40,7 @@ def llamagen_from_state_dict(
     fields = gpt_fields(weights, given)
     fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
     with torch.device("meta"):
-        model = Transformer(GPTConfig.of(fields))
+        model = Transformer(GPTConfig.of(fields), null_rows(weights))
     return _fill(model, weights)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_WRAPPERS = ("model", "module", "state_dict")
+_WRAPPERS = ("model", "module", "state_dict", "ema")
 _PREFIXES = ("_orig_mod.", "module.")
 # made again from the config, or filled while running
 _BUFFERS = re.compile(r"(^|\.)(freqs_cis|causal_mask|kv_cache\.[kv]_cache|codebook_used)$")
@@ -46,9 +46,11 @@ FIELDS = {
 
 
 def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(weights, buffers that are no weights) of a checkpoint: under "model", "module" or "state_dict", also nested, or
-    raw as consolidated FSDP files are; without the prefixes that compiling and wrapping leave.
+    """(weights, buffers that are no weights) of a checkpoint: under "model", "module", "state_dict" or "ema", also nested,
+    or raw as consolidated FSDP files are; without the prefixes that compiling and wrapping leave.
 
+    Where several stand, the first in this order is taken: a file with "model" and "ema" gives the trained weights, as the
+    public transformer samplers do, and not their average, which the public tokenizer scripts prefer.
     Raises ValueError when something in it is no tensor.
     """
     while wrapper := next((name for name in _WRAPPERS if isinstance(state.get(name), Mapping)), None):

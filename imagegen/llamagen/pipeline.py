@@ -41,7 +41,10 @@ class LlamaGenPipeline(ImagePipeline):
         top_k: int | None = None,
     ):
         super().__init__(LlamaGenModel(transformer, vq, captions))
-        scale, most = _DEFAULTS[transformer.config.model_type]
+        config = transformer.config
+        scale, most = _DEFAULTS[config.model_type]
+        if config.model_type == "c2i" and not config.null_class:  # nothing to be guided away from
+            scale = 1.0
         self.guidance_scale = scale if guidance_scale is None else guidance_scale
         self.top_k = most if top_k is None else top_k
 
@@ -55,21 +58,23 @@ class LlamaGenPipeline(ImagePipeline):
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
         """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
 
+        model_index.json says which parts belong to it; where there is none, every part that has a folder does.
         dtype: of transformer and caption encoder, None for the files'. The tokenizer runs in float32, as in the public
         sampler.
         Raises ValueError for a folder that is no pipeline, and as the loaders do.
         """
         folder = folder_of(path_or_repo, _FILES)
-        index = read_json(folder / INDEX) if (folder / INDEX).exists() else {}
+        indexed = (folder / INDEX).exists()
+        index = read_json(folder / INDEX) if indexed else {}
         kind = index.get("_class_name", cls.__name__)
         if kind != cls.__name__:
             raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {kind!r}; check the folder")
         transformer = llamagen_from_state_dict(*read_component(folder / "transformer"))
         vq = captions = None
-        if index.get("vq") or (folder / "vq").is_dir():
+        if index.get("vq") if indexed else (folder / "vq").is_dir():
             vq = vq_from_state_dict(*read_component(folder / "vq")).float()
             check_pair(transformer.config, vq.config, index.get("image_size"))
-        if index.get("text_encoder") or (folder / "text_encoder").is_dir():
+        if index.get("text_encoder") if indexed else (folder / "text_encoder").is_dir():
             captions = _captions(folder, index.get("clean_captions", True), transformer.config.cls_token_num)
         pipe = cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
         return pipe if dtype is None else pipe.to(dtype=dtype)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -23,12 +24,12 @@ def write_component(model: nn.Module, folder: Path) -> None:
 
 
 def read_component(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and config fields. Raises ValueError for a missing file or a config that is no JSON object."""
+    """Tensors and config fields. Raises ValueError for a missing or damaged file or a config that is no JSON object."""
     return read_weights(folder / WEIGHTS), read_json(folder / CONFIG)
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Tensors of a .safetensors file. Raises ValueError for another format or a missing file."""
+    """Tensors of a .safetensors file. Raises ValueError for another format and a missing or damaged file."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(f"{path}: expected a .safetensors file, got {path.suffix or 'no suffix'}; convert a .pt with "
@@ -39,7 +40,12 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             raise ValueError(f"{path}: expected a .safetensors file, got only {pickled[0]}; convert it with "
                              f"`python -m mmspec.imagegen.llamagen.convert {path.with_name(pickled[0])} FOLDER`")  # fmt: skip
         raise ValueError(f"{path}: expected a .safetensors file, got none there; check the path")
-    return load_file(path)
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected safetensors, got a file that does not open as such ({error}) and may be cut off "
+                         "or a pickle; fetch it again, or convert a pickle with "
+                         f"`python -m mmspec.imagegen.llamagen.convert {path} FOLDER`") from error  # fmt: skip
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected a JSON file, got none there; check the folder")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # too many brackets are no config either
         raise ValueError(f"{path}: expected JSON, got {error}; write the file again") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}; write the file again")

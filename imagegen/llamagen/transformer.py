@@ -70,17 +70,20 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Modules carry the published names, so a published state dict loads as it is.
 
+    null_rows: how many rows of features for no caption are stored; None for the length of the prefix.
     The caller keeps positions and cache. In 16-bit types the norm's weight is applied before its result is rounded, once;
     the public code rounds before and after.
     """
 
-    def __init__(self, config: GPTConfig):
+    def __init__(self, config: GPTConfig, null_rows: int | None = None):
         super().__init__()
         self.config = config
         self.cls_embedding = (
-            LabelEmbedder(config.num_classes, config.dim)
+            LabelEmbedder(config.num_classes, config.dim, config.null_class)
             if config.model_type == "c2i"
-            else CaptionEmbedder(config.caption_dim, config.dim, config.cls_token_num)
+            else CaptionEmbedder(
+                config.caption_dim, config.dim, config.cls_token_num if null_rows is None else null_rows
+            )
         )
         self.tok_embeddings = empty_embedding(config.vocab_size, config.dim)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
@@ -92,7 +95,7 @@ class Transformer(nn.Module):
     def condition(self, given: Tensor, drop: Tensor | None = None) -> Tensor:
         """The prefix [B, P, dim] of labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
 
-        drop: bool [B], rows that get the unconditional prefix instead.
+        drop: bool [B], rows that get the unconditional prefix instead; raises ValueError where the weights hold none.
         """
         return self.cls_embedding(given, drop)
 

@@ -61,7 +61,7 @@ class VQConfig:
     def of(cls, config: VQConfig | Mapping[str, Any]) -> VQConfig:
         """From a mapping of published field names; those that only training reads are left out.
 
-        Raises ValueError for unknown fields.
+        Raises ValueError for unknown fields and values of a wrong type.
         """
         return from_fields(cls, config, _TRAINING, "a VQ tokenizer")
 

@@ -9,7 +9,7 @@ import typer
 from mmspec.cli.bench_image import bench_image
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
-from mmspec.cli.options import Json, Markdown, Plot, named_paths, numbers
+from mmspec.cli.options import Json, Markdown, Plot, named_paths, names, numbers
 from mmspec.cli.tables import show
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def vlm(
         suite=suite,
         prompts=prompts,
         new_tokens=new_tokens,
-        batches=batch and numbers("--batch", batch, int),
-        temperatures=temperature and numbers("--temperature", temperature, float),
-        methods=methods and tuple(methods.split(",")),
+        batches=numbers("--batch", batch, int),
+        temperatures=numbers("--temperature", temperature, float),
+        methods=names("--methods", methods),
         saved=tuple((name, str(folder)) for name, folder in named_paths("--drafter-path", drafter_path)),
         repeats=repeats,
         seed=seed,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, quiet_transformers, save_json, told, waiting
-from mmspec.cli.options import Json, Markdown, Plot, numbers
+from mmspec.cli.options import Json, Markdown, Plot, names, numbers
 from mmspec.cli.tables import show
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def bench_image(
         model=model,
         prompts=prompts,
         images=images,
-        batches=batch and numbers("--batch", batch, int),
-        guidance=guidance and numbers("--guidance", guidance, float),
-        top_k=top_k and numbers("--top-k", top_k, int),
-        temperatures=temperature and numbers("--temperature", temperature, float),
-        methods=methods and tuple(methods.split(",")),
+        batches=numbers("--batch", batch, int),
+        guidance=numbers("--guidance", guidance, float),
+        top_k=numbers("--top-k", top_k, int),
+        temperatures=numbers("--temperature", temperature, float),
+        methods=names("--methods", methods),
         repeats=repeats,
         seed=seed,
         threads=threads,

@@ -85,14 +85,33 @@ def quiet_transformers() -> None:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Refuses, before any work is done, files that could not be written at the end."""
+    """Refuses, before any work is done, files that could not be written at the end, and one that is named twice."""
+    named: set[Path] = set()
     for path in paths:
         if path is None:
             continue
-        if path.is_dir():
+        final = path.resolve()
+        if final.is_dir():
             raise BadOption(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
-        if not path.resolve().parent.is_dir():
+        if not final.parent.is_dir():
             raise BadOption(f"expected an existing folder for {str(path)!r}, got none, create it first")
+        if final in named:
+            raise BadOption(f"expected a file of its own for every output, got {str(path)!r} twice, rename one")
+        named.add(final)
+        _probe(path, final)
+
+
+def _probe(path: Path, final: Path) -> None:
+    """Makes and removes a file beside `final`, with a name as long as that of the one it will be written through."""
+    from tempfile import NamedTemporaryFile
+
+    try:
+        with NamedTemporaryFile(prefix=f".{final.stem}.", suffix=final.suffix, dir=final.parent):
+            pass
+    except OSError as error:
+        raise BadOption(
+            f"expected a file that can be written, got {str(path)!r} ({error.strerror}), name one elsewhere"
+        ) from error
 
 
 def save_json(path: Path | None, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told, waiting
+from mmspec.cli.models import reading
 from mmspec.cli.options import Json, check_at_least
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ def image(
 
         seed = secrets.randbelow(1 << 31)
     settings = {"guidance_scale": guidance, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    pictures, figures = _generate(shelf, drafts, chosen, wanted, seed, batch, settings)
-    _save(pictures, out)
+    pictures, figures, errors = _generate(shelf, drafts, chosen, wanted, seed, batch, settings)
+    drawn = len(errors) < count
+    if drawn:
+        _save(pictures, out)
     record = {
         "prompts": texts,
         "model": shelf.name,
@@ -75,11 +78,15 @@ def image(
         "top_k": shelf.pipeline.top_k if top_k is None else top_k,
         "top_p": top_p,
         "batch": batch,
-        "out": str(out),
+        "out": str(out) if drawn else None,
         **figures,
+        "errors": errors,
     }
     save_json(json, record)
-    _print(record)
+    if drawn:
+        _print(record)
+    if errors:
+        raise ValueError("; ".join(f"image {number}: {text}" for number, text in errors.items()))
 
 
 def _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out: Path) -> None:
@@ -99,6 +106,8 @@ def _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out:
         raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
     if max(grid or 0, len(prompts)) > MOST_IMAGES:
         raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, len(prompts))}, lower it")
+    if grid is not None and grid < len(prompts):
+        raise BadOption(f"--grid: expected at least {len(prompts)} images (the prompts), got {grid}, raise it")
     if out.suffix.lower() != ".png":
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
 
@@ -110,29 +119,37 @@ def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[Im
     with waiting("loading the model"):
         quiet_transformers()
         from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of
-        from mmspec.evaluate.image_shelf import ZOO_MODELS, folder_shelf, zoo_shelf
 
         try:
             check_decoding(decoding, Wishes(**wishes))
         except ValueError as error:
             raise BadOption(str(error)) from error
-        if model not in ZOO_MODELS and not Path(model).is_dir():
-            zoo = ", ".join(ZOO_MODELS)
-            raise BadOption(
-                f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it"
-            )
-        shelf = zoo_shelf(model) if model in ZOO_MODELS else folder_shelf(Path(model))
+        shelf = _shelf(model)
         drafts, usual = decoding_of(decoding, shelf, Wishes(**wishes))
         return shelf, drafts, shelf.rule(rule or usual)
 
 
-def _generate(shelf, drafts, rule, wanted, seed: int, batch: int, settings: dict) -> tuple[list[Image], dict]:
-    """The pictures of all prompts, and what they cost."""
+def _shelf(model: str) -> ImageShelf:
+    from mmspec.evaluate.image_shelf import ZOO_MODELS, folder_shelf, zoo_shelf
+
+    if model in ZOO_MODELS:
+        return zoo_shelf(model)
+    if not Path(model).is_dir():
+        zoo = ", ".join(ZOO_MODELS)
+        raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
+    with reading(model, "a folder with a saved pipeline"):
+        return folder_shelf(Path(model))
+
+
+def _generate(
+    shelf, drafts, rule, wanted, seed: int, batch: int, settings: dict
+) -> tuple[list[Image | None], dict, dict[int, str]]:
+    """The pictures of all prompts, None for a failed one; what they cost; and by number why one failed."""
     from time import perf_counter
 
     from mmspec.evaluate.image_methods import figures_of
 
-    total, pictures, stats = shelf.pipeline.model.geometry.total, [], []
+    total, pictures, stats, errors = shelf.pipeline.model.geometry.total, [], [], {}
     stride = shelf.pipeline.model.geometry.stride
     began = perf_counter()
     for start in range(0, len(wanted), batch):
@@ -142,11 +159,10 @@ def _generate(shelf, drafts, rule, wanted, seed: int, batch: int, settings: dict
                 part, decoding=drafts, rule=rule, seed=[seed + start + i for i in range(len(part))], listener=listener,
                 **settings,
             )  # fmt: skip
-        if out.errors:
-            raise ValueError("; ".join(f"image {start + row}: {text}" for row, text in out.errors.items()))
+        errors |= {start + row: text.removeprefix(f"row {row}: ") for row, text in out.errors.items()}
         pictures += out.images
         stats.append(out.stats)
-    return pictures, figures_of(stats, perf_counter() - began)
+    return pictures, figures_of(stats, perf_counter() - began, errors), errors
 
 
 @contextmanager
@@ -172,7 +188,7 @@ def _bars(images: int, rows: int, stride: int, start: int, of: int) -> Iterator[
         yield listen
 
 
-def _save(pictures: Sequence[Image], out: Path) -> None:
+def _save(pictures: Sequence[Image | None], out: Path) -> None:
     from mmspec.cli.sheet import sheet
     from mmspec.core.files import replacing
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,18 @@ def open_shelf(spec: str, option: str = "--model") -> Shelf:
         return zoo_shelf() if spec == ZOO else _published(spec, option)
 
 
+@contextmanager
+def reading(spec: str, what: str, option: str = "--model") -> Iterator[None]:
+    """Makes whatever is raised over the files of `spec` a ValueError that names the option. what: expected there."""
+    try:
+        yield
+    except Exception as error:  # no end to what readers raise over a config or weights of another shape
+        if str(error).startswith(f"{option}: "):
+            raise
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        raise ValueError(f"{option}: expected {what}, got {spec!r} ({kind}{error}), check it") from error
+
+
 def _published(spec: str, option: str) -> Shelf:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -35,13 +49,10 @@ def _published(spec: str, option: str) -> Shelf:
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
         raise ValueError(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
-    try:
+    with reading(spec, "a safetensors model that takes pictures and text", option):
         processor = AutoProcessor.from_pretrained(spec, local_files_only=local)
         model = AutoModelForImageTextToText.from_pretrained(
             spec, dtype="auto", use_safetensors=True, local_files_only=local
         ).eval()
-    except (OSError, KeyError, ValueError) as error:
-        what = "expected a safetensors model that takes pictures and text"
-        raise ValueError(f"{option}: {what}, got {spec!r} ({error}), check it") from error
     size = sum(p.numel() for p in model.parameters())
     return Shelf(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

@@ -40,8 +40,20 @@ def check_drafter(name: str | None) -> None:
         raise BadOption(unknown_drafter(name))
 
 
-def numbers(name: str, text: str, kind: type) -> tuple:
-    """The values of a comma-separated option."""
+def names(name: str, text: str | None) -> tuple[str, ...] | None:
+    """The names of a comma-separated option; None of None."""
+    if text is None:
+        return None
+    found = tuple(text.split(","))
+    if not all(found):
+        raise BadOption(f"{name}: expected names separated by commas, got an empty one in {text!r}, take it out")
+    return found
+
+
+def numbers(name: str, text: str | None, kind: type) -> tuple | None:
+    """The values of a comma-separated option; None of None."""
+    if text is None:
+        return None
     try:
         return tuple(kind(part) for part in text.split(","))
     except ValueError as error:

@@ -10,14 +10,18 @@ from PIL import Image
 GAP = 2
 
 
-def sheet(pictures: Sequence[Image.Image]) -> Image.Image:
-    """The pictures, all of one size, row by row on a sheet about as wide as it is high; a single one as it is."""
+def sheet(pictures: Sequence[Image.Image | None]) -> Image.Image:
+    """The pictures, all of one size, row by row on a sheet about as wide as it is high; a single one as it is.
+
+    The place of a picture that is None stays white; at least one must be there.
+    """
     if len(pictures) == 1:
         return pictures[0]
     columns = ceil(sqrt(len(pictures)))
     rows = ceil(len(pictures) / columns)
-    width, height = (side + GAP for side in pictures[0].size)
+    width, height = (side + GAP for side in next(picture.size for picture in pictures if picture is not None))
     made = Image.new("RGB", (columns * width - GAP, rows * height - GAP), "white")
     for number, picture in enumerate(pictures):
-        made.paste(picture, (number % columns * width, number // columns * height))
+        if picture is not None:
+            made.paste(picture, (number % columns * width, number // columns * height))
     return made

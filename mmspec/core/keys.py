@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import index
 
 import torch
 from torch import Tensor
@@ -16,6 +17,14 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def whole(name: str, value: object) -> int:
+    """value as an int. Raises ValueError for what is no whole number, floats among them."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ValueError(f"{name}: expected a whole number, got {value!r}") from None
 
 
 class Purpose(IntEnum):
@@ -66,16 +75,18 @@ class Keys:
     @staticmethod
     def of(seed: int | Sequence[int] | None, batch: int, device: torch.device | str = "cpu") -> Keys:
         """Keys for `batch` rows. An int gives row b the seed derived from (seed, b); a sequence gives row b its own;
-        None draws one from torch's global generator. Raises ValueError when a sequence has another length than `batch`.
+        None draws one from torch's global generator. Raises ValueError when a sequence has another length than `batch`,
+        and for what is no whole number.
         """
         if seed is None:
             seed = int(torch.randint(2**62, ()))
-        if isinstance(seed, int):
+        if not isinstance(seed, Sequence) and getattr(seed, "ndim", 0) == 0:
+            seed = whole("seed", seed)
             rows = torch.full((batch,), seed % 2**62, dtype=torch.int64) + _mix(torch.arange(batch) * _GOLDEN)
         else:
             if len(seed) != batch:
                 raise ValueError(f"seed: expected one int or {batch} ints (one a row), got {len(seed)}")
-            rows = torch.tensor([int(s) % 2**62 for s in seed], dtype=torch.int64)
+            rows = torch.tensor([whole("seed", s) % 2**62 for s in seed], dtype=torch.int64)
         return Keys(_mix(rows.to(device) + _GOLDEN))
 
     def child(self, number: int) -> Keys:

@@ -42,9 +42,11 @@ class VlmBench:
 
     def __post_init__(self) -> None:
         suite = suite_of(self.suite)
-        for name in ("prompts", "batches", "temperatures"):
+        for name in ("prompts", "temperatures"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(suite, name))
+        if self.batches is None:
+            object.__setattr__(self, "batches", tuple(dict.fromkeys(min(n, self.prompts) for n in suite.batches)))
         for name in ("prompts", "new_tokens", "repeats", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

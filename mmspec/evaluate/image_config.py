@@ -47,9 +47,11 @@ class ImageBench:
             if getattr(self, name) is not None:
                 option, what = name.replace("batches", "batch"), "times requests" if suite.judged else "judges images"
                 raise ValueError(f"--{option}: expected a suite that {what}, got {self.suite!r}, leave --{option} out")
-        for name in ("prompts", "images", "batches", "guidance", "top_k", "temperatures"):
+        for name in ("prompts", "images", "guidance", "top_k", "temperatures"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(suite, name))
+        if self.batches is None:
+            object.__setattr__(self, "batches", tuple(dict.fromkeys(min(n, self.prompts) for n in suite.batches)))
         if self.model not in ZOO_MODELS:
             raise ValueError(f"--model: expected one of {', '.join(ZOO_MODELS)}, got {self.model!r}, pick one of these")
         for name, (least, most) in _RANGES.items():

@@ -32,7 +32,7 @@ class Choice:
     about: str
     make: Callable[[ImageShelf, Wishes], Drafter | None]
     takes: tuple[str, ...] = ()
-    rule: str = "exact"
+    rule: str | None = None
 
 
 def sjd(shelf: ImageShelf, wishes: Wishes) -> Drafter:
@@ -129,8 +129,8 @@ def check_decoding(name: str, wishes: Wishes = Wishes()) -> None:
         _refuse(wishes, "--drafter eagle", ("drafter",))
 
 
-def decoding_of(name: str, shelf: ImageShelf, wishes: Wishes = Wishes()) -> tuple[Drafter | None, str]:
-    """The drafter called `name` and the text of its rule.
+def decoding_of(name: str, shelf: ImageShelf, wishes: Wishes = Wishes()) -> tuple[Drafter | None, str | None]:
+    """The drafter called `name` and the text of its rule, None for the decoding's own or the exact one.
 
     Raises ValueError as `check_decoding` does, for settings a drafter refuses, and where the weights it needs are missing.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -42,7 +42,7 @@ class ImageMethod:
 
     def named(self, name: str) -> bool:
         """Whether --methods means this row by `name`."""
-        return name in (self.key, self.family)
+        return bool(name) and name in (self.key, self.family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Setting:
 
 def make_draw(method: ImageMethod, shelf: ImageShelf, setting: Setting) -> Draw:
     """A function of (prompts, seed) that generates their images. What it needs is loaded now."""
-    decoding, rule = method.make(shelf), shelf.rule(method.rule)
+    decoding, rule = method.make(shelf), None if method.rule == "exact" else shelf.rule(method.rule)
 
     def draw(asked: Sequence[Asked], seed: int | Sequence[int]) -> ImageOutput:
         out = shelf.pipeline(
@@ -122,13 +122,17 @@ def row_passes(stats: Stats) -> list[int]:
     return [sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted))]
 
 
-def figures_of(parts: Sequence[Stats], seconds: float) -> dict:
-    """What a call of several requests cost, rounded once for the screen and the file."""
-    passes = [count for stats in parts for count in row_passes(stats)]
-    emitted = [count for stats in parts for count in stats.emitted]
+def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
+    """What a call of several requests cost, rounded once for the screen and the file.
+
+    failed: numbers of images that stand in no mean, unless all have failed.
+    """
+    costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
+    whole = [pair for number, pair in enumerate(costs) if number not in failed]
+    passes, emitted = zip(*(whole or costs), strict=True)
     times = ("prefill", "draft", "target", "verify", "other")
     return {
-        "images": len(emitted),
+        "images": len(whole),
         "seconds": round(seconds, 3),
         "drafter": parts[0].drafter,
         "rule": parts[0].rule,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,8 +48,10 @@ class ImageShelf:
         """The zoo's "clip" or "image_judge"."""
         return self._once(f"scorer {name}", lambda: zoo.load(name))
 
-    def rule(self, text: str) -> str | Rule:
-        """The rule of "name" or "name:setting=value,...", made once."""
+    def rule(self, text: str | None) -> str | Rule | None:
+        """The rule of "name" or "name:setting=value,...", made once; None of None."""
+        if text is None:
+            return None
         return self._once(f"rule {text}", lambda: rule_from_name(text, self.pipeline.model))
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -72,9 +73,9 @@ def folder_shelf(folder: Path) -> ImageShelf:
     Raises ValueError where it holds neither.
     """
     from mmspec.imagegen.adapters.registry import supported
+    from mmspec.imagegen.llamagen.store import CONFIG, read_json
 
-    file = folder / "config.json"
-    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     named = set(config.get("architectures") or ()) & {family.name for family in supported()}
     pipeline = _transformers(folder, named.pop()) if named else _llamagen(folder)
     return ImageShelf(pipeline, str(folder))

@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.cli.console import check_writable
 from tests.evaluate.tiny_zoo import tiny_zoo, use_tiny_zoo
 
 runner = CliRunner()
@@ -60,6 +61,7 @@ def test_something_that_is_no_picture(tmp_path: Path) -> None:
         ("--temperature", "nan", "expected a number of at least 0, got nan"),
         ("--seed", "-1", "expected a number of at least 0, got -1"),
         ("--json", "no/such/folder/out.json", "expected an existing folder"),
+        ("--json", ".", "expected a file name to write to, got the folder '.'"),
     ],
 )
 def test_a_refused_option_is_a_usage_error(option: str, value: str, sentence: str, picture: str) -> None:
@@ -72,7 +74,10 @@ def test_a_refused_option_is_a_usage_error(option: str, value: str, sentence: st
         ("--prompts", "0"),
         ("--batch", "x"),
         ("--batch", "64"),
+        ("--batch", ""),
         ("--methods", "magic"),
+        ("--methods", "plain,"),
+        ("--methods", ""),
         ("--temperature", "-1"),
         ("--seed", "-1"),
         ("--suite", "magic"),
@@ -85,12 +90,48 @@ def test_a_refused_bench(option: str, value: str) -> None:
     assert f"{option}: expected" in refused(2, "bench", "vlm", option, value)
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="a folder that nobody can write to")
+@pytest.mark.parametrize("arguments", [("supported",), ("zoo", "list"), ("bench", "vlm")])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(arguments: tuple[str, ...]) -> None:
+    assert "expected a file that can be written, got '/proc/x.json' (" in refused(
+        2, *arguments, "--json", "/proc/x.json"
+    )
+
+
+def test_a_name_too_long_for_the_folder_is_refused_before_the_work(tmp_path: Path) -> None:
+    name = str(tmp_path / ("x" * 250 + ".json"))
+    assert "expected a file that can be written" in refused(2, "supported", "--json", name)
+
+
+def test_a_check_leaves_nothing_behind_and_keeps_the_old_file(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("old")
+    check_writable(old, None, tmp_path / "new.json")
+    assert list(tmp_path.iterdir()) == [old] and old.read_text() == "old"
+
+
+def test_two_outputs_in_one_file_are_refused(tmp_path: Path) -> None:
+    one, same = tmp_path / "one.md", tmp_path / ".." / tmp_path.name / "one.md"
+    line = refused(2, "bench", "vlm", "--json", str(one), "--markdown", str(same))
+    assert "expected a file of its own for every output" in line and not one.exists()
+
+
 def test_a_model_that_does_not_exist(picture: str) -> None:
     assert "expected 'zoo', a folder or a hub id" in refused(1, "caption", picture, "--model", "no/such/model")
 
 
 def test_a_folder_without_a_model(picture: str, tmp_path: Path) -> None:
     assert "model that takes pictures and text" in refused(1, "caption", picture, "--model", str(tmp_path))
+
+
+@pytest.mark.parametrize(("file", "contents"), [("config.json", b"[1]"), ("model.safetensors", b"cut")])
+def test_a_damaged_model(file: str, contents: bytes, picture: str, tmp_path: Path) -> None:
+    model, processor = tiny_zoo()["vlm"]
+    model.save_pretrained(tmp_path / "model")
+    processor.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / file).write_bytes(contents)
+    line = refused(1, "caption", picture, "--model", str(tmp_path / "model"))
+    assert line.startswith("Error: --model: expected a safetensors model that takes pictures and text, got ")
 
 
 def test_a_folder_without_a_drafter(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

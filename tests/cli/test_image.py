@@ -114,6 +114,49 @@ def test_classes_by_name() -> None:
     assert "a name such as 'red circle'" in refused(1, "a purple nothing", "--model", "c2i")
 
 
+def spoiled(*labels: int) -> None:
+    """A class pipeline in the folder "spoiled" that gives NaN for some labels."""
+    pipeline = classed()
+    pipeline.model.transformer.cls_embedding.embedding_table.weight[list(labels)] = float("nan")
+    pipeline.save_pretrained("spoiled")
+
+
+@pytest.mark.parametrize("batch", ["1", "4"])
+def test_a_failed_picture_leaves_the_others(batch: str) -> None:
+    spoiled(1, 3)
+    common = ("--model", "spoiled", "--seed", "5", "--json", "out.json")
+    for label in (0, 2):
+        assert (
+            invoke("image", str(label), *common[:2], "--seed", str(5 + label), "--out", f"{label}.png").exit_code == 0
+        )
+    result = invoke("image", "0", "1", "2", "3", *common, "--batch", batch, "--out", "x4.png")
+    assert result.exit_code == 1 and "x4.png: 3" not in result.stdout and "x4.png: 2 pictures in " in result.stdout
+    (line,) = result.stderr.splitlines()
+    reason = "expected finite logits, got NaN or Inf after 0 of 16 values; the row stopped there"
+    assert line == f"Error: image 1: {reason}; image 3: {reason}"
+    record = json.loads(Path("out.json").read_text())
+    assert record["errors"] == {"1": reason, "3": reason} and record["images"] == 2 and record["out"] == "x4.png"
+    assert record["plain_passes"] == 16 and record["prompts"] == ["0", "1", "2", "3"]
+    drawn = Image.open("x4.png")
+    cells = [drawn.crop((x, y, x + 8, y + 8)) for y in (0, 10) for x in (0, 10)]
+    white = Image.new("RGB", (8, 8), "white").tobytes()
+    assert [cell.tobytes() for cell in cells] == [
+        Image.open("0.png").tobytes(),
+        white,
+        Image.open("2.png").tobytes(),
+        white,
+    ]
+
+
+def test_only_failed_pictures_leave_the_record() -> None:
+    spoiled(3)
+    result = invoke("image", "3", "--model", "spoiled", "--out", "none.png", "--json", "out.json")
+    assert result.exit_code == 1 and result.stdout == "" and result.stderr.startswith("Error: image 0: expected finite")
+    record = json.loads(Path("out.json").read_text())
+    assert record["images"] == 0 and record["out"] is None and list(record["errors"]) == ["0"]
+    assert not Path("none.png").exists()
+
+
 def refused(code: int, *arguments: str) -> str:
     """The one line of stderr of a command that must end with `code` and write nothing."""
     result = runner.invoke(app, ["image", *arguments, "--out", "refused.png"])
@@ -148,8 +191,10 @@ def refused(code: int, *arguments: str) -> str:
         (("--seed", "-1"), "--seed: expected a number of at least 0"),
         (("--grid", "0"), "--grid: expected a number of at least 1"),
         (("--grid", "5000"), "--grid: expected at most 1024 images"),
+        (("a blue square", "a red square", "--grid", "2"), "--grid: expected at least 3 images (the prompts), got 2"),
         (("--batch", "0"), "--batch: expected a number of at least 1"),
         (("--json", "no/such/folder.json"), "expected an existing folder"),
+        (("--json", "refused.png"), "expected a file of its own for every output, got 'refused.png' twice"),
     ],
 )
 def test_a_refused_option_is_a_usage_error(options: tuple[str, ...], sentence: str) -> None:
@@ -177,6 +222,25 @@ def test_an_empty_prompt_and_a_folder_without_a_model() -> None:
     assert "PROMPT: expected a text, got an empty one" in refused(2, " ")
     Path("empty").mkdir()
     assert "expected a .safetensors file, got none there" in refused(1, "a red circle", "--model", "empty")
+
+
+@pytest.mark.parametrize(
+    ("file", "contents"),
+    [
+        ("config.json", b"[1]"),
+        ("config.json", b'{"architectures": [[1]]}'),
+        ("model_index.json", b'{"guidance_scale": '),
+        ("transformer/config.json", b'{"dim": "wide", "n_head": 4}'),
+        ("transformer/model.safetensors", b"cut"),
+        ("text_encoder/config.json", b"[1]"),
+        ("tokenizer/tokenizer.json", b""),
+    ],
+)
+def test_a_damaged_model_is_named_in_one_sentence(file: str, contents: bytes) -> None:
+    captioned(CAPTION).save_pretrained("damaged")
+    Path("damaged", file).write_bytes(contents)
+    line = refused(1, "a red circle", "--model", "damaged")
+    assert line.startswith("Error: --model: expected a folder with a saved pipeline, got 'damaged' (")
 
 
 def test_only_png_is_written() -> None:
@@ -252,9 +316,12 @@ def test_a_greedy_mismatch_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> N
         ("--images", "4"),
         ("--batch", "x"),
         ("--batch", "64"),
+        ("--batch", ""),
         ("--guidance", "-1"),
         ("--top-k", "-1"),
         ("--methods", "magic"),
+        ("--methods", "ar,"),
+        ("--methods", ""),
         ("--temperature", "-1"),
         ("--seed", "-1"),
         ("--plot", "curve.png"),

@@ -206,6 +206,8 @@ def test_verdict_names_rows_that_differ() -> None:
         {"guidance": (-1.0,)},
         {"temperatures": (float("nan"),)},
         {"methods": ("magic",)},
+        {"methods": ("ar", "")},
+        {"batches": (1, 8), "prompts": 3},
         {"seed": -1},
         {"suite": "quality", "temperatures": (0.0,)},
         {"suite": "quality", "batches": (1,)},
@@ -216,6 +218,16 @@ def test_verdict_names_rows_that_differ() -> None:
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected .*, got .*, "):
         ImageBench(**wrong)
+
+
+def test_an_empty_name_means_no_row() -> None:
+    assert not any(method.named("") for suite in SUITES.values() for method in suite.methods)
+    assert ImageMethod("mulo-0.05", "MuLo-SD", family="mulo").named("mulo")
+
+
+@pytest.mark.parametrize(("prompts", "batches"), [(1, (1,)), (3, (1, 3)), (8, (1, 8)), (16, (1, 8))])
+def test_batches_left_out_are_no_larger_than_the_prompts(prompts: int, batches: tuple[int, ...]) -> None:
+    assert ImageBench(prompts=prompts).batches == batches
 
 
 def test_suites_name_columns_and_methods_once() -> None:

@@ -113,6 +113,8 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
         {"temperatures": (-1.0,)},
         {"temperatures": (float("nan"),)},
         {"methods": ("magic",)},
+        {"methods": ("plain", "")},
+        {"batches": (1, 4), "prompts": 3},
         {"seed": -1},
         {"suite": "magic"},
         {"saved": (("eagle", "folder"),), "suite": "drafters"},
@@ -121,6 +123,11 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected .*, got .*, "):
         VlmBench(**wrong)
+
+
+@pytest.mark.parametrize(("prompts", "batches"), [(1, (1,)), (3, (1, 3)), (30, (1, 4))])
+def test_batches_left_out_are_no_larger_than_the_prompts(prompts: int, batches: tuple[int, ...]) -> None:
+    assert VlmBench(prompts=prompts).batches == batches
 
 
 def test_the_two_baselines_always_run() -> None:

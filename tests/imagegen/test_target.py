@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -177,6 +178,47 @@ def test_nan_in_the_middle_keeps_what_came_before(oracle: bool) -> None:
 def test_what_is_no_drafter_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="drafter: expected None or a drafter object, got"):
         generate(TinyModel(), [0], wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    (
+        (dict(top_k=2.7), "top_k: expected a whole number, got 2.7"),
+        (dict(seed=1.5), "seed: expected a whole number, got 1.5"),
+        (dict(seed=[1.5]), "seed: expected a whole number, got 1.5"),
+        (dict(temperature=float("inf")), "temperature: expected a number"),
+        (dict(guidance_scale=float("nan")), "guidance_scale: expected a number of 0 or more, got nan"),
+    ),
+)
+def test_wrong_numbers_are_refused(wrong: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate(TinyModel(), [0], **wrong)
+
+
+def test_schedules_end_at_a_scale() -> None:
+    for final in (-2.0, float("nan")):
+        with pytest.raises(ValueError, match="guidance_scale: expected a number of 0 or more"):
+            Guidance(3.0, final=final)
+
+
+def test_whole_numbers_of_any_kind_are_seeds() -> None:
+    found = [generate(TinyModel(), [0], seed=seed).tokens for seed in (3, torch.tensor(3), np.int64(3))]
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    several = [generate(TinyModel(), [0, 1], seed=seeds).tokens for seeds in ([3, 4], torch.tensor([3, 4]))]
+    assert torch.equal(*several)
+
+
+def test_next_to_no_temperature_is_greedy() -> None:
+    cold = generate(TinyModel(sharp=5.0), [0, 1], temperature=1e-40, seed=0)
+    assert torch.equal(cold.tokens, generate(TinyModel(sharp=5.0), [0, 1], temperature=0).tokens) and not cold.errors
+
+
+def test_pixels_that_cannot_be_are_refused_before_anything_is_drawn() -> None:
+    model, seen = TinyModel(), []
+    model.no_pixels = "no tokenizer"
+    with pytest.raises(ValueError, match="no tokenizer"):
+        ImagePipeline(model)([0], listener=lambda row, filled: seen.append(filled))
+    assert not seen and ImagePipeline(model)([0], pixels=False).tokens.shape == (1, 16)
 
 
 def test_unknown_outcomes_are_refused() -> None:

@@ -20,7 +20,7 @@ DIM, HEADS, LABELS, PROMPT = 32, 2, 5, 2
 class ColourTable:
     """What both models share: labels as prompts, one colour a code, V = K and the forced values."""
 
-    name, device, dtype = "tiny", torch.device("cpu"), torch.float32
+    name, device, dtype, no_pixels = "tiny", torch.device("cpu"), torch.float32, None
 
     def __init__(self, geometry: Geometry, codes: int, seed: int):
         self.geometry, self.codes = geometry, codes
@@ -143,7 +143,7 @@ def generate(
     model: ColourTable,
     labels: list[int],
     decoding: Drafter | None = None,
-    rule: str | Rule = "exact",
+    rule: str | Rule | None = None,
     **settings: object,
 ) -> ImageOutput:
     """Codes of one image a label through the pipeline, undecoded; `settings` as in its call."""

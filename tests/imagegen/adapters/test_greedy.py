@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.adapters.registry import AdapterPipeline
+from mmspec.imagegen.jacobi import SJD
 from tests.imagegen.adapters import loops
 from tests.imagegen.adapters.models import NAMES, batch, grids, prompts
 from tests.imagegen.adapters.pipelines import pipeline
@@ -69,6 +71,14 @@ def test_tokens_vary_with_prompt_and_place(name: str) -> None:
     found = own(name, (3, 7), 1.0)
     assert not torch.equal(found[0], found[1])
     assert len(found.unique()) >= 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_moves_as_a_whole(name: str) -> None:
+    pipe = deepcopy(pipeline(name)).to("cpu", torch.bfloat16)
+    assert pipe.model.dtype == torch.bfloat16 and pipe.model.device == torch.device("cpu")
+    run = pipe.start(given(name, (3, 7)), decoding=SJD(4), guidance_scale=1.0, seed=0)
+    assert run.run().emitted == [pipe.model.geometry.total] * 2 and not run.target.errors
 
 
 def test_guidance_matters() -> None:

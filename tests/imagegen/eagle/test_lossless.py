@@ -52,6 +52,12 @@ def test_a_row_does_not_depend_on_its_batch(shape: str) -> None:
     assert torch.equal(together, torch.cat(alone))
 
 
+def test_another_dtype_than_the_targets_is_refused() -> None:
+    model = TinyModel()
+    with pytest.raises(ValueError, match="expected torch.float32 on cpu as the target, got torch.float64 on cpu; call"):
+        generate(model, [0], drafter_for(model).double())
+
+
 @pytest.mark.parametrize(
     ("shape", "rule"),
     [(CHAIN, "exact"), (CHAIN, "token"), (TREE, "exact"), (TREE, "recursive"), (ALIKE, "exact"), (ALIKE, "kseq")],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.adapter import Caption, LlamaGenModel
 from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.load import llamagen_from_state_dict
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.sampling import Guidance
@@ -60,6 +63,31 @@ def test_the_engine_equals_the_public_loop(name: str, guidance: Guidance) -> Non
     model.load_state_dict({k.removeprefix("weights."): v for k, v in data.items() if k.startswith("weights.")})
     out = LlamaGenPipeline(model)(data["in.class_ids"], guidance_scale=guidance, temperature=0, pixels=False)
     assert torch.equal(out.tokens, data[f"out.greedy_{name}.tokens"])
+
+
+def test_a_class_table_without_a_row_for_no_class_draws_unguided() -> None:
+    bare = replace(CLASS, num_classes=6, class_dropout_prob=0)
+    with_null, without = transformer(CLASS), transformer(bare)
+    assert without.cls_embedding.embedding_table.num_embeddings == 6
+    without.load_state_dict(with_null.state_dict())
+    one, two = (
+        LlamaGenPipeline(m)([0, 4, 5], guidance_scale=1.0, seed=2, pixels=False).tokens for m in (with_null, without)
+    )
+    assert torch.equal(one, two)
+    assert LlamaGenPipeline(without).guidance_scale == 1 and LlamaGenPipeline(with_null).guidance_scale == 4
+    with pytest.raises(ValueError, match=r"guidance_scale: expected at most 1, .*; use guidance_scale 1$"):
+        LlamaGenPipeline(without)([0], guidance_scale=1.5, pixels=False)
+    with pytest.raises(ValueError, match=r"labels from 0 to 5, got \[6\]"):
+        LlamaGenPipeline(without)([6], guidance_scale=1.0, pixels=False)
+
+
+def test_stored_rows_for_no_caption_may_be_more_than_the_prefix() -> None:
+    model, prompts = transformer(CAPTION), captions()
+    state = model.state_dict()
+    null = state["cls_embedding.uncond_embedding"]
+    longer = llamagen_from_state_dict({**state, "cls_embedding.uncond_embedding": torch.cat([null, null + 9])}, CAPTION)
+    one, two = (LlamaGenPipeline(m)(prompts, guidance_scale=3.0, seed=2, pixels=False).tokens for m in (model, longer))
+    assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize("row", range(3))

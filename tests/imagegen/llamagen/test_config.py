@@ -26,6 +26,11 @@ def test_the_multiplier_comes_before_the_rounding() -> None:
     assert GPTConfig(dim=96, n_head=4, ffn=300).hidden == 300
 
 
+def test_a_whole_number_may_stand_for_a_float() -> None:
+    given = {"n_kv_head": None, "rope_base": 10000, "ffn_dim_multiplier": 1, "model_type": "t2i", "cls_token_num": 8}
+    assert GPTConfig.of(given).cls_token_num == 8
+
+
 def test_training_fields_are_left_out() -> None:
     assert GPTConfig.of({"dim": 64, "n_head": 4, "resid_dropout_p": 0.1}) == GPTConfig(dim=64, n_head=4)
 
@@ -41,6 +46,12 @@ def test_training_fields_are_left_out() -> None:
         ({"block_size": 255}, "block_size: expected a square"),
         ({"n_layer": 0}, "n_layer: expected"),
         ({"layers": 2}, r"\['layers'\]"),
+        ({"n_head": "x"}, "n_head: expected int, got 'x'"),
+        ({"n_layer": True}, "n_layer: expected int, got True"),
+        ({"n_layer": 2.0}, "n_layer: expected int, got 2.0"),
+        ({"n_kv_head": [2]}, r"n_kv_head: expected int \| None, got \[2\]"),
+        ({"norm_eps": None}, "norm_eps: expected float, got None"),
+        ({"model_type": {}}, "model_type: expected .*, got {}"),
     ],
 )
 def test_wrong_fields_are_refused(fields: dict, message: str) -> None:

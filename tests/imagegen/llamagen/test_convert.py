@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,28 @@ def test_a_tokenizer_is_known_by_its_names(tmp_path: Path, zipped: bool) -> None
     state, found = read_component(convert(tmp_path / "vq_ds16_c2i.pt", tmp_path / "vq"))
     assert vq_from_state_dict(state, found).config == config
     assert torch.equal(state["quant_conv.weight"], model.quant_conv.weight)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda sd: sd,
+        lambda sd: {"ema": sd, "optimizer": {}, "steps": 3},
+        lambda sd: {"module": sd},
+        lambda sd: {"state_dict": sd},
+        lambda sd: {"state_dict": {"model": sd}},
+        lambda sd: {f"module.{name}": value for name, value in sd.items()},
+        lambda sd: {"model": {f"module._orig_mod.{name}": value for name, value in sd.items()}},
+    ],
+    ids=["raw", "ema", "module", "state_dict", "nested", "prefix", "prefixes"],
+)
+def test_what_a_file_holds_is_known_under_every_wrapper(tmp_path: Path, wrap: Callable) -> None:
+    config = VQConfig(codebook_size=8, encoder_ch_mult=(1,), decoder_ch_mult=(1,), z_channels=4, ch=32)
+    torch.save(wrap(VQModel(config).state_dict()), tmp_path / "vq.pt")
+    torch.save(wrap(Transformer(CONFIG).state_dict()), tmp_path / "c2i_B_256.pt")
+    assert vq_from_state_dict(*read_component(convert(tmp_path / "vq.pt", tmp_path / "vq"))).config == config
+    folder = convert(tmp_path / "c2i_B_256.pt", tmp_path / "gpt", config={"n_head": 2})
+    assert llamagen_from_state_dict(*read_component(folder)).config == CONFIG
 
 
 def test_the_resolution_must_be_known(published: Path, tmp_path: Path) -> None:

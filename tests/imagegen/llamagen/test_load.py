@@ -89,7 +89,9 @@ def test_a_tiny_transformer_loads_from_every_wrapper(config: GPTConfig) -> None:
     compiled = {f"_orig_mod.{key}": value for key, value in state.items()}
     table = {"freqs_cis": torch.zeros(config.cls_token_num + 16, 4, 2)}
     ran = {"layers.0.attention.kv_cache.k_cache": torch.zeros(1)}
+    other = {key: torch.zeros_like(value) for key, value in state.items()}
     for sd in (state, {"model": state, "steps": 7}, {"module": compiled}, {"state_dict": {"model": state}},
+               {"ema": state}, {"ema": state, "optimizer": {"state": {}}, "steps": 7}, {"ema": other, "model": state},
                {**state, **table, **ran}):  # fmt: skip
         loaded = llamagen_from_state_dict(sd, config)
         assert torch.equal(loaded.training_logits(given, tokens), expected)
@@ -131,6 +133,47 @@ def test_what_the_weights_tell_may_be_left_out() -> None:
     assert vq_from_state_dict(model.state_dict()).config == CODES
 
 
+def test_a_tokenizer_loads_from_every_wrapper() -> None:
+    state = VQModel(CODES).state_dict()
+    other = {key: torch.zeros_like(value) for key, value in state.items()}
+    for sd in (state, {"ema": state}, {"ema": state, "optimizer": {}, "steps": 7}, {"ema": other, "model": state},
+               {"state_dict": {"model": state}}, {f"module.{key}": value for key, value in state.items()}):  # fmt: skip
+        assert same(vq_from_state_dict(sd).state_dict(), state)
+
+
+@torch.no_grad()
+def test_no_caption_takes_the_first_of_the_stored_rows() -> None:
+    state, drop = state_of(CAPTION), torch.tensor([True])
+    null, features = torch.randn(120, 6), torch.randn(1, 3, 6)
+    model = llamagen_from_state_dict({**state, "cls_embedding.uncond_embedding": null}, CAPTION)
+    assert model.config == CAPTION and torch.equal(model.state_dict()["cls_embedding.uncond_embedding"], null)
+    expected = llamagen_from_state_dict({**state, "cls_embedding.uncond_embedding": null[:3]}, CAPTION)
+    assert torch.equal(model.condition(features, drop), expected.condition(features, drop))
+    assert same(llamagen_to_state_dict(model), {**state, "cls_embedding.uncond_embedding": null})
+
+
+@torch.no_grad()
+def test_too_few_rows_for_no_caption_are_refused_when_they_are_needed() -> None:
+    state = {**state_of(CAPTION), "cls_embedding.uncond_embedding": torch.randn(2, 6)}
+    model = llamagen_from_state_dict(state, CAPTION)
+    assert model.condition(torch.randn(1, 3, 6)).shape == (1, 3, 32)
+    with pytest.raises(ValueError, match=r"guidance_scale: expected at most 1, .* has 2 rows .* needs 3, got"):
+        model.condition(torch.randn(1, 3, 6), torch.tensor([True]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("given", [{"class_dropout_prob": 0}, {"num_classes": 6}])
+def test_a_class_table_may_lack_the_row_for_no_class(given: dict) -> None:
+    state = state_of(CLASS)
+    model = llamagen_from_state_dict(state, {"n_head": 4, "block_size": 16, **given})
+    assert model.config == replace(CLASS, num_classes=6, class_dropout_prob=0)
+    assert same(llamagen_to_state_dict(model), state)
+    expected = llamagen_from_state_dict(state, CLASS)
+    assert torch.equal(model.condition(torch.tensor([5])), expected.condition(torch.tensor([5])))
+    with pytest.raises(ValueError, match="guidance_scale: expected at most 1, .* num_classes 6 .*, got"):
+        model.condition(torch.tensor([5]), torch.tensor([True]))
+
+
 def test_weights_are_not_copied() -> None:
     state = state_of(CLASS)
     assert llamagen_from_state_dict(state, CLASS).output.weight.data_ptr() == state["output.weight"].data_ptr()
@@ -154,7 +197,19 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: {**sd, "freqs_cis": torch.zeros(10, 4, 2)}, {"block_size": 16}, "block_size: expected 9 as"),
         (lambda sd: sd, {"block_size": 16, "image_size": 384}, "block_size: expected 576 for images of 384"),
         (lambda sd: sd, {"block_size": 16, "image_size": 100}, "multiple of downsample_size 16"),
+        (lambda sd: sd, {"num_classes": 6, "class_dropout_prob": 0.1}, r"of shape \(6, 32\) instead of \(7, 32\)"),
+        (lambda sd: sd, {"num_classes": 5, "class_dropout_prob": 0}, r"of shape \(6, 32\) instead of \(5, 32\)"),
         (lambda sd: sd, {"heads": 4}, r"\['heads'\]"),
+        (lambda sd: sd, {"n_head": "x"}, r"n_head: expected int, got 'x'; correct the config"),
+        (lambda sd: sd, {"dim": "32"}, "dim: expected int, got '32'"),
+        (lambda sd: sd, {"model_type": ["c2i"]}, r"model_type: expected .*, got \['c2i'\]"),
+        (lambda sd: sd, {"hidden_size": [32]}, r"hidden_size: expected int, got \[32\]"),
+        (lambda sd: sd, {"image_size": "64"}, "image_size: expected a positive whole number, got '64'"),
+        (
+            lambda sd: sd,
+            {"image_size": 64, "downsample_size": -16},
+            "downsample_size: expected a positive whole number",
+        ),
         (lambda sd: {"optimizer": {}}, {}, r"expected tensors"),
         (lambda sd: {}, {}, "got nothing"),
         (lambda sd: "weights.pt", {}, r"convert a \.pt with `python -m mmspec\.imagegen\.llamagen\.convert"),
@@ -183,6 +238,7 @@ def test_unknown_heads_are_asked_for() -> None:
             {"encoder_ch_mult": (1, 2, 2), "decoder_ch_mult": (1, 2, 2)},
             r"got no encoder\.conv_blocks\.1",
         ),
+        (lambda sd: sd, {"encoder_ch_mult": 3}, r"encoder_ch_mult: expected tuple\[int, \.\.\.\], got 3"),
         (lambda sd: "vq_ds16_c2i.pt", {}, "convert a .pt"),
     ],
 )

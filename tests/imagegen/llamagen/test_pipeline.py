@@ -43,6 +43,16 @@ def test_a_class_pipeline_comes_back_without_an_index(tmp_path: Path) -> None:
     assert torch.equal(pipe([1, 4], seed=3, pixels=False).tokens, again([1, 4], seed=3, pixels=False).tokens)
 
 
+def test_parts_of_an_earlier_pipeline_in_the_folder_do_not_come_back(tmp_path: Path) -> None:
+    caption_pipeline().save_pretrained(tmp_path)
+    LlamaGenPipeline(transformer(CAPTION)).save_pretrained(tmp_path)
+    again = LlamaGenPipeline.from_pretrained(tmp_path)
+    assert again.model.vq is None and again.model.captions is None and again.image_size is None
+    (tmp_path / "model_index.json").unlink()
+    whole = LlamaGenPipeline.from_pretrained(tmp_path)
+    assert whole.model.vq is not None and whole.model.captions is not None
+
+
 def change(path: Path, **fields: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 

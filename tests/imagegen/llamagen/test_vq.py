@@ -76,6 +76,8 @@ def test_a_raw_codebook_is_compared_by_distance() -> None:
         (lambda: VQConfig(decoder_ch_mult=(1, 2)), "as many levels"),
         (lambda: VQConfig(codebook_size=0), "codebook_size: expected"),
         (lambda: VQConfig.of({"codebook_sizes": 3}), "codebook_sizes"),
+        (lambda: VQConfig.of({"codebook_l2_norm": "no"}), "codebook_l2_norm: expected bool, got 'no'"),
+        (lambda: VQConfig.of({"encoder_ch_mult": [1, "2"]}), r"encoder_ch_mult: expected .*, got \[1, '2'\]"),
         (lambda: VQConfig.preset("VQ-4"), "VQ-16"),
     ],
 )

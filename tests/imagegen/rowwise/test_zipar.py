@@ -10,6 +10,7 @@ from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.rowwise import PJD, ZipAR
 from mmspec.imagegen.rowwise.lines import lines_of
 from mmspec.imagegen.rowwise.schedule import schedule
+from mmspec.imagegen.rules.gsd import GSD
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
 FORCED = Geometry(((3, 5),), row_end=16, tail=(17,))
@@ -84,8 +85,9 @@ def test_rows_open_early_finish_and_do_not_depend_on_the_batch(geometry: Geometr
 def test_relaxed_decodings_bring_their_rule_and_say_so() -> None:
     out = generate(TinyModel(), [0], ZipAR(2), seed=0)
     assert out.stats.rule == "row parallel (relaxed)" and out.stats.exact is False
-    with pytest.raises(ValueError, match="judges by its own rule"):
-        generate(TinyModel(), [0], ZipAR(2), rule="token")
+    for rule, name in (("token", "token"), ("exact", "exact"), (GSD(3), "gsd .relaxed.")):
+        with pytest.raises(ValueError, match=f"judges by its own rule, got '{name}'; drop it"):
+            generate(TinyModel(), [0], ZipAR(2), rule=rule)
     for wrong in (lambda: ZipAR(0), lambda: PJD(0, 3), lambda: PJD(3, 0)):
         with pytest.raises(ValueError, match="expected at least 1"):
             wrong()
