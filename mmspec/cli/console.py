@@ -93,6 +93,8 @@ def check_writable(*paths: Path | None) -> None:
         final = path.resolve()
         if final.is_dir():
             raise BadOption(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
+        if final.exists() and not final.is_file():
+            raise BadOption(f"expected a file to write to, got the device {str(path)!r}, name a file")
         if not final.parent.is_dir():
             raise BadOption(f"expected an existing folder for {str(path)!r}, got none, create it first")
         if final in named:

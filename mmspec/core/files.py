@@ -16,11 +16,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`; moves it onto `path` on success and deletes it on any error.
 
     Works with every writer that takes a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
-    Raises ValueError when the folder does not exist or `path` is a folder.
+    Raises ValueError when the folder does not exist or `path` is a folder or a device.
     """
     final = Path(path).resolve()
     if final.is_dir():
         raise ValueError(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
+    if final.exists() and not final.is_file():
+        raise ValueError(f"expected a file to write to, got the device {str(path)!r}, name a file")
     if not final.parent.is_dir():
         raise ValueError(f"expected an existing folder for {str(path)!r}, got none, create {str(final.parent)!r} first")
     # not tempfile: its files are readable by their owner only, and a rename would keep that

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from mmspec.cli.console import BadOption, check_writable
 from mmspec.core.files import replacing, write_json_atomic, write_text_atomic
 
 
@@ -54,6 +56,16 @@ def test_a_link_keeps_pointing_at_the_written_file(tmp_path: Path) -> None:
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
     write_text_atomic(tmp_path / "link.txt", "new")
     assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "real.txt").read_text() == "new"
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(ValueError, match="expected a file to write to, got the device"):
+        write_json_atomic(pipe, {})
+    with pytest.raises(BadOption, match="expected a file to write to, got the device"):
+        check_writable(pipe)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 
 
 def test_a_missing_folder_and_a_folder_are_refused(tmp_path: Path) -> None:
