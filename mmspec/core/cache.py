@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import ref
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -10,14 +12,19 @@ from mmspec.kernels.tree_mask import tree_bias
 
 
 class SlotLayer(CacheLayerMixin):
-    """One layer's view of a SlotCache; all state lives in the cache."""
+    """One layer's view of a SlotCache; all state lives in the cache, which it must not keep alive: in a cycle every request's
+    keys and values would stay until Python looks for cycles."""
 
     is_croppable = True
     is_sliding = False
 
     def __init__(self, cache: SlotCache, index: int):
         super().__init__()
-        self.cache, self.index, self.is_initialized = cache, index, True
+        self._cache, self.index, self.is_initialized = ref(cache), index, True
+
+    @property
+    def cache(self) -> SlotCache:
+        return self._cache()
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.cache.reserve(key_states, value_states)

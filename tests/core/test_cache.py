@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import ref
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +12,11 @@ from torch import Tensor
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.loop import Decoding
+from mmspec.imagegen.jacobi import SCD
+from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.vlm import target as target_module
+from mmspec.vlm.drafters import PromptLookup
+from tests.imagegen.tiny import TinyModel
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import IMAGE, prompt, tiny
 
@@ -140,3 +147,19 @@ def test_named_slots_are_written_in_place_and_the_others_stay() -> None:
     cache.place(None)
     keys, _ = cache.layers[0].update(new[0], new[0])
     assert torch.equal(keys, torch.cat((expected[0, :, :, :3], new[0]), 2))
+
+
+def test_a_finished_request_keeps_no_memory() -> None:
+    """No cycle holds the keys and values of a request until the garbage collector comes by."""
+    gc.collect()
+    gc.disable()
+    try:
+        text = mmspec.vlm.start(tiny("llava"), drafter=PromptLookup(), max_new_tokens=4, **prompt("llava", images=1))
+        image = ImagePipeline(TinyModel()).start([0, 1], decoding=SCD(4), guidance_scale=2.0, seed=0)
+        for run in (text, image):
+            run.run()
+        kept = [ref(run.target.cache) for run in (text, image)]
+        del text, image, run
+        assert [cache() for cache in kept] == [None, None]
+    finally:
+        gc.enable()
