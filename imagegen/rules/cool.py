@@ -50,7 +50,7 @@ class CoolSD(Relaxed):
         mean = sum(math.exp(-decay * i) for i in range(block)) / block
         self.first = delta / mean if mu is None else delta * math.exp(-mu)  # w_0
 
-    def factor(self, depth: Tensor, dtype: object) -> Tensor:
+    def factor(self, depth: Tensor, dtype: torch.dtype) -> Tensor:
         """w of nodes at `depth` int64 from 1; the root's does not count."""
         step = (depth - 1).clamp_min(0).to(dtype)
         return ((step * -self.decay).exp() * self.first).clamp_min(self.floor)
