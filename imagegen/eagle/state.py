@@ -51,18 +51,14 @@ class EagleState:
     @torch.no_grad()
     def propose(self, target: ImageTarget, keys: Keys) -> Draft:
         """A draft in the request's shape."""
-        room = min(self.shape.longest, target.left - 1)
-        if room < 1:
+        rooms = [max(min(self.shape.longest, target.total - filled - 1), 0) for filled in target.filled]
+        if not any(rooms):
             return root_only(target.pending)
         if self.unread:
             self._catch_up()
         self.index = target.last[:, None]
         self.turned = self._rows(self.rotary[self.index + self.steps])
-        draft = grow.draft(self, target, self.shape, keys, room)
-        if max(target.emitted) + self.shape.longest >= target.total:  # rows near their end draft no further than alone
-            inside = self.index + draft.tree.depth < target.total - 1
-            draft.valid = inside if draft.valid is None else draft.valid & inside
-        return draft
+        return grow.draft(self, target, self.shape, keys, rooms)
 
     def _catch_up(self) -> None:
         """Extends the cache by the pairs noted since the last draft, in one pass."""

@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.sample import TINY
+
 Coupling = Literal["maximal", "gumbel"]
-_TINY = 1e-30  # a divisor where no value was drawn and the quotient is not used
 
 
 def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
@@ -18,7 +19,7 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
     has the law p, so p is what must be kept for it, whether it changed or not. The old value survives with probability
     1 - TV(p, q), the most any coupling reaches.
     """
-    stay = (p.gather(-1, token[..., None]) / q.gather(-1, token[..., None]).clamp_min(_TINY)).clamp_max_(1)
+    stay = (p.gather(-1, token[..., None]) / q.gather(-1, token[..., None]).clamp_min(TINY)).clamp_max_(1)
     rest = (p - q).clamp_(min=0)
     mass = rest.sum(-1, keepdim=True)
     rest = torch.where(mass > 0, rest, p)  # equal laws up to rounding

@@ -14,10 +14,9 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.rules import Weights
 from mmspec.core.rules.fan import take
 from mmspec.core.rules.laws import at
+from mmspec.core.sample import TINY
 from mmspec.imagegen.rules.relaxed import Relaxed
 from mmspec.imagegen.rules.turns import Turn, in_turn
-
-TINY = 1e-30
 
 
 class CoolSD(Relaxed):

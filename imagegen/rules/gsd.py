@@ -9,10 +9,9 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
+from mmspec.core.sample import TINY
 from mmspec.imagegen.rules.relaxed import Relaxed
 from mmspec.imagegen.rules.turns import Turn, in_turn
-
-TINY = 1e-30
 
 
 class GSD(Relaxed):

@@ -12,13 +12,14 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.rules import Rule, Weights
 from mmspec.core.rules.laws import at, keep_live, law_of, live_nodes
+from mmspec.core.sample import TINY
 from mmspec.core.verdict import Verdict
+from mmspec.imagegen.canvas_rule import standing
 from mmspec.imagegen.rules.published import published_residual
 from mmspec.imagegen.rules.relaxed import Relaxed
 from mmspec.imagegen.rules.turns import Turn, in_turn
 
 Residual = Literal["optimal", "static", "dynamic", "lumina"]
-TINY = 1e-30
 
 
 class Lantern(Relaxed):
@@ -130,9 +131,7 @@ def _longest(draft: Draft, hit: Tensor) -> Tensor:
     equally long ones: siblings beside it.
     """
     tree = draft.tree
-    root = torch.arange(tree.nodes, device=hit.device) == 0
-    reached = (tree.ancestor <= ((hit > 0) | root)[:, None, :]).all(-1)
-    end = torch.where(reached, expand_tree(tree.depth, draft.batch), -1).argmax(1)
+    end = torch.where(standing(tree, hit > 0), expand_tree(tree.depth, draft.batch), -1).argmax(1)
     path = tree.ancestor.expand(draft.batch, -1, -1)[torch.arange(draft.batch, device=hit.device), end]
     return hit * (path | ~path.gather(1, expand_tree(tree.parent, draft.batch)))
 

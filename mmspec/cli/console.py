@@ -86,17 +86,16 @@ def quiet_transformers() -> None:
 
 def check_writable(*paths: Path | None) -> None:
     """Refuses, before any work is done, files that could not be written at the end, and one that is named twice."""
+    from mmspec.core.files import destination
+
     named: set[Path] = set()
     for path in paths:
         if path is None:
             continue
-        final = path.resolve()
-        if final.is_dir():
-            raise BadOption(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
-        if final.exists() and not final.is_file():
-            raise BadOption(f"expected a file to write to, got the device {str(path)!r}, name a file")
-        if not final.parent.is_dir():
-            raise BadOption(f"expected an existing folder for {str(path)!r}, got none, create it first")
+        try:
+            final = destination(path)
+        except ValueError as error:
+            raise BadOption(str(error)) from error
         if final in named:
             raise BadOption(f"expected a file of its own for every output, got {str(path)!r} twice, rename one")
         named.add(final)

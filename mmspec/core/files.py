@@ -18,13 +18,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Works with every writer that takes a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
     Raises ValueError when the folder does not exist or `path` is a folder or a device.
     """
-    final = Path(path).resolve()
-    if final.is_dir():
-        raise ValueError(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
-    if final.exists() and not final.is_file():
-        raise ValueError(f"expected a file to write to, got the device {str(path)!r}, name a file")
-    if not final.parent.is_dir():
-        raise ValueError(f"expected an existing folder for {str(path)!r}, got none, create {str(final.parent)!r} first")
+    final = destination(path)
     # not tempfile: its files are readable by their owner only, and a rename would keep that
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}{final.suffix}")
     try:
@@ -32,6 +26,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def destination(path: str | os.PathLike[str]) -> Path:
+    """The file that `path` leads to. Raises ValueError for a folder, a device, and where the folder does not exist."""
+    final = Path(path).resolve()
+    if final.is_dir():
+        raise ValueError(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
+    if final.exists() and not final.is_file():
+        raise ValueError(f"expected a file to write to, got the device {str(path)!r}, name a file")
+    if not final.parent.is_dir():
+        raise ValueError(f"expected an existing folder for {str(path)!r}, got none, create {str(final.parent)!r} first")
+    return final
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:

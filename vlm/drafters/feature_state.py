@@ -127,12 +127,7 @@ class FeatureState:
             return root_only(target.pending)
         self.ready()
         shape = self.shape.cut(longest) if isinstance(self.shape, DynamicTree) else self.shape
-        draft = grow.draft(self, target, shape, keys, max(rooms))
-        # a row near its end drafts no further than it would alone
-        if any(room < longest for room, alive in zip(rooms, target.live, strict=True) if alive):
-            inside = draft.tree.depth <= torch.tensor(rooms, device=draft.value.device)[:, None]
-            draft.valid = inside if draft.valid is None else draft.valid & inside
-        return draft
+        return grow.draft(self, target, shape, keys, rooms)
 
     def _levels(self) -> int:
         """How many levels a draft may have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -43,17 +44,21 @@ class Stepping(Protocol):
         """
 
 
-def draft(state: Stepping, target: object, shape: Shape, keys: Keys, room: int) -> Draft:
-    """A draft in that shape, a chain of at most `room`. The draft's own slots are forgotten again: accepted ones come back
-    with the target's true hidden states."""
+def draft(state: Stepping, target: object, shape: Shape, keys: Keys, rooms: Sequence[int]) -> Draft:
+    """A draft in that shape. rooms: per row, how many levels can still be of use to it; a row near its end drafts no further
+    than it would alone. The draft's own slots are forgotten again: accepted ones come back with the target's true hidden
+    states."""
     lengths = list(state.cache.lengths), state.cache.length
     if isinstance(shape, DynamicTree):
         made = dynamic(state, target, shape)
     elif isinstance(shape, Chain):
-        made = path(state, target, shape.length, keys, room)
+        made = path(state, target, shape.length, keys, max(rooms))
     else:
         made = static(state, target, shape, keys)
     state.cache.lengths, state.cache.length = lengths
+    if any(room < made.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
+        inside = made.tree.depth <= torch.tensor(rooms, device=made.value.device)[:, None]
+        made.valid = inside if made.valid is None else made.valid & inside
     return made
 
 
