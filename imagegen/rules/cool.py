@@ -26,12 +26,14 @@ class CoolSD(Relaxed):
     "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", whose code is not out. Needs
     no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance, the nearest to the target.
 
-    delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.   mu: None makes the factors of the first `block` depths
-    average delta, our reading of a constant that the paper's summary leaves open; so a faster decay moves the relaxation to
-    the front and does not remove it.
+    delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.
     floor: factors below it are taken as it. 1 relaxes only: such a step has the target's law whatever the factor, and
     accepting less than the exact rule just shortens the path. 0 is the formula as printed.
-    delta 1 with decay 0 and mu 0 (or None) is the exact rule, bit for bit.   Raises ValueError for settings out of range.
+    mu: None makes the factors of the first `block` depths, floor included, average delta: our reading of a constant that
+    the paper's summary leaves open. A faster decay then moves the relaxation to the front and does not add to it.
+    delta 1 at floor 1 is the exact rule, bit for bit, whatever the decay; at other floors it has the target's law with
+    decay 0 (mu 0 or None).
+    Raises ValueError for settings out of range, and for a delta below the floor with mu None: no mean lies there.
     """
 
     name = "coolsd (relaxed)"
@@ -45,9 +47,11 @@ class CoolSD(Relaxed):
             )
         if block < 1 or not 0 <= floor <= 1:
             raise ValueError(f"expected a block of at least 1 and a floor in 0 to 1, got {block} and {floor}")
+        if mu is None and delta < floor:
+            raise ValueError(f"delta: expected at least the floor of {floor}, below which no factor goes, got {delta}; raise "
+                             "it or lower the floor")  # fmt: skip
         self.delta, self.decay, self.mu, self.floor = delta, decay, mu, floor
-        mean = sum(math.exp(-decay * i) for i in range(block)) / block
-        self.first = delta / mean if mu is None else delta * math.exp(-mu)  # w_0
+        self.first = _averaging(delta, decay, block, floor) if mu is None else delta * math.exp(-mu)  # w_0
 
     def factor(self, depth: Tensor, dtype: torch.dtype) -> Tensor:
         """w of nodes at `depth` int64 from 1; the root's does not count."""
@@ -66,6 +70,16 @@ class CoolSD(Relaxed):
         if self.floor == 1:
             return super().residual(evidence, draft, weights, node)
         return at(weights.p, node)
+
+
+def _averaging(delta: float, decay: float, block: int, floor: float) -> float:
+    """w_0 for which max(floor, w_0 exp(-decay i)) averages delta over i < block; delta is at least the floor."""
+    for above in range(block, 0, -1):  # as many factors as stay above the floor
+        cooled = [math.exp(-decay * i) for i in range(above)]
+        first = (block * delta - (block - above) * floor) / sum(cooled)
+        if first * cooled[-1] > floor:
+            return first
+    return delta  # all of them at the floor, up to rounding
 
 
 def _ratio(factor: Tensor, turn: Turn) -> Tensor:

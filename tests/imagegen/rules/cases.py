@@ -33,6 +33,7 @@ def exact_settings(codes: int) -> dict[str, Rule]:
         "gsd, group of 1": GSD(group=1),
         "gsd, nothing close": GSD(group=9, distance=1e-9, table=codebook(codes)),
         "coolsd, all factors 1": CoolSD(delta=1.0, decay=0.0, mu=0.0),
+        "coolsd, delta 1": CoolSD(delta=1.0),
         "coolsd, one factor for all": CoolSD(delta=1.0, decay=0.0),
         "runjoint, runs of 1": RunJoint(longest=1),
     }

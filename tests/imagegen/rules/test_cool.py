@@ -14,10 +14,21 @@ from mmspec.imagegen.rules.cool import CoolSD
 from tests.imagegen.rules.cases import CHAIN, TREE, WITHOUT, case
 
 
-def test_factors_average_delta_unless_mu_is_given() -> None:
-    for block in (1, 5, 32):
-        rule = CoolSD(1.4, 0.7, block=block, floor=0)
-        assert rule.factor(torch.arange(1, block + 1), torch.float64).mean() == pytest.approx(1.4)
+@pytest.mark.parametrize("floor", (0.0, 0.5, 1.0))
+@pytest.mark.parametrize("delta", (1.0, 1.1, 1.4, 2.0, 10.0))
+def test_factors_average_delta_over_the_block_whatever_the_floor(delta: float, floor: float) -> None:
+    for block in (1, 2, 5, 32):
+        for decay in (0.0, 0.01, 0.7, 3.0, 2000.0):
+            factor = CoolSD(delta, decay, block=block, floor=floor).factor(torch.arange(1, block + 1), torch.float64)
+            assert float(factor.mean()) == pytest.approx(delta, rel=1e-12)
+            assert (factor >= floor).all() and (factor.diff() <= 0).all()
+
+
+def test_the_default_relaxes_the_first_value_alone() -> None:
+    assert CoolSD().factor(torch.arange(1, 6), torch.float64).tolist() == pytest.approx([1.5, 1, 1, 1, 1])
+
+
+def test_a_given_mu_is_taken_as_it_is() -> None:
     assert CoolSD(1.4, 0.7, mu=-0.5, floor=0).factor(torch.arange(1, 4), torch.float64).tolist() == pytest.approx(
         [1.4 * math.exp(0.5 - 0.7 * i) for i in range(3)]
     )
@@ -35,7 +46,8 @@ def test_a_draft_longer_than_another_row_needs_changes_no_factor() -> None:
 def test_factors_below_one_leave_the_targets_law(how: str, children: int) -> None:
     p, q = random_tables(3, 3, 0), random_tables(3, 2, 1)
     tree = static_tree([0] * (children + 1) + [1])
-    assert inexactness(CoolSD(0.6, 0.0, mu=0, floor=0), tree, p, q, drawn=how) < 1e-12
+    for delta in (0.6, 1.0):
+        assert inexactness(CoolSD(delta, 0.0, mu=0, floor=0), tree, p, q, drawn=how) < 1e-12
     assert inexactness(CoolSD(1.6, 0.0, mu=0, floor=0), tree, p, q, drawn=how) > 1e-3
 
 
@@ -55,7 +67,8 @@ def test_early_values_are_accepted_more(tree: object, exact: object, mu: float |
     draft, evidence = case(tree, WITHOUT)
     plain, rule = exact.weigh(evidence, draft).threshold, CoolSD(1.5, 0.7, mu)
     found = rule.weigh(evidence, draft).threshold
-    first = 1.5 * 5 / sum(math.exp(-0.7 * i) for i in range(5)) if mu is None else 1.5 * math.exp(-mu)
+    # three of five stay above 1 and share what the mean of 1.5 leaves for them
+    first = (5 * 1.5 - 3) / (1 + math.exp(-0.7)) if mu is None else 1.5 * math.exp(-mu)
     factor = torch.tensor([first * math.exp(-0.7 * (d - 1)) for d in tree.depth[0].tolist()])
     expected = (plain * factor.clamp_min(1)).clamp_max(1)
     torch.testing.assert_close(found[:, 1:], expected[:, 1:])
@@ -71,6 +84,8 @@ def test_early_values_are_accepted_more(tree: object, exact: object, mu: float |
         dict(mu=math.nan),
         dict(block=0),
         dict(floor=1.5),
+        dict(delta=0.9),
+        dict(delta=0.4, floor=0.5),
     ),
 )
 def test_wrong_settings_are_refused(wrong: dict) -> None:
