@@ -16,7 +16,7 @@ from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.output import ImageOutput
 from mmspec.imagegen.own_order import OwnOrder
 from mmspec.imagegen.pixels import to_pil
-from mmspec.imagegen.sampling import Guidance, Warp
+from mmspec.imagegen.sampling import FilterOrder, Guidance, Warp
 from mmspec.imagegen.target import ImageTarget, Listener
 
 
@@ -39,6 +39,7 @@ class ImagePipeline:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
+        filter_order: FilterOrder = "top_k_first",
         seed: int | Sequence[int] | None = None,
         pixels: bool = True,
         listener: Listener | None = None,
@@ -50,6 +51,8 @@ class ImagePipeline:
         rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own
         (`OwnOrder`: row parallel, multi-scale) judges by its own rule and takes no other.
         guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
+        top_k: 0 for all values, None for the model's default.   top_p: 1 for all.   filter_order: which of the two is first;
+        "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
         seed: an int, one int per row, or None to draw one from torch's global generator.
         pixels: False leaves the codes undecoded.   listener(row, filled): progress, after every round.
         Returns an `ImageOutput`. Exact with exact rules: every image has the law of plain decoding, and at temperature 0
@@ -59,7 +62,7 @@ class ImagePipeline:
             raise ValueError(self.model.no_pixels)
         started = perf_counter()
         run = self.start(prompts, decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature,
-                         top_k=top_k, top_p=top_p, seed=seed, listener=listener)  # fmt: skip
+                         top_k=top_k, top_p=top_p, filter_order=filter_order, seed=seed, listener=listener)  # fmt: skip
         stats, target = run.run(), run.target
         stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
         codes = target.values[:, self.model.geometry.code_index.to(target.device)]
@@ -76,13 +79,15 @@ class ImagePipeline:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
+        filter_order: FilterOrder = "top_k_first",
         seed: int | Sequence[int] | None = None,
         listener: Listener | None = None,
     ) -> Decoding:
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = self.guidance_scale if guidance_scale is None else guidance_scale
         guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
-        warp = Warp(float(temperature), self.top_k if top_k is None else whole("top_k", top_k), float(top_p))
+        most = self.top_k if top_k is None else whole("top_k", top_k)
+        warp = Warp(float(temperature), most, float(top_p), filter_order)
         own_order = isinstance(decoding, OwnOrder)
         if own_order and rule is not None:
             raise ValueError(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "

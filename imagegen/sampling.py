@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 COLDEST = 1e-5
+FilterOrder = Literal["top_k_first", "top_p_first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,15 @@ class Warp:
     """Temperature, top-k and top-p. temperature 0 is greedy; others count as at least 1e-5, as in LlamaGen's
     sampler. top_k 0 and top_p 1 leave everything in.
 
-    order: "top_k_first" as LlamaGen's sampler, "top_p_first" as transformers' and LANTERN's. The two differ only where
-    both are on.   Raises ValueError for settings out of range.
+    filter_order: "top_k_first" as in transformers and LlamaGen's sampler, "top_p_first" as in LANTERN's public code. The
+    two differ only where both filters are on: the second one sees the law that the first one leaves.
+    Raises ValueError for settings out of range.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
-    order: Literal["top_k_first", "top_p_first"] = "top_k_first"
+    filter_order: FilterOrder = "top_k_first"
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
@@ -72,6 +74,9 @@ class Warp:
             raise ValueError(f"top_k: expected a whole number, got {self.top_k!r}")
         if self.top_k < 0 or not 0 < self.top_p <= 1:
             raise ValueError(f"expected top_k >= 0 and top_p in (0, 1], got {self.top_k} and {self.top_p}")
+        if self.filter_order not in get_args(FilterOrder):
+            raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got {self.filter_order!r}; "
+                             "use one of these")  # fmt: skip
 
     @property
     def greedy(self) -> bool:
@@ -83,7 +88,7 @@ class Warp:
             return logits
         if self.temperature != 1:
             logits = logits / max(self.temperature, COLDEST)
-        steps = (self._top_k, self._top_p) if self.order == "top_k_first" else (self._top_p, self._top_k)
+        steps = (self._top_k, self._top_p) if self.filter_order == "top_k_first" else (self._top_p, self._top_k)
         for step in steps:
             logits = step(logits)
         return logits

@@ -32,6 +32,9 @@ class Lantern(Relaxed):
     from p than delta (never further than the drafter's own law). A code of p(x) = 0 may live on borrowed mass alone, so
     values that top-k cut can be emitted. Later siblings borrow under what earlier ones left.
 
+    The public code decodes with guidance 3, top_k 2000 and top_p 1, k 1000 and delta 0.1, and filters top-p first
+    (`filter_order` of a pipeline).
+
     neighbours: int64 [K, width], see `neighbours`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
     residual: what follows a rejection. "optimal" is [p - q]+, nearest to the target (see `Relaxed`), and falls back to p.
         The others are what the public code does, which disagrees with itself: "static" subtracts q without the

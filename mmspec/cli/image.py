@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
+FILTER_ORDERS = ("top_k_first", "top_p_first")
 
 
 @told
@@ -45,6 +46,9 @@ def image(
     temperature: Annotated[float, typer.Option(help="0 takes the most probable value; above 0 samples.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(metavar="K", help="0 for all; the model's own when left out.")] = None,
     top_p: Annotated[float, typer.Option(metavar="P", help="1 for all.")] = 1.0,
+    filter_order: Annotated[
+        str, typer.Option(help="top_k_first as in transformers, or top_p_first as in LANTERN's code.")
+    ] = "top_k_first",
     seed: Annotated[int | None, typer.Option(help="Image i has seed + i; drawn and printed when left out.")] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("image.png"),
     grid: Annotated[int | None, typer.Option(metavar="N", help="N images side by side; prompts come round.")] = None,
@@ -52,7 +56,7 @@ def image(
     json: Json = None,
 ) -> None:
     """Draw pictures of prompts with drafted decoding."""
-    _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out)
+    _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, grid, batch, out)
     check_writable(out, json)
     wishes = {"window": window, "coupling": coupling, "init": init, "drafter": drafter, "upsampler": upsampler}
     shelf, drafts, chosen = _open(model, decoding, rule, wishes)
@@ -63,7 +67,13 @@ def image(
         import secrets
 
         seed = secrets.randbelow(1 << 31)
-    settings = {"guidance_scale": guidance, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    settings = {
+        "guidance_scale": guidance,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "filter_order": filter_order,
+    }
     pictures, figures, errors = _generate(shelf, drafts, chosen, wanted, seed, batch, settings)
     drawn = len(errors) < count
     if drawn:
@@ -77,6 +87,7 @@ def image(
         "temperature": temperature,
         "top_k": shelf.pipeline.top_k if top_k is None else top_k,
         "top_p": top_p,
+        "filter_order": filter_order,
         "batch": batch,
         "out": str(out) if drawn else None,
         **figures,
@@ -89,7 +100,7 @@ def image(
         raise ValueError("; ".join(f"image {number}: {text}" for number, text in errors.items()))
 
 
-def _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out: Path) -> None:
+def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, grid, batch, out: Path) -> None:
     """Refuses values that no model takes."""
     if not all(prompt.strip() for prompt in prompts):
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
@@ -104,6 +115,10 @@ def _check(prompts, temperature, top_p, guidance, top_k, seed, grid, batch, out:
     check_at_least("--batch", batch, 1)
     if not 0 < top_p <= 1:
         raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
+    if filter_order not in FILTER_ORDERS:
+        raise BadOption(
+            f"--filter-order: expected one of {', '.join(FILTER_ORDERS)}, got {filter_order!r}, pick one of these"
+        )
     if max(grid or 0, len(prompts)) > MOST_IMAGES:
         raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, len(prompts))}, lower it")
     if grid is not None and grid < len(prompts):

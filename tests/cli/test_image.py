@@ -82,10 +82,12 @@ def test_a_picture_can_be_had_again() -> None:
 
 
 def test_settings_reach_the_decoding() -> None:
-    options = ("--window", "4", "--coupling", "maximal", "--init", "up", "--rule", "gsd:group=3", "--top-p", "0.9")
+    options = ("--window", "4", "--coupling", "maximal", "--init", "up", "--rule", "gsd:group=3", "--top-p", "0.9",
+               "--filter-order", "top_p_first")  # fmt: skip
     record = drawn("a red circle", "--decoding", "scd", *options)
     assert record["drafter"] == "SCD maximal(4) up" and record["rule"] == "gsd (relaxed)" and not record["exact"]
     assert record["guidance"] == 2.0 and record["top_k"] == 0  # the model's own
+    assert record["filter_order"] == "top_p_first"
 
 
 def test_models_in_folders() -> None:
@@ -188,6 +190,7 @@ def refused(code: int, *arguments: str) -> str:
         (("--guidance", "-1"), "--guidance: expected a number of at least 0"),
         (("--top-k", "-1"), "--top-k: expected a number of at least 0"),
         (("--top-p", "0"), "--top-p: expected a number above 0 and up to 1"),
+        (("--filter-order", "top_p"), "--filter-order: expected one of top_k_first, top_p_first, got 'top_p'"),
         (("--seed", "-1"), "--seed: expected a number of at least 0"),
         (("--grid", "0"), "--grid: expected a number of at least 1"),
         (("--grid", "5000"), "--grid: expected at most 1024 images"),

@@ -33,7 +33,7 @@ def guided(cond: Tensor, uncond: Tensor, guidance: Guidance, step: int, total: i
 
 def naive(
     model: TinyModel, labels: list[int], seed: int, guidance: Guidance = UNGUIDED, temperature: float = 1.0,
-    top_k: int = 0, top_p: float = 1.0,
+    top_k: int = 0, top_p: float = 1.0, filter_order: str = "top_k_first",
 ) -> Tensor:  # fmt: skip
     """All values int64 [B, total], everything computed anew for each of them, one row at a time."""
     forced, keys = model.geometry.forced.tolist(), Keys.of(seed, len(labels))
@@ -50,7 +50,7 @@ def naive(
             elif not temperature:
                 values[row, step] = logits.argmax()
             else:
-                values[row, step] = sampled(logits / temperature, top_k, top_p, float(uniform[row]))
+                values[row, step] = sampled(logits / temperature, top_k, top_p, filter_order, float(uniform[row]))
     return values
 
 
@@ -65,14 +65,16 @@ def logits_after(model: TinyModel, label: int, padded: int, values: Tensor) -> T
     return model.run(x[None], bias, SlotCache(model.layers, size)).logits[0, -1]
 
 
-def sampled(logits: Tensor, top_k: int, top_p: float, uniform: float) -> int:
+def sampled(logits: Tensor, top_k: int, top_p: float, filter_order: str, uniform: float) -> int:
     law = logits.double().softmax(-1).tolist()
     order = sorted(range(len(law)), key=lambda code: -law[code])
-    order = order[: top_k or None]
+    first = len(order) if filter_order == "top_p_first" else top_k
+    order = order[: first or None]
     mass, kept = sum(law[code] for code in order), []
     for code in order:
         if sum(law[c] for c in kept) / mass <= top_p:
             kept.append(code)
+    kept = kept[: top_k or None]
     point, total = uniform * sum(law[code] for code in kept), 0.0
     for code in sorted(kept):
         total += law[code]
@@ -93,6 +95,7 @@ def sampled(logits: Tensor, top_k: int, top_p: float, uniform: float) -> int:
         dict(guidance=Guidance(1.0, final=5.0)),
         dict(top_k=3),
         dict(top_p=0.6, guidance=Guidance(2.0), top_k=7),
+        dict(top_p=0.8, top_k=3, filter_order="top_p_first"),
     ),
     ids=str,
 )
@@ -187,6 +190,7 @@ def test_what_is_no_drafter_is_refused(wrong: object) -> None:
         (dict(seed=1.5), "seed: expected a whole number, got 1.5"),
         (dict(seed=[1.5]), "seed: expected a whole number, got 1.5"),
         (dict(temperature=float("inf")), "temperature: expected a number"),
+        (dict(filter_order="top_p"), "filter_order: expected one of top_k_first, top_p_first, got 'top_p'"),
         (dict(guidance_scale=float("nan")), "guidance_scale: expected a number of 0 or more, got nan"),
     ),
 )
