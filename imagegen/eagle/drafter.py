@@ -140,7 +140,6 @@ class ImageEagle(Shaped, Pretrained):
         return F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
 
     def rotary(self, geometry: Geometry, beyond: int) -> Tensor:
-        """Rotary rows of every value, [total + beyond, 2, head_dim]; see `grid_rotary`."""
-        weight = self.fc.weight
+        """Rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `grid_rotary`."""
         layer = self.layer.config
-        return grid_rotary(geometry, layer.dim, layer.rope_theta, beyond, weight.device, weight.dtype)
+        return grid_rotary(geometry, layer.dim, layer.rope_theta, beyond, self.fc.weight.device)

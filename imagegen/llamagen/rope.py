@@ -14,14 +14,19 @@ def grid_table(grid: int, head_dim: int, prefix: int, base: float = 10000.0) -> 
     vectors, so image tokens give every visible prefix token the logit 0.
     """
     half = head_dim // 2
-    # float32 powers differ between processors by more than the rounding that follows
-    frequency = (base ** -(torch.arange(0, half, 2, dtype=torch.float64) / half)).float()
-    angle = torch.outer(torch.arange(grid, dtype=torch.float32), frequency)  # [grid, m]
+    angle = torch.outer(torch.arange(grid, dtype=torch.float32), frequencies(head_dim, base))  # [grid, m]
     rows = angle[:, None].expand(grid, grid, -1)
     cols = angle[None, :].expand(grid, grid, -1)
     turned = torch.cat([rows, cols], -1).reshape(grid * grid, half)
     table = torch.complex(turned.cos(), turned.sin())
     return torch.cat([table.new_zeros(prefix, half), table])
+
+
+def frequencies(head_dim: int, base: float) -> Tensor:
+    """float32 [head_dim / 4]: base ** (-j / m) of the m pairs of one axis."""
+    m = head_dim // 4
+    # float32 powers differ between processors by more than the rounding that follows
+    return (base ** -(torch.arange(m, dtype=torch.float64) / m)).float()
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:

@@ -174,9 +174,11 @@ def rotary(count: int, dim: int, theta: float, device: torch.device, dtype: torc
 
 
 def turn(heads: Tensor, rotary: Tensor) -> Tensor:
-    """Rotary embedding in the half-split layout. heads: [B, n, heads, dim]; rotary: [B or 1, n, 2, dim]."""
+    """Rotary embedding in the half-split layout, in heads' dtype. heads: [B, n, heads, dim]; rotary: [B or 1, n, 2, dim], in
+    heads' dtype or a wider one, which is then what is computed in.
+    """
     cos, sin = rotary[:, :, :1], rotary[:, :, 1:]
-    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin).to(heads.dtype)
 
 
 def _wide(x: Tensor, repeat: int) -> Tensor:

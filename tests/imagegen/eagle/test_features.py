@@ -53,12 +53,31 @@ def sides(rows: Tensor, row: Tensor, place: Tensor) -> Tensor:
 @pytest.mark.parametrize("cell", [(0, 0), (1, 2), (2, 1)])
 def test_rotary_rows_are_the_cells_and_zero_elsewhere(cell: tuple[int, int]) -> None:
     geometry = Geometry(((3, 3),), tail=(9,))
-    table = grid_rotary(geometry, 8, 100.0, 20, torch.device("cpu"), torch.float32)
+    table = grid_rotary(geometry, 8, 100.0, 20, torch.device("cpu"))
     assert table.shape == (30, 2, 8) and not table[9:].any()
     row, column = cell
     angle = torch.tensor([row * 1.0, row * 0.1, column * 1.0, column * 0.1])
     found = table[3 * row + column]
     assert torch.allclose(found[0], angle.cos().repeat(2)) and torch.allclose(found[1, 4:], angle.sin())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_heads_are_turned_in_float32_and_rounded_once(dtype: torch.dtype) -> None:
+    state, config = random_state()
+    drafter = drafter_from_state_dict(state, config).to(dtype)
+    attend = torch.randn(1, 24 * 24, 32, dtype=dtype)
+    still, turns = torch.zeros(24 * 24, 2, 8), drafter.rotary(Geometry.square(24), 0)
+    still[:, 0] = 1  # turns by nothing
+    own = [x.double() for x in drafter.layer.heads(attend, still[None].to(dtype))[:2]]
+    cells = torch.tensor([(r, c) for r in range(24) for c in range(24)]).double()
+    angle = (cells[..., None] * 100.0 ** -torch.arange(2).double()).flatten(1)
+    for plain, turned in zip(own, drafter.layer.heads(attend, turns[None])[:2], strict=True):
+        wanted = torch.complex(*plain.chunk(2, -1)) * torch.polar(torch.ones_like(angle), angle)
+        wanted = torch.cat([wanted.real, wanted.imag], -1)
+        assert turned.dtype == dtype
+        # half a unit in the last place: what one rounding costs
+        torch.testing.assert_close(turned.double(), wanted, rtol=torch.finfo(dtype).eps / 2 * 1.01, atol=2e-6)
 
 
 @torch.no_grad()
