@@ -24,7 +24,8 @@ class CoolSD(Relaxed):
     Relaxed: early values of a block more, later ones less.
 
     "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", whose code is not out. Needs
-    no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance, the nearest to the target.
+    no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance: for a single draft
+    the nearest to the target, see `Relaxed`.
 
     delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.
     floor: factors below it are taken as it. 1 relaxes only: such a step has the target's law whatever the factor, and

@@ -20,8 +20,10 @@ class GSD(Relaxed):
 
     "Grouped Speculative Decoding for Autoregressive Image Generation". The group is the window of `group` codes around x in
     the target's own ranking at that position: group // 2 less likely ones and (group - 1) // 2 likelier ones. What follows
-    a rejection has the law [p - q]+ over single codes. Siblings are tested against what earlier ones left of p and q; the
-    ranking stays the target's.
+    a rejection has the law [p - q]+ over single codes, as in the paper. A code whose p / q is above its group's is accepted
+    less often than by the exact rule; that law is nearest to the target all the same while the codes together are accepted
+    at least as often (see `Relaxed`), which groups of two or three do not always reach. Siblings are tested against what
+    earlier ones left of p and q; the ranking stays the target's.
 
     group: the paper studies 3 to 50; the public code takes 7 below and 6 above, which is 14. 1 is the exact rule, bit for
         bit. At the ends of the ranking the window has fewer codes (the public code fails there and tests x alone).

@@ -36,9 +36,9 @@ class Lantern(Relaxed):
     (`filter_order` of a pipeline).
 
     neighbours: int64 [K, width], see `neighbours`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
-    residual: what follows a rejection. "optimal" is [p - q]+, nearest to the target (see `Relaxed`), and falls back to p.
-        The others are what the public code does, which disagrees with itself: "static" subtracts q without the
-        neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
+    residual: what follows a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see `Relaxed`), and
+        falls back to p. The others are what the public code does, which disagrees with itself: "static" subtracts q without
+        the neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
         subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
         to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
     Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of

@@ -1,4 +1,4 @@
-"""What relaxed rules share: the exact rule they loosen, whose thresholds they raise and whose residual they keep."""
+"""What relaxed rules share: the exact rule they loosen, whose thresholds they change and whose residual they keep."""
 
 from __future__ import annotations
 
@@ -22,15 +22,23 @@ def exact_twin(draft: Draft) -> Rule:
 
 
 class Relaxed(Rule):
-    """Base of rules that accept more than the exact top-down rule: `relax` raises its thresholds. Relaxed: the output does
-    not have the target's law.
+    """Base of rules that loosen the exact top-down rule: `relax` puts other thresholds in place of its own. Relaxed: the
+    output does not have the target's law.
 
-    A step that accepts x with probability f(x) >= min(1, p / q) is nearest to p in total variation when what follows a
-    rejection has the law [p - q f]+ ("Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image
-    Generation"). Where p > q it is p - q, since f = 1 there; elsewhere it is 0: it is [p - q]+ whatever f is, so the exact
-    rule's residual is kept as it is, through all siblings.
+    What follows a rejection is the exact rule's [p - q]+ unless a rule says otherwise. Of all laws that might follow one,
+    where x is accepted with probability f(x), [p - q f]+ brings what is emitted nearest to p ("Annealed Relaxation of
+    Speculative Decoding for Faster Autoregressive Image Generation"): sum [q f - p]+ away in total variation.
+    - Where f >= min(1, p / q) for every x, as under LANTERN and Cool-SD with floor 1, the two are one law: f = 1 where
+      p > q, and elsewhere both are 0.
+    - Where some f lie below, as under GSD, they differ, but [p - q]+ is as near as long as the step accepts at least as
+      often as the exact rule, sum q f >= sum min(p, q): the mass 1 - sum q f then fits between q f and p wherever p > q.
+    - Where f depends on later drafts, as under run-joint, this holds for the first value of a draft alone: the values
+      behind one that stands are not drawn from q any more.
+    All this is per draft. Among siblings each is judged and followed by what is nearest to what the earlier ones left, and
+    another residual may (seldom, and by little) be nearer over all of them.
 
-    Every node is judged by what was drawn down to it and beside it, so drafts may live on after a rejection.
+    Every node is judged by what was drawn down to it and beside it (but for run-joint), so drafts may live on after a
+    rejection.
     A greedy request is judged by target-match: its laws are one-hot and only the target's own value has mass to accept.
     """
 

@@ -19,7 +19,9 @@ class RunJoint(Relaxed):
     A run is as many neighbouring values as have non-decreasing target probabilities. Inside it the suffix that holds at
     least alpha of the sum of these probabilities is accepted with probability min(1, product of p / q); the values before
     that suffix go along untested. On failure the run is shortened from the right, tested with the same uniform, until it
-    passes; values before the suffix are then tested among themselves. What follows the first failure has the law [p - q]+.
+    passes; values before the suffix are then tested among themselves. What follows the first failure has the law [p - q]+;
+    no value that can be reached is accepted less often than token-wise, but only for the first of a draft is that law
+    nearest to the target (see `Relaxed`).
 
     One uniform per run makes "at least m values stand" as likely as G_m = max over lengths j >= m of min(1, R_j), R_j the
     tested product; here value m is tested on its own with G_m / G_(m-1), which has the same law. A value of probability 0
