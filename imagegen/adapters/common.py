@@ -104,6 +104,7 @@ class DecoderModel(ABC):
                                  "an unconditional branch")  # fmt: skip
             rows = (*rows, *condition.uncond)
         ids, real, padded = left_padded(rows, self.device)
+        self._check_length(ids.shape[1])
         position = (real.long().cumsum(-1) - 1).clamp_min(0)
         states = self._run(self.embed_tokens(ids), position, real if padded else None, cache)
         cache.start = real.sum(-1)
@@ -111,6 +112,19 @@ class DecoderModel(ABC):
             cache.hidden = ~real
         last = states[:, -1:]
         return Scored(self.logits(last), last, states), ids.shape[1]
+
+    def _check_length(self, prompt: int) -> None:
+        """Refuses a request in which the rotary frequencies would change under way: a drafted pass sees them change too
+        early, and a row for all others of its batch."""
+        config, whole = self.decoder.config, prompt + self.geometry.total
+        rope = getattr(config, "rope_parameters", None) or {}
+        kind = rope.get("rope_type", "default")
+        if kind not in ("dynamic", "longrope"):
+            return
+        most = min(config.max_position_embeddings, rope.get("original_max_position_embeddings", whole))
+        if whole > most:
+            raise ValueError(f"prompts: expected prompt and image within {most} positions, beyond which rope_type {kind!r} "
+                             f"turns by the length, got {whole}; shorten the prompt or the image")  # fmt: skip
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
         states = self._run(self.embed(value), self.positions(cache.start, index), bias, cache)

@@ -25,10 +25,13 @@ class Janus(DecoderModel):
     name = "Janus"
 
     def __init__(self, model: nn.Module, processor: object = None):
-        side = model.config.vq_config.num_patches
-        super().__init__(
-            model, model.model.language_model, Geometry.square(side), model.config.vq_config.num_embeddings, processor
-        )
+        from transformers import LlamaModel
+
+        decoder, side = model.model.language_model, model.config.vq_config.num_patches
+        if not isinstance(decoder, LlamaModel):  # what masks and positions are right for
+            raise ValueError(f"text_config: expected a Llama, as every Janus has, got {type(decoder).__name__}; take a Janus "
+                             "checkpoint")  # fmt: skip
+        super().__init__(model, decoder, Geometry.square(side), model.config.vq_config.num_embeddings, processor)
         settings, text = model.generation_config, model.config.text_config
         self.bos = _first(settings.bos_token_id, text.bos_token_id)
         self.pad = _first(settings.pad_token_id, text.pad_token_id)

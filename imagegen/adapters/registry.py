@@ -42,7 +42,6 @@ FAMILIES = (
     ),
     Family("GlmImageForConditionalGeneration", GlmImage, 1.0, 0, True, False, _OWN),
 )  # fmt: skip
-_BY_NAME = {family.name: family for family in FAMILIES}
 
 
 class AdapterPipeline(ImagePipeline):
@@ -74,11 +73,18 @@ def pipeline_for(
     options: what the adapter takes beyond: `negative` for Emu3, `preview` for GLM-Image.
     Raises ValueError for another class, and for a size a model cannot draw.
     """
-    family = _BY_NAME.get(type(model).__name__)
+    family = _family_of(type(model))
     if family is None:
-        raise ValueError(f"model: expected one of {', '.join(_BY_NAME)}, got {type(model).__name__}")
+        raise ValueError(f"model: expected one of {', '.join(one.name for one in FAMILIES)} as transformers has it, got "
+                         f"{type(model).__name__} of {type(model).__module__}")  # fmt: skip
     if size is not None:
         if not family.sized:
             raise ValueError(f"size: expected None, since {family.name} draws in one size only, got {size}")
         options["size"] = size
     return AdapterPipeline(family.adapter(model, processor, **options), family.guidance_scale, family.top_k)
+
+
+def _family_of(kind: type) -> Family | None:
+    """The family of a class of transformers or of one derived from it; code of the same name from elsewhere is another."""
+    names = {base.__name__ for base in kind.__mro__ if base.__module__.startswith("transformers.")}
+    return next((family for family in FAMILIES if family.name in names), None)

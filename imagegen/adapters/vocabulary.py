@@ -12,7 +12,7 @@ from torch.nn import functional as F
 class Vocabulary:
     """ids: int64 [V], the token id of every value: codes 0..K-1, then the forced specials.
 
-    Only the rows of the head that belong to codes are multiplied: the others are masked in an image span anyway, and an
+    Of a plain head only the rows that belong to codes are multiplied: the others are masked in an image span anyway, and an
     image vocabulary is a small part of the whole.
     """
 
@@ -30,7 +30,13 @@ class Vocabulary:
 
     def logits(self, head: nn.Linear, hidden: Tensor) -> Tensor:
         """float32 [..., V] of hidden [..., H]; 0 for specials, which the geometry forces."""
-        logits = F.linear(hidden, head.weight[self._low : self._high]).float()
+        plain = type(head) is nn.Linear and head.bias is None  # else it does more than its weight says
+        logits = (
+            F.linear(hidden, head.weight[self._low : self._high])
+            if plain
+            else head(hidden)[..., self._low : self._high]
+        )
+        logits = logits.float()
         if self._place is not None:
             logits = logits[..., self._place]
         return F.pad(logits, (0, self.size - self.codes))
