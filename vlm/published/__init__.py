@@ -14,6 +14,7 @@ _KINDS = {
     "eagle2": "eagle",
     "eagle3": "eagle3",
     "flash": "flash",
+    "hydra": "hydra",
     "medusa": "medusa",
     "msd": "msd",
     "specdecpp": "specdecpp",
@@ -26,7 +27,7 @@ def drafter_from_state_dict(
 ) -> Any:
     """The drafter a published checkpoint holds, in float32 and eval mode.
 
-    kind: "eagle" or "eagle2", "eagle3", "vispec", "msd", "flash", "medusa" or "specdecpp".
+    kind: "eagle" or "eagle2", "eagle3", "vispec", "msd", "flash", "hydra", "medusa" or "specdecpp".
     sd: tensors under the published names, of any size.   config: fields of the published config file.
     target: the model it will draft for; when given, sizes are checked now, and the drafter takes its device and dtype.
     Raises ValueError for an unknown kind, for missing or unknown keys (all of them listed), for shapes that do not fit the

@@ -65,18 +65,10 @@ def _fields(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("target_hidden_size") not in (None, layer.get("hidden_size")):
         raise ValueError(f"target_hidden_size: expected the drafter's hidden_size {layer.get('hidden_size')}, got "
                          f"{config['target_hidden_size']}")  # fmt: skip
-    fields = feature_fields(layer | {"rope_theta": _rope_theta(layer)})
+    fields = feature_fields(layer)
     fields = {name: value for name, value in fields.items() if name not in ("bias", "qkv_bias")}
     count = config.get("draft_vocab_size") or fields["vocab_size"]
     return {**fields, "draft_vocab_size": count, "norm_before_residual": bool(config.get("norm_before_residual"))}
-
-
-def _rope_theta(layer: dict[str, Any]) -> float | None:
-    rope = layer.get("rope_parameters") or layer.get("rope_scaling") or {}
-    if (kind := rope.get("rope_type", rope.get("type", "default"))) != "default":
-        raise ValueError(f"rope_scaling: expected plain rotary positions, got {kind!r}; without it (None) the drafter turns "
-                         "positions otherwise than it was trained")  # fmt: skip
-    return rope.get("rope_theta", layer.get("rope_theta"))
 
 
 def _levels(config: dict[str, Any]) -> list[int] | None:

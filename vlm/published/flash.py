@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.drafting.published import EMBEDDING, feature_fields, fill, layer_names
+from mmspec.core.drafting.published import EMBEDDING, ONE_AXIS, feature_fields, fill, layer_names
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
 
 PREFIX, FREQUENCIES = "layers.", "rotary_emb.inv_freq"
@@ -28,7 +28,7 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
     values of the Llama layer have no bias whatever the config says, as in the public classes. The saved rotary frequencies
     and the embedding are not read.
     """
-    fields = feature_fields(config) | {"rope_theta": 10000.0, "qkv_bias": False}
+    fields = feature_fields(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
     state = dict(state)
     width = fields["hidden_size"]
     fields["latents"] = state["A"].shape[0] if "A" in state else 0

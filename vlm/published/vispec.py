@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmspec.core.drafting.published import feature_fields, fill, layer_names
+from mmspec.core.drafting.published import ONE_AXIS, feature_fields, fill, layer_names
 from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig
 
 QUERIES = "imadpt.q"
@@ -19,7 +19,7 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
 
     Raises ValueError also for a file of the first stage, which has no adaptor: load that one as "eagle2".
     """
-    fields = feature_fields(config)
+    fields = feature_fields(config, ONE_AXIS)
     if QUERIES not in state:
         raise ValueError(f"sd: expected {QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
     names = {

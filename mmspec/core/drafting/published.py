@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 EMBEDDING = "embed_tokens.weight"
+ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # what a config says of rotary positions
+PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
 
 
-def feature_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+def feature_fields(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> dict[str, Any]:
     """Sizes of a drafter from a published config; absent ones take the public classes' fallbacks.
 
+    rotations: see `rotary_base`.
     Raises ValueError for a field that is missing or asks for what no public drafter has.
     """
     needed = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
@@ -32,11 +35,40 @@ def feature_fields(config: Mapping[str, Any]) -> dict[str, Any]:
         **{name: config[name] for name in needed},
         "num_key_value_heads": 0 if groups == heads else groups,
         "head_dim": config.get("head_dim") or 0,
-        "rope_theta": float(config.get("rope_theta") or 10000.0),
+        "rope_theta": rotary_base(config, rotations),
         "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
         "bias": config.get("bias", True),
         "qkv_bias": config.get("qkv_bias", False),
     }
+
+
+def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> float:
+    """The base positions turn with, of `rope_parameters` (`rope_scaling` in older files) or else of the config itself.
+
+    rotations: the kinds that turn positions on one axis as plain ones do: PLAIN, or ONE_AXIS where the public code gives
+    all axes of M-RoPE the same position, so that its sections make no difference.
+    Raises ValueError for any other kind, for positions that turn part of a head only, and for bases per kind of layer.
+    """
+    base = config.get("rope_theta")
+    partial = {"partial_rotary_factor": config.get("partial_rotary_factor")}
+    for name in ("rope_scaling", "rope_parameters"):  # newer files say it in the second, so that it has the last word
+        rope = config.get(name) or {}
+        if not isinstance(rope, Mapping):
+            raise ValueError(f"{name}: expected fields of rotary positions or null, got {rope!r}; correct the config")
+        if any(isinstance(value, Mapping) for value in rope.values()):
+            raise ValueError(f"{name}: expected one kind of rotary positions, got those of {', '.join(map(str, rope))}; the "
+                             "drafter has one layer")  # fmt: skip
+        kind = "mrope" if "mrope_section" in rope else rope.get("rope_type", rope.get("type", "default"))
+        if kind not in rotations:
+            raise ValueError(f"{name}: expected plain rotary positions, got {kind!r}; a drafter here would turn positions "
+                             "otherwise than it was trained")  # fmt: skip
+        partial[name] = rope.get("partial_rotary_factor")
+        base = rope.get("rope_theta") or base
+    if odd := {name: value for name, value in partial.items() if value not in (None, 1)}:
+        raise ValueError(
+            f"partial_rotary_factor: expected 1, whole heads turned, got {odd}; no drafter here has another"
+        )
+    return float(base or 10000.0)
 
 
 def layer_names(prefix: str, qkv_bias: bool = False) -> dict[str, tuple[str, ...]]:

@@ -31,7 +31,7 @@ from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
 
 NAMES = ("medusa", "hydra", "hydra_with_prefix_layer")
-LAYER = dict(prefix_layer=True, intermediate_size=48, num_attention_heads=4)
+LAYER = dict(prefix_layer=True, intermediate_size=48, num_attention_heads=4, final_norm=True)
 NEW = {
     "medusa": lambda **how: Medusa(HeadConfig(HIDDEN, VOCAB, **how)),
     "hydra": lambda **how: Hydra(HydraConfig(HIDDEN, VOCAB, heads=3, **how)),

@@ -75,7 +75,7 @@ def hydra() -> ShapedDrafter:
 def hydra_with_prefix_layer() -> ShapedDrafter:
     from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 
-    layer = dict(intermediate_size=48, num_attention_heads=4)
+    layer = dict(intermediate_size=48, num_attention_heads=4, final_norm=True, dropout=0.2)
     return stirred(
         Hydra(HydraConfig(HIDDEN, SIZES["vocab_size"], heads=3, layers=2, own_head=False, prefix_layer=True, **layer))
     )

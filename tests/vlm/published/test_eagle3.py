@@ -81,7 +81,7 @@ def test_training_leftovers_of_speculators_are_not_kept() -> None:
         (
             SPECULATORS,
             dict(inner=dict(rope_parameters={"rope_type": "llama3"})),
-            "rope_scaling: expected .* got 'llama3'",
+            "rope_parameters: expected .* got 'llama3'",
         ),
         (ORIGINAL, dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling: expected .* got 'linear'"),
         (ORIGINAL, dict(num_hidden_layers=2), "drafter of one layer"),
