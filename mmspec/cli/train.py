@@ -155,6 +155,10 @@ def _show(card: dict[str, Any], curve: list[dict], out: Path) -> None:
     console.print(f"{card['kind']} for {card['target']}: {size}, written to {out}", markup=False, soft_wrap=True)
     for name, value in card["training"].items():
         console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
+    if isinstance(card["curriculum"], str):
+        console.print(f"  curriculum: {card['curriculum']}", markup=False, soft_wrap=True)
+    if card["vocabulary_share"] < 1:
+        console.print(f"  its vocabulary holds {card['vocabulary_share']:.1%} of the answers' tokens", soft_wrap=True)
     if card["states_megabytes"] is not None:
         console.print(f"  stored states: {card['states_megabytes']} MB in {out / 'work' / 'states'}", soft_wrap=True)
     if curve:

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.vlm import load_drafter
+from mmspec.vlm.training.data import data_of
+from mmspec.vlm.training.job import Job, run_job
 from tests.evaluate.tiny_zoo import tiny_zoo
 
 runner = CliRunner()
@@ -46,15 +48,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def train(target: Path, data: Path, out: Path, *arguments: str) -> dict:
-    """The record of a run that must succeed."""
+def train(target: Path, data: Path, out: Path, *arguments: str, says: str = "") -> dict:
+    """The record of a run that must succeed and say this."""
     record = out.with_suffix(".json")
     result = runner.invoke(
         app, ["train", "vlm-drafter", "--target", str(target), "--data", str(data), "--out", str(out), *QUICK,
               "--json", str(record), *arguments],
     )  # fmt: skip
     assert result.exit_code == 0, (result.stderr, result.exception)
-    assert str(out) in result.stdout
+    assert str(out) in result.stdout and says in result.stdout
     return json.loads(record.read_text())
 
 
@@ -96,6 +98,49 @@ def test_two_stages_and_selected_tokens(target: Path, data: Path, tmp_path: Path
         "0.5",
     )
     assert train(target, data, tmp_path / "third", *own)["loss"] == "l1:10,list_mle:0.1"
+
+
+def test_a_drafter_that_goes_on_keeps_its_vocabulary(target: Path, data: Path, tmp_path: Path) -> None:
+    first = train(target, data, tmp_path / "first", "--kind", "eagle3", "--answers", "given")
+    assert first["vocabulary_share"] == 1
+    second = train(
+        target,
+        data,
+        tmp_path / "second",
+        "--kind",
+        "eagle3",
+        "--start",
+        str(tmp_path / "first"),
+        says="its vocabulary holds",
+    )
+    before, after = (load_drafter(tmp_path / name).head.ids.tolist() for name in ("first", "second"))
+    assert before == after and 0 < second["vocabulary_share"] < 1
+
+
+def test_a_curriculum_that_cannot_be_kept_is_told_or_refused(target: Path, tmp_path: Path) -> None:
+    """Ours trains without and says so, at once and in the card; a published recipe would not be that recipe."""
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": f"what {n}?", "answer": f"it is {n}"}) + "\n" for n in range(5)))
+    card = train(
+        target, file, tmp_path / "out", "--kind", "msd", says="curriculum: left out, as the data holds texts alone"
+    )
+    assert card["curriculum"] == "left out, as the data holds texts alone or pictures alone"
+    sentence = refused(1, "--target", str(target), "--data", str(file), "--out", str(tmp_path / "other"), *QUICK,
+                       "--kind", "msd", "--recipe", "published")  # fmt: skip
+    assert "recipe: expected texts and pictures for the curriculum of msd, got 4 texts and 0 examples with" in sentence
+    model, processor = tiny_zoo()["vlm"]
+    told: list[str] = []
+    run_job(
+        Job("msd", 1, batch=2, new_tokens=2, precision="no"), model, processor, data_of(file, held_out=1), tmp_path / "third",
+        target="t", on_progress=lambda phase, done, total, notes: told.append(phase),
+    )  # fmt: skip
+    assert told[0] == "without its curriculum: 4 texts, 0 pictures"
+
+
+def test_the_published_hydra_is_hydra_plus_plus(target: Path, data: Path, tmp_path: Path) -> None:
+    train(target, data, tmp_path / "out", "--kind", "hydra", "--recipe", "published", "--size", "heads=5")
+    config = load_drafter(tmp_path / "out").config
+    assert (config.heads, config.layers, config.dropout) == (5, 4, 0.2) and config.prefix_layer and config.final_norm
 
 
 def test_a_run_is_resumed_or_started_over_but_never_mixed(target: Path, data: Path, tmp_path: Path) -> None:

@@ -101,6 +101,9 @@ class Eagle3(FeatureDrafter):
     features: `Objective(((1.0, cross_entropy),), depths=7, decay=0.8)`. Places where the target's best token is left out
     of the reduced vocabulary do not count. The public code divides a depth's loss by all places; here it is the mean over
     those that count, so that the loss does not shrink with the share of prompts in a batch.
+    A place counts where the token it guesses is one of an answer, which is two tokens later than in the public code: that
+    asks it of the token whose state the place reads, and so leaves out the start of an answer, which is drafted, and counts
+    what stands behind its end, which is not.
     The public training code turns positions with base 10000 whatever its config says, the public inference code with the
     config's rope_theta. Here the config's holds in both; to draft as a publicly trained file was trained, load it with
     rope_theta 10000.

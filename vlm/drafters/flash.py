@@ -75,7 +75,8 @@ class Flash(FeatureDrafter):
     - it takes one picture per row, found by a fixed id, of equal length in a batch; here any number, anywhere, of any size.
     - no inference code goes with the published head: here each block but the first is conditioned on the drafted pairs
       (predicted feature, embedding) before it, as the paper describes, and verified in a chain or tree like any other.
-    - training covers depths beyond one block in the same way as drafting does; the public code trains single blocks.
+    - training can cover depths beyond one block in the same way as drafting does; the public code, and the published
+      recipe here, train single blocks.
     - the head as published adds nothing to what it predicts. With `residual` the slot's input is added to attention's output
       and that to every feature, which learns about twice as fast; the zoo's drafter has it.
     - k is 5 here as in the published configuration; `with_block` drafts with fewer offsets of the same weights.
@@ -97,6 +98,10 @@ class Flash(FeatureDrafter):
         self.pool = LatentPool(config.latents, config.hidden_size) if config.latents else None
         if config.head == "sar":
             self.layer = SarHead(config.sar())
+
+    @property
+    def own_depths(self) -> int:
+        return self.config.block  # rows of the expansion's last map for each offset
 
     def with_block(self, block: int) -> Self:
         """The same weights drafting with the first `block` offsets of every pass.

@@ -71,6 +71,10 @@ class HeadDrafter(ShapedDrafter):
         greedy, sampled = self.shapes
         self.shapes = self._cut(greedy), StaticTree(_pruned(sampled.parents, config.heads))
 
+    @property
+    def own_depths(self) -> int:
+        return self.config.heads
+
     def adopt(self, parts: Parts) -> None:
         """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
         for head in self.heads:

@@ -20,6 +20,11 @@ class ShapedDrafter(Shaped, PretrainedDrafter):
 
     levels: tuple[int, ...] | None = None
 
+    @property
+    def own_depths(self) -> int:
+        """Depths of a draft that have weights of their own, which nothing but training at that depth ever reaches."""
+        return 1
+
     def __init__(self, config: object):
         super().__init__(config)
         self.shapes = (DynamicTree(), StaticTree())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from mmspec.vlm.drafters.eagle import Eagle
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.vispec import ViSpec
 from mmspec.vlm.training.untrained import new_drafter
+from mmspec.vlm.training.vocabulary import share_of
 
 
 def begin(
@@ -23,7 +25,8 @@ def begin(
 ) -> ShapedDrafter:
     """A new drafter of `kind` with weights from `seed`, or the one saved in `start`, float32. sizes: see `new_drafter`.
 
-    A "vispec" drafter may start from an "eagle2" one trained on text, ViSpec's second stage from its first.
+    A "vispec" drafter may start from an "eagle2" one trained on text, ViSpec's second stage from its first. A reduced
+    vocabulary stays that of `start`, see `with_words`.
     Raises ValueError where `start` holds another kind.
     """
     with torch.random.fork_rng():
@@ -39,6 +42,25 @@ def begin(
             f"start: expected a drafter of kind {untrained.kind}, got {drafter.kind} in {start}; choose another"
         )
     return drafter
+
+
+def with_words(drafter: ShapedDrafter, answers: Collection[Sequence[int]], fresh: bool) -> tuple[ShapedDrafter, float]:
+    """The drafter that trains on these answers, and the share of their tokens it can draft.
+
+    A fresh drafter of a reduced vocabulary is given the answers' most frequent tokens. One that goes on from a trained one
+    keeps its own: its rows are trained, and others would be new.
+    Raises ValueError where it can draft none of them.
+    """
+    if fresh and hasattr(drafter, "with_answers"):
+        drafter = drafter.with_answers(answers)
+    head = getattr(drafter, "head", None)
+    if not getattr(head, "reduced", False):
+        return drafter, 1.0
+    share = share_of(head.ids.tolist(), answers)
+    if not share:
+        raise ValueError("start: expected a drafter that has words of these answers in its reduced vocabulary, got one "
+                         "without any; train a new one")  # fmt: skip
+    return drafter, share
 
 
 def same_run(file: Path, decides: dict[str, Any]) -> None:

@@ -40,12 +40,18 @@ def card_of(
         "steps": job.steps,
         "batch": job.batch,
         "examples": sum(len(places) for _, places in batches.used),
-        "curriculum": None if batches.curriculum is None else asdict(batches.curriculum),
+        "curriculum": _curriculum(recipe, batches),
         "answers": recipe.answers,
         "teacher": recipe.teacher,
         "seed": job.seed,
         "training": {name: value for name, value in figures.items() if name != "step"},
     }
+
+
+def _curriculum(recipe: Recipe, batches: Batches) -> dict[str, Any] | str | None:
+    if batches.curriculum is not None:
+        return asdict(batches.curriculum)
+    return None if recipe.curriculum is None else "left out, as the data holds texts alone or pictures alone"
 
 
 def log_of(out: Path) -> list[dict[str, Any]]:

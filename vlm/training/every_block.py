@@ -21,6 +21,11 @@ class EveryBlock:
 
     objective: Objective | Glancing
 
+    @property
+    def depths(self) -> int:
+        """How deep the objective goes."""
+        return self.objective.depths
+
     def __call__(
         self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:

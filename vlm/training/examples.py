@@ -74,17 +74,64 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     for example in examples:
         if mark and mark in example.text:
             raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
-    texts = [_chat(processor, mark, example) for example in examples]
+    texts = [prompt_text(processor, example) for example in examples]
     images = [list(example.images) for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
 
 
-def _chat(processor: Any, mark: str | None, example: Example) -> str:
+def prompt_text(processor: Any, example: Example) -> str:
+    """What stands in front of the answer: the processor's chat template up to it, or the bare text without one."""
     if getattr(processor, "chat_template", None):
-        content = [{"type": "image"} for _ in example.images] + [{"type": "text", "text": example.text}]
-        return processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
-    return f"{mark or ''}\n" * len(example.images) + example.text
+        return processor.apply_chat_template([_asked(example)], add_generation_prompt=True)
+    return f"{getattr(processor, 'image_token', None) or ''}\n" * len(example.images) + example.text
+
+
+def given_answer(processor: Any, example: Example) -> list[int]:
+    """The reference answer as tokens, end token included: those that stand behind the prompt's own where both are one text.
+
+    What goes between the two is what the chat template puts there; where it does not tell, a space, unless the prompt ends
+    in white space. Where the texts share a token, the answer's tokens are those it has alone.
+    Raises ValueError where there is no answer.
+    """
+    if not example.answer:
+        raise ValueError(f"example {example.key!r}: expected an answer, got none; use the target's own answers")
+    tokenizer, prompt = getattr(processor, "tokenizer", processor), prompt_text(processor, example)
+    answer = example.answer.lstrip()
+    between = _between(processor, _asked(example), prompt, answer)
+    if between is None:
+        between = "" if prompt[-1:].isspace() else " "
+    answer = between + answer
+    own, ids = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, prompt + answer))
+    if ids[: len(own)] == own and len(ids) > len(own):
+        ids = ids[len(own) :]
+    else:
+        ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    return [*ids, tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else ids
+
+
+def _asked(example: Example) -> dict[str, Any]:
+    content = [{"type": "image"} for _ in example.images] + [{"type": "text", "text": example.text}]
+    return {"role": "user", "content": content}
+
+
+def _between(processor: Any, asked: dict[str, Any], prompt: str, answer: str) -> str | None:
+    """The white space a chat template puts between a prompt and its answer; None where it does not tell."""
+    if not getattr(processor, "chat_template", None):
+        return None
+    from jinja2.exceptions import TemplateError
+
+    # some templates take an answer in parts, some as a string
+    for content in ([{"type": "text", "text": answer}], answer):
+        try:
+            whole = processor.apply_chat_template([asked, {"role": "assistant", "content": content}])
+        except (TemplateError, TypeError):
+            continue
+        behind = whole.removeprefix(prompt)
+        found = behind.lstrip()
+        if len(behind) < len(whole) and found.startswith(answer.rstrip()):
+            return behind[: len(behind) - len(found)]
+    return None
 
 
 def with_answers(inputs: dict[str, Tensor], answers: Sequence[Sequence[int]], pad: int) -> tuple[dict, Tensor]:

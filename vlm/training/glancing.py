@@ -33,6 +33,11 @@ class Glancing:
         if min(self.slope, self.floor) < 0 or self.slope + self.floor > 1:
             raise ValueError(f"expected slope and floor >= 0 that sum to at most 1, got {self.slope} and {self.floor}")
 
+    @property
+    def depths(self) -> int:
+        """How deep the objective goes."""
+        return self.objective.depths
+
     def __call__(
         self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:

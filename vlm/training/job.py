@@ -15,16 +15,17 @@ from mmspec.core.files import write_json_atomic
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.answers import Answering, answer_all
 from mmspec.vlm.training.batches import Batches
-from mmspec.vlm.training.beginning import begin, processes, same_run
+from mmspec.vlm.training.beginning import begin, processes, same_run, with_words
 from mmspec.vlm.training.card import card_of
 from mmspec.vlm.training.data import Chosen, Data
+from mmspec.vlm.training.examples import given_answer
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import terms_of
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal, with_terms
+from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal, published, with_terms
 from mmspec.vlm.training.select_tokens import SelectTokens
 from mmspec.vlm.training.stored import StoredLessons, check_sight
-from mmspec.vlm.training.teacher import Teacher, given_answer
+from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 
 OnProgress = Callable[[str, int, int, dict[str, float]], None]
@@ -34,7 +35,7 @@ OnProgress = Callable[[str, int, int, dict[str, float]], None]
 class Job:
     """What to train and how.
 
-    kind, sizes: see `new_drafter`; sizes as pairs, and none with `start`.
+    kind, sizes: see `new_drafter`; sizes as pairs in place of the recipe's, and none with `start`.
     recipe: "equal" (ours, the same for all kinds) or a name of PUBLISHED.
     lr, loss, answers, teacher: in place of the recipe's; loss as `terms_of` reads it.
     new_tokens: of the target's own answers, made greedily and sampled in turn.   longest: tokens a row is cut to.
@@ -72,9 +73,15 @@ class Job:
                 f"size: expected none beside start, whose drafter has its own, got {dict(self.sizes)}; leave it out"
             )
 
+    @property
+    def built(self) -> dict[str, Any]:
+        """The sizes of a new drafter: the recipe's, with the job's own in their place."""
+        recipe = PUBLISHED.get(self.recipe)
+        return {**({} if recipe is None else dict(recipe.sizes)), **dict(self.sizes)}
+
     def recipe_for(self, drafter: ShapedDrafter) -> Recipe:
         """The recipe with what the job replaces in it."""
-        recipe = equal(drafter) if self.recipe == "equal" else PUBLISHED[self.recipe]
+        recipe = equal(drafter) if self.recipe == "equal" else published(self.recipe, drafter)
         if self.loss is not None:
             recipe = replace(recipe, objective=with_terms(recipe.objective, terms_of(self.loss)))
         changes = {name: getattr(self, name) for name in ("lr", "answers", "teacher")}
@@ -96,10 +103,12 @@ def run_job(
     """Trains a drafter for `model` and saves it with its card in `out`; returns the card.
 
     target, licence: of the model, for the card.   on_progress: told the phase ("answers", "states", "training"), how much
-    of it is done and of how much, and the figures of a training step.
+    of it is done and of how much, and the figures of a training step; first of all, where `equal` has to do without its
+    curriculum because the data holds no texts or no pictures, a phase that says so.
     Everything on the way lies in `out/work` and is taken up again with `resume`: answers, stored states, the training's
     state and its log. Under `accelerate launch` the main process makes answers and states, and all train.
-    Raises ValueError for a folder that holds another run's work, and where the target does not see its pictures.
+    Raises ValueError for a folder that holds another run's work, where the target does not see its pictures, and for a
+    published curriculum over data that lacks one of its streams.
     """
     if job.precision == "no" and model.dtype != torch.float32:
         raise ValueError(
@@ -107,17 +116,18 @@ def run_job(
         )
     parallel = processes(cpu=model.device.type == "cpu")
     work = out / "work"
-    drafter = begin(job.kind, model, dict(job.sizes), job.start, job.seed)
+    drafter = begin(job.kind, model, job.built, job.start, job.seed)
     recipe = job.recipe_for(drafter)
     batches = _batches(job, recipe, data, parallel.num_processes)
+    if recipe.curriculum is not None and batches.curriculum is None:
+        on_progress(f"without its curriculum: {len(data.texts)} texts, {len(data.pictures)} pictures", 1, 1, {})
     with parallel.main_process_first():
         if not resume and parallel.is_main_process and work.exists():
             shutil.rmtree(work)
         decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
         same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
         answers = _answers(job, recipe, model, processor, batches, work, on_progress)
-    if hasattr(drafter, "with_answers"):
-        drafter = drafter.with_answers(answers.values())
+    drafter, share = with_words(drafter, answers.values(), fresh=job.start is None)
     teacher = Teacher(
         model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision
     )  # fmt: skip
@@ -133,7 +143,7 @@ def run_job(
         on_step=lambda step, notes: on_progress("training", step, job.steps, notes),
     )  # fmt: skip
     card = card_of(job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence)
-    card["states_megabytes"] = megabytes
+    card |= {"states_megabytes": megabytes, "vocabulary_share": round(share, 4)}
     if parallel.is_main_process:
         drafter.save_pretrained(out, dtype=model.dtype)
         write_json_atomic(out / "card.json", card)
@@ -143,7 +153,12 @@ def run_job(
 
 def _batches(job: Job, recipe: Recipe, data: Data, processes: int) -> Batches:
     steps = job.steps * processes
-    if recipe.curriculum is None or not len(data.texts) or not len(data.pictures):
+    if recipe.curriculum is None:
+        return Batches(data.mixed, job.batch, steps)
+    if not len(data.texts) or not len(data.pictures):
+        if job.recipe != "equal":
+            raise ValueError(f"recipe: expected texts and pictures for the curriculum of {job.recipe}, got {len(data.texts)} "
+                             f"texts and {len(data.pictures)} examples with pictures; add some, or use equal")  # fmt: skip
         return Batches(data.mixed, job.batch, steps)
     return Batches(data.pictures, job.batch, steps, data.texts, recipe.curriculum)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,15 @@ class Lesson:
         return Reading.of(
             self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding, self.answer
         )
+
+    def with_noise(self, width: float) -> Lesson:
+        """The lesson with uniform noise of `width` * 512 / length on the states the drafter reads, from torch's generator.
+
+        length: of the row without its padding, as the public code adds noise before it pads.
+        """
+        length = self.ids.new_tensor(self.ids.shape[1]) if self.padding is None else (~self.padding).sum(1)
+        scale = width * 512 / length.clamp(min=1).view(-1, 1, 1)
+        return replace(self, hidden=self.hidden + (torch.rand_like(self.hidden) - 0.5) * scale)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 
 import torch
 import torch.nn.functional as F
@@ -19,17 +19,20 @@ Places = Callable[[Guess], Tensor]
 
 
 class Loss:
-    """A term: called, its mean over the places, a scalar; `places` gives the loss of each of them, float32 [n].
+    """A term: called, its mean over the places that count, a scalar; `places` gives the loss of each of them, float32 [n],
+    0 where one does not count.
 
-    Without a place the mean is 0. Token selection (`select_tokens.py`) is made of `places`.
+    Without such a place the mean is 0. Token selection (`select_tokens.py`) is made of `places`.
+    counted: which places count, bool [n], of a guess; None for all.
     """
 
-    def __init__(self, places: Places):
-        self.places = places
+    def __init__(self, places: Places, counted: Places | None = None):
+        self.places, self.counted = places, counted
         update_wrapper(self, places)
 
     def __call__(self, guess: Guess) -> Tensor:
-        return mean(self.places(guess))
+        values = self.places(guess)
+        return mean(values) if self.counted is None else values.sum() / self.counted(guess).sum().clamp(min=1)
 
 
 def mean(values: Tensor) -> Tensor:
@@ -54,10 +57,11 @@ def cross_entropy(guess: Guess) -> Tensor:
     return -(guess.teacher.softmax(-1) * guess.student.log_softmax(-1)).sum(-1)
 
 
-@Loss
+@partial(Loss, counted=lambda guess: guess.token >= 0)
 def hard_cross_entropy(guess: Guess) -> Tensor:
-    """-log q(x) of the token x that follows in the text ("Medusa"). Tokens below 0 do not count."""
-    return F.cross_entropy(guess.student, guess.token, reduction="none", ignore_index=-100)
+    """-log q(x) of the token x that follows in the text ("Medusa"). Places of tokens below 0 do not count."""
+    token = guess.token.where(guess.token >= 0, -100)
+    return F.cross_entropy(guess.student, token, reduction="none", ignore_index=-100)
 
 
 @Loss

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,22 +17,26 @@ Term = Callable[[Guess], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """sum over depths d of decay**d times the weighted sum of the terms.
+    """sum over depths d of decay**d times the weighted sum of the terms, or the mean of it over all places.
 
     EAGLE's paper trains one step. Here every depth d is trained on the drafter's own features of depth d - 1, as "HASS" and
     EAGLE-3's training-time test do, because a draft is as deep as its weakest level; depths=1 is EAGLE's training, depths=2
     one multi-token step of ViSpec.
 
     terms: pairs of a weight and a function of Guess (see `losses.py`).   decay: weight of depth d is decay ** d.
+    over_depths: "mean" takes one mean over the places of all depths, as public code that lays the depths side by side
+        does; the sum is as many times larger as there are depths, so that bounds on gradients bind earlier.
     """
 
     terms: tuple[tuple[float, Term], ...]
     depths: int = 4
     decay: float = 0.9
+    over_depths: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
-        if self.depths < 1 or not 0 < self.decay <= 1 or not self.terms:
-            raise ValueError(f"expected depths >= 1, 0 < decay <= 1 and at least one term, got {self}")
+        if self.depths < 1 or not 0 < self.decay <= 1 or not self.terms or self.over_depths not in ("sum", "mean"):
+            raise ValueError("expected depths >= 1, 0 < decay <= 1, at least one term and over_depths sum or mean, got "
+                             f"{self}; change them")  # fmt: skip
 
     def __call__(
         self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
@@ -43,12 +48,25 @@ class Objective:
     def over(self, made: Sequence[Guess], device: torch.device) -> tuple[Tensor, dict[str, float]]:
         """Loss and notes of guesses that are there already."""
         loss, notes = torch.zeros((), device=device), {}
-        for guess in made:
-            value = sum(weight * term(guess) for weight, term in self.terms)
-            loss = loss + self.decay**guess.depth * value
+        share = [self.decay**guess.depth for guess in made]
+        if self.over_depths == "mean":
+            places = [weight * len(guess.token) for weight, guess in zip(share, made, strict=True)]
+            share = [count / (sum(places) or 1.0) for count in places]
+        for weight, guess in zip(share, made, strict=True):
+            loss = loss + weight * sum(factor * term(guess) for factor, term in self.terms)
             hits = guess.student.argmax(-1) == guess.teacher.argmax(-1)
             notes[f"hit{guess.depth}"] = float(hits.float().mean()) if len(hits) else 0.0
         return loss, notes
+
+
+def check_reach(objective: object, drafter: object) -> None:
+    """Raises ValueError where drafting would use weights that the objective never trains.
+
+    objective: anything with `depths`.
+    """
+    if objective.depths < drafter.own_depths:
+        raise ValueError(f"objective: expected depths of at least {drafter.own_depths}, as many as the drafter has weights "
+                         f"of their own for, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
 
 
 def guesses(drafter: nn.Module, parts: object, lesson: Lesson, depths: int) -> list[Guess]:

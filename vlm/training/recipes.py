@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.curriculum import Curriculum
@@ -14,7 +14,7 @@ from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.vlm.training.untrained import KINDS, new_drafter
 
-__all__ = ["KINDS", "PUBLISHED", "Recipe", "equal", "new_drafter", "with_terms"]
+__all__ = ["KINDS", "PUBLISHED", "Recipe", "equal", "new_drafter", "published", "with_terms"]
 
 AnyObjective = Objective | Glancing | EveryBlock
 
@@ -26,6 +26,7 @@ class Recipe:
     warmup, final_lr: shares of the steps and of `lr`.   clip, clip_by, decay: see `Schedule`.
     noise: width of the uniform noise on the states read, see `TrainSettings`.   curriculum: where texts come first.
     answers: the target's own, or those given with the data.   teacher: live, or states stored before training.
+    sizes: fields of the kind's config that a new drafter is built with unless others are asked for, see `new_drafter`.
     """
 
     objective: AnyObjective
@@ -41,6 +42,7 @@ class Recipe:
     curriculum: Curriculum | None = None
     answers: Literal["own", "given"] = "own"
     teacher: Literal["online", "offline"] = "online"
+    sizes: tuple[tuple[str, Any], ...] = ()
 
     def schedule(self, steps: int) -> Schedule:
         """Optimizer settings of a run of so many steps; any warm-up takes at least one."""
@@ -81,30 +83,31 @@ PUBLISHED: dict[str, Recipe] = {
     # 68k pictures, 20 epochs, batch 8, the first epoch a warm-up. The paper reports cross-entropy, the code has these terms
     "vispec": replace(
         _EAGLE,
-        objective=Objective(((10.0, l1), (0.1, list_mle())), depths=2, decay=1.0),
+        objective=Objective(((10.0, l1), (0.1, list_mle())), depths=2, decay=1.0, over_depths="mean"),
         lr=3e-6,
         warmup=1 / 20,
         answers="own",
     ),
-    # single blocks of 5; 20 epochs of 50k, batch 2
-    "flash": replace(_EAGLE, objective=Objective(_FEATURES, depths=5, decay=1.0)),
+    # one block, of 5 offsets; 20 epochs of 50k, batch 2
+    "flash": replace(_EAGLE, objective=Objective(_FEATURES, depths=1, decay=1.0, over_depths="mean")),
     # 1 epoch of 655k or more, batch 128, live teacher, no warm-up; decay and clipping are not stated. 5e-5 for 13B
     "specvlm": Recipe(Objective(_FEATURES, depths=1), lr=8e-5, decay="none", clip=0.0, answers="given"),
     # 40 epochs of 530k conversations, batch 2
     "eagle3": Recipe(Objective(((1.0, cross_entropy),), depths=7, decay=0.8), lr=5e-5, warmup=12_000 / 800_000),
-    # 2 epochs, batch 32
+    # all heads, 3 of them; 2 epochs, batch 32
     "medusa": Recipe(
-        Objective(((1.0, hard_cross_entropy),), depths=3, decay=0.8),
+        Objective(((1.0, hard_cross_entropy),), depths=1, decay=0.8),
         lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given",
     ),
-    # Hydra++: 10 epochs, batch 32, 100 steps of warm-up
+    # Hydra++, all heads: 10 epochs, batch 32, 100 steps of warm-up
     "hydra": Recipe(
-        Objective(((1.0, cross_entropy),), depths=4, decay=1.0),
+        Objective(((1.0, cross_entropy),), depths=1, decay=1.0),
         lr=5e-4, warmup=0.005, decay="cosine", final_lr=0.33, betas=(0.9, 0.999), weight_decay=0.1, clip=1.0,
-        answers="given",
+        answers="given", sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
     ),
 }  # fmt: skip
-"""By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first.
+"""By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published`
+takes the depths up to what a drafter has weights of their own for: all heads, and all offsets of a block.
 
 ViSpec scores a teacher-forced pass and one on the drafter's own features equally. In its code all keys of the second pass are
 the drafter's own; here a place attends to true slots but for its own draft, as it does when drafting.
@@ -112,12 +115,19 @@ Warm-ups are shares of the published totals, since few will train for 800,000 st
 """
 
 
+def published(name: str, drafter: ShapedDrafter) -> Recipe:
+    """The recipe of this name in PUBLISHED, for this drafter."""
+    recipe = PUBLISHED[name]
+    return replace(recipe, objective=_at_least(recipe.objective, drafter.own_depths))
+
+
 def equal(drafter: ShapedDrafter) -> Recipe:
     """Ours: the recipe all kinds share, so that a comparison compares methods.
 
     1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, by a live teacher.
-    What a method itself prescribes stays: EAGLE-3 and heads see tokens only, FLASH trains every block length with glancing,
-    MSD and ViSpec see texts first. The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096.
+    What a method itself prescribes stays: EAGLE-3 and heads see tokens only, all heads are trained also where there are
+    more than 4, FLASH trains every block length with glancing, MSD and ViSpec see texts first. The learning rate is
+    0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096.
     """
     terms = ((1.0, cross_entropy), (0.2, smooth_l1))
     objective: AnyObjective = Objective(terms, depths=4, decay=0.9)
@@ -125,7 +135,7 @@ def equal(drafter: ShapedDrafter) -> Recipe:
     if drafter.kind == "flash":
         objective = EveryBlock(Glancing(Objective(terms, depths=drafter.config.block + 2, decay=0.9)))
     elif drafter.kind in ("eagle3", "medusa", "hydra"):
-        objective = Objective(terms[:1], depths=4, decay=0.9)
+        objective = Objective(terms[:1], depths=max(4, drafter.own_depths), decay=0.9)
     return Recipe(
         objective,
         lr=0.3072 / drafter.config.hidden_size,
@@ -144,3 +154,9 @@ def with_terms(objective: AnyObjective, terms: tuple[tuple[float, Loss], ...]) -
     if isinstance(objective, Objective):
         return replace(objective, terms=terms)
     return replace(objective, objective=with_terms(objective.objective, terms))
+
+
+def _at_least(objective: AnyObjective, depths: int) -> AnyObjective:
+    if isinstance(objective, Objective):
+        return replace(objective, depths=max(objective.depths, depths))
+    return replace(objective, objective=_at_least(objective.objective, depths))

@@ -36,6 +36,11 @@ class SelectTokens:
         if not 0 < self.share <= 1:
             raise ValueError(f"share: expected above 0 and at most 1, got {self.share}")
 
+    @property
+    def depths(self) -> int:
+        """How deep the objective goes."""
+        return self.objective.depths
+
     def __call__(
         self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:

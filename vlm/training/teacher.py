@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.training.examples import Example, encode, with_answers
+from mmspec.vlm.training.examples import Example, encode, given_answer, with_answers
 from mmspec.vlm.training.lesson import Lesson, lesson_of
 
 
@@ -51,21 +51,22 @@ class Teacher:
         return given_answer(self.processor, example)
 
 
-def given_answer(processor: Any, example: Example) -> list[int]:
-    """The reference answer as tokens, end token included.   Raises ValueError where there is none."""
-    if not example.answer:
-        raise ValueError(f"example {example.key!r}: expected an answer, got none; use the target's own answers")
-    tokenizer = getattr(processor, "tokenizer", processor)
-    ids = tokenizer(f" {example.answer}", add_special_tokens=False)["input_ids"]
-    return [*ids, tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else ids
-
-
 def cut(lesson: Lesson, longest: int | None) -> Lesson:
-    """The first `longest` tokens of every row."""
+    """The first `longest` tokens of every row; padding in front of them does not count and goes behind them."""
     if longest is None or lesson.ids.shape[1] <= longest:
         return lesson
-    fields = (lesson.ids, lesson.answer, lesson.embeds, lesson.last, lesson.hidden, lesson.padding)
-    return Lesson(*(None if field is None else field[:, :longest] for field in fields))
+    order = None if lesson.padding is None else lesson.padding.byte().argsort(dim=1, stable=True)[:, :longest]
+
+    def first(field: Tensor) -> Tensor:
+        if order is None:
+            return field[:, :longest]
+        return field.gather(1, order if field.dim() == 2 else order[..., None].expand(-1, -1, field.shape[-1]))
+
+    last = first(lesson.last)
+    hidden = last if lesson.hidden is lesson.last else first(lesson.hidden)
+    padding = None if order is None else first(lesson.padding)
+    padding = None if padding is None or not bool(padding.any()) else padding
+    return Lesson(first(lesson.ids), first(lesson.answer), first(lesson.embeds), last, hidden, padding)
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from mmspec.vlm.training.checkpoint import load_state, save_state
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.log import TrainingLog
-from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.objective import Objective, check_reach
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.vlm.training.teacher import to_device
 
@@ -33,7 +33,7 @@ class TrainSettings:
     """How a drafter is trained.
 
     precision: "bf16" trains in autocast.   noise: width of the uniform noise on the states read (0.2 in EAGLE's code),
-    scaled by 512 / length as there, 0 for none.   save_every_s, log_every: seconds and steps.
+    see `Lesson.with_noise`, 0 for none.   save_every_s, log_every: seconds and steps.
     eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
     """
 
@@ -85,8 +85,10 @@ def train_drafter(
     acceptance is measured on.   on_step: told the step (from 1) and its figures.
     The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length where measured).
     One process trains as it is; under `accelerate launch`, every process takes the lessons of its own steps.
-    Raises ValueError where accelerate is not installed, and where the loss is not finite.
+    Raises ValueError where accelerate is not installed, for an objective that leaves depths of the drafter untrained, and
+    where the loss is not finite.
     """
+    check_reach(settings.objective, drafter)
     try:
         from accelerate import Accelerator, DistributedDataParallelKwargs
     except ImportError as error:
@@ -135,7 +137,7 @@ def _update(
     torch.manual_seed(settings.seed * 1_000_003 + step)  # whatever is random in a step depends on the step alone
     lesson = to_device(lesson, accelerator.device)
     if settings.noise:
-        lesson = _with_noise(lesson, settings.noise)
+        lesson = lesson.with_noise(settings.noise)
     with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
         loss, notes = student(lesson, step / settings.schedule.steps)
     value = float(loss.detach())
@@ -149,12 +151,6 @@ def _update(
         settings.schedule.clip_gradients(student)
         optimizer.step()
     return {"loss": value, **notes}
-
-
-def _with_noise(lesson: Lesson, width: float) -> Lesson:
-    length = lesson.ids.shape[1]
-    hidden = lesson.hidden + (torch.rand_like(lesson.hidden) - 0.5) * width * 512 / length
-    return Lesson(lesson.ids, lesson.answer, lesson.embeds, lesson.last, hidden, lesson.padding)
 
 
 @torch.no_grad()

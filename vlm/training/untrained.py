@@ -18,7 +18,7 @@ def new_drafter(kind: str, model: nn.Module, **sizes: Any) -> ShapedDrafter:
     kind: one of KINDS.   sizes: fields of the kind's config that replace what follows from the target: its widths, heads,
     key-value heads, rotary base and norm epsilon, and biases of queries, keys and values where it has them. Every kind takes
     the target's rotary base; the public code of EAGLE and FLASH trains with 10000 whatever the target has.
-    Heads of their own (EAGLE-3, Medusa, Hydra) start from the target's.
+    Heads of their own (EAGLE-3, Medusa, Hydra) start from the target's. Hydra's prefix layer has the published final norm.
     Raises ValueError for an unknown kind, an unknown field, sizes that do not fit together, and an unsupported target.
     """
     if kind not in KINDS:
@@ -113,7 +113,7 @@ def _medusa(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
 def _hydra(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
     from mmspec.vlm.drafters.hydra import Hydra
 
-    return _adopting(Hydra, parts, sizes)
+    return _adopting(Hydra, parts, {"final_norm": bool(sizes.get("prefix_layer"))} | sizes)
 
 
 def _adopting(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:

@@ -57,4 +57,13 @@ def reduced_vocabulary(
     ids = tuple(sorted(always | set(ranked[: most - len(always)])))
     if not ids:
         raise ValueError("answers: expected at least one token to keep, got none")
-    return ReducedVocabulary(ids, vocab_size, sum(counts[i] for i in ids) / max(counts.total(), 1))
+    return ReducedVocabulary(ids, vocab_size, _share(ids, counts))
+
+
+def share_of(ids: Iterable[int], answers: Iterable[Sequence[int]]) -> float:
+    """Which share of the answers' tokens these are; 0 where there are none."""
+    return _share(ids, Counter(token for answer in answers for token in answer))
+
+
+def _share(ids: Iterable[int], counts: Counter[int]) -> float:
+    return sum(counts[i] for i in ids) / max(counts.total(), 1)

@@ -130,6 +130,19 @@ def test_tokens_left_out_of_a_reduced_vocabulary_do_not_count() -> None:
     one.token[2] = -100
     values = LOSSES["hard_cross_entropy"].places(one)
     assert values[2] == 0 and (values[[0, 1, 3, 4]] > 0).all()
+    torch.testing.assert_close(LOSSES["hard_cross_entropy"](one), values[[0, 1, 3, 4]].mean())
+
+
+def test_places_that_do_not_count_do_not_thin_the_mean() -> None:
+    """log 6 at every place that counts is log 6 in the mean, however many others there are."""
+    even = torch.zeros(8, 6, requires_grad=True)
+    token = torch.tensor([1, -100, 2, -100, 3, -1, 4, -100])
+    loss = LOSSES["hard_cross_entropy"](Guess(even, torch.zeros(8, 6), token, 0))
+    assert loss.item() == pytest.approx(math.log(6))
+    loss.backward()
+    assert not even.grad[token < 0].any() and even.grad[token >= 0].any(1).all()
+    none = torch.zeros(2, 6, requires_grad=True)
+    assert LOSSES["hard_cross_entropy"](Guess(none, torch.zeros(2, 6), torch.tensor([-100, -1]), 0)).item() == 0
 
 
 def test_terms_are_read_from_text() -> None:

@@ -1,0 +1,165 @@
+"""Whatever a drafter drafts with has been trained: nothing that training left alone may matter to a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mmspec
+from mmspec.core.drafting.shapes import Chain, DynamicTree
+from mmspec.core.length import FixedLength
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.drafters import kinds  # noqa: F401
+from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.training.acceptance import train_acceptance
+from mmspec.vlm.training.every_block import EveryBlock
+from mmspec.vlm.training.glancing import Glancing
+from mmspec.vlm.training.job import Job
+from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.training.losses import cross_entropy
+from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.recipes import new_drafter
+from mmspec.vlm.training.schedule import Schedule
+from mmspec.vlm.training.select_tokens import SelectTokens
+from mmspec.vlm.training.trainer import TrainSettings, train_drafter
+from tests.vlm.drafters.trained import make
+from tests.vlm.tiny import prompt, tiny
+from tests.vlm.training.test_trainer import lessons
+
+# more depths with weights of their own than any recipe has by itself
+SIZES = {"medusa": {"heads": 6}, "hydra": {"heads": 6}, "flash": {"block": 9, "latents": 3}}
+SHAPED = sorted(kind for kind, made in PretrainedDrafter.kinds.items() if issubclass(made, ShapedDrafter))
+STEPS = 12
+
+
+def lesson(step: int) -> Lesson:
+    """As of the trainer's tests, made once."""
+    return _lesson(step % 3)
+
+
+@cache
+def _lesson(step: int) -> Lesson:
+    return lessons(step)
+
+
+def trained_rows(module: nn.Module) -> dict[str, Tensor]:
+    """Which rows of every weight have had a gradient; it fills while the module trains."""
+    seen = {name: torch.zeros(len(p), dtype=torch.bool) for name, p in module.named_parameters()}
+    for name, parameter in module.named_parameters():
+
+        def note(gradient: Tensor, rows: Tensor = seen[name]) -> None:
+            rows |= gradient.flatten(1).any(1) if gradient.dim() > 1 else gradient != 0
+
+        parameter.register_hook(note)
+    return seen
+
+
+def poison(module: nn.Module, seen: dict[str, Tensor]) -> int:
+    """Makes NaN of every row that has had no gradient; how many there are."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter[~seen[name]] = torch.nan
+    return sum(int((~rows).sum()) for rows in seen.values())
+
+
+def steps_of(drafter: ShapedDrafter, recipe: object) -> dict[str, Tensor]:
+    """Some steps of the recipe, and the rows they trained."""
+    drafter.train().requires_grad_(True)
+    seen, parts = trained_rows(drafter), take_apart(tiny("llava"))
+    optimizer = replace(recipe.schedule(STEPS), warmup=0).optimizer(drafter)
+    for step in range(STEPS):
+        torch.manual_seed(step)
+        seen_by = lesson(step)
+        if drafter.levels is not None:
+            seen_by = replace(seen_by, hidden=torch.cat([seen_by.last] * len(drafter.levels), -1))
+        loss, _ = recipe.objective(drafter, parts, seen_by, step / STEPS)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    drafter.eval().requires_grad_(False)
+    return seen
+
+
+def drafted_logits(drafter: ShapedDrafter, spy: Callable[[Tensor], None]) -> None:
+    """Drafts greedily and sampled, deeper than any head or block, with and without pictures."""
+    own = drafter.logits
+
+    def logits(out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        made = own(out, depth, head)
+        spy(made)
+        return made
+
+    drafter.logits = logits
+    chain, tree = Chain(FixedLength(11)), DynamicTree(nodes=24, depth=8, width=3)
+    for shape, images, sampled in ((chain, 0, False), (chain, 2, True), (tree, 2, False)):
+        mmspec.generate(
+            tiny("llava"), drafter=drafter.with_shape(shape), max_new_tokens=14, do_sample=sampled, seed=0,
+            **prompt("llava", images),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", ("equal", "published"))
+@pytest.mark.parametrize("kind", SHAPED)
+def test_nothing_untrained_matters_to_a_draft(kind: str, recipe: str) -> None:
+    job = Job(kind, STEPS, sizes=tuple(SIZES.get(kind, {}).items()), recipe=kind if recipe == "published" else recipe)
+    drafter = new_drafter(kind, tiny("llava"), **job.built)
+    seen = steps_of(drafter, job.recipe_for(drafter))
+    assert any(bool(rows.any()) for rows in seen.values())
+    poison(drafter, seen)
+    wrong: list[int] = []
+    drafted_logits(drafter, lambda made: wrong.append(int(made.isnan().sum())))
+    assert wrong and not any(wrong)
+
+
+def test_the_test_above_sees_a_head_that_was_not_trained() -> None:
+    job = Job("medusa", STEPS, sizes=(("heads", 4),))
+    drafter = new_drafter("medusa", tiny("llava"), **job.built)
+    recipe = job.recipe_for(drafter)
+    seen = steps_of(drafter, replace(recipe, objective=replace(recipe.objective, depths=3)))
+    assert poison(drafter, seen)
+    wrong: list[int] = []
+    drafted_logits(drafter, lambda made: wrong.append(int(made.isnan().sum())))
+    assert any(wrong)
+
+
+def test_an_acceptance_head_is_trained_whole() -> None:
+    """The one kind that drafts nothing itself."""
+    assert set(PretrainedDrafter.kinds) - set(SHAPED) == {"specdecpp"}
+    head = AcceptanceHead(AcceptanceConfig(make("eagle").config.hidden_size)).requires_grad_(True)
+    seen = trained_rows(head)
+    train_acceptance(make("eagle"), tiny("llava"), lesson, Schedule(STEPS, warmup=0), head=head)
+    assert all(bool(rows.all()) for rows in seen.values())
+
+
+@pytest.mark.parametrize("wrapped", (False, True))
+def test_an_objective_that_leaves_depths_untrained_is_refused(wrapped: bool, tmp_path: Path) -> None:
+    shallow = Objective(((1.0, cross_entropy),), depths=2)
+    cases = [("medusa", SelectTokens(shallow, make("medusa")) if wrapped else shallow),
+             ("flash", EveryBlock(Glancing(shallow)) if wrapped else shallow)]  # fmt: skip
+    for name, objective in cases:
+        settings = TrainSettings(Schedule(2), objective, precision="no")
+        with pytest.raises(ValueError, match="objective: expected depths of at least 3, .*, got 2; train deeper"):
+            train_drafter(make(name), tiny("llava"), None, lessons, tmp_path, settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_published_recipe_trains_what_it_names() -> None:
+    """Three heads and one block of five where nothing else is asked for; Hydra's is Hydra++."""
+    model = tiny("llava")
+    for kind, sizes, depths in (("medusa", {}, 3), ("hydra", {}, 4), ("flash", {}, 5), ("flash", {"block": 8}, 8),
+                                ("flash", {"head": "ar", "block": 1}, 1), ("medusa", {"heads": 5}, 5)):  # fmt: skip
+        job = Job(kind, 4, sizes=tuple(sizes.items()), recipe=kind)
+        drafter = new_drafter(kind, model, **job.built)
+        assert job.recipe_for(drafter).objective.depths == depths
+    config = new_drafter("hydra", model, **Job("hydra", 4, recipe="hydra").built).config
+    assert (config.heads, config.layers, config.dropout) == (4, 4, 0.2) and config.prefix_layer and config.final_norm
+    plain = new_drafter("hydra", model, **Job("hydra", 4).built).config
+    assert (plain.layers, plain.dropout, plain.prefix_layer, plain.final_norm) == (1, 0, False, False)
