@@ -37,7 +37,7 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
         )
     if not config.get("grounded_heads", True):
         raise ValueError(
-            "grounded_heads: expected heads that read the drafted tokens, got false; load such as 'medusa'"
+            "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
         )
     heads, layers = (config[name] for name in needed)
     names, last = _heads(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
