@@ -7,6 +7,8 @@ from inspect import signature
 
 from torch import nn
 
+from mmspec.vlm.windows import Window, window_of
+
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 
 
@@ -36,6 +38,8 @@ ARCHITECTURES = tuple(
     )
 )
 
+# text models that the suite tests, alone or in a wrapper
+_DECODERS = ("LlamaModel", "Qwen2Model", "Qwen3Model", "MistralModel", "Qwen2_5_VLTextModel", "Qwen3VLTextModel")
 _EVEN = ("LlavaForConditionalGeneration",)  # classes whose pictures all have as many tokens
 _BY_NAME = {a.name: a for a in ARCHITECTURES}
 
@@ -47,6 +51,9 @@ class Parts:
     direct: logits are the head applied to the decoder's last hidden state, so verify passes skip the wrapper.
     placeholders: ids that stand for visual features in a prompt; a drafter must never propose them.
     tokens_per_image: placeholders of every picture where the class gives all pictures as many, else None.
+    window: the narrowest window of any layer, None for none.
+    trusted: the suite tests this class over this decoder; others prove themselves.
+    last_only: the model can be asked for the last logits alone.
     """
 
     model: nn.Module
@@ -59,49 +66,76 @@ class Parts:
     vocab_size: int
     placeholders: tuple[int, ...]
     tokens_per_image: int | None = None
+    window: Window | None = None
+    trusted: bool = True
+    last_only: bool = True
 
 
 def supported() -> tuple[Architecture, ...]:
-    """The architectures the adapter takes by name; any other full-attention `*ForCausalLM` also works, untested."""
+    """The architectures the suite tests whole; any other model is taken when it proves itself, see `proof.py`."""
     return ARCHITECTURES
 
 
 def take_apart(model: nn.Module) -> Parts:
-    """The parts of a supported transformers model.
+    """The parts of a transformers model that continues text.
 
-    Raises ValueError for a class, an attention pattern or an attention implementation that is not supported.
+    A class that the suite does not test whole is proven first, once per model: its passes over drafts have to give what its
+    single steps give.
+    Raises ValueError for an attention pattern or implementation that is not supported, and where the proof fails.
     """
-    name = type(model).__name__
-    if name not in _BY_NAME and not name.endswith("ForCausalLM"):
-        raise ValueError(f"model: expected one of {', '.join(_BY_NAME)} or a decoder-only *ForCausalLM, got {name}")
-    config = model.config.get_text_config(decoder=True)
-    if getattr(model.config, "is_encoder_decoder", False):
+    parts = _parts(model)
+    if not parts.trusted:
+        from mmspec.vlm.proof import prove
+
+        prove(parts)
+    return parts
+
+
+def _parts(model: nn.Module) -> Parts:
+    name, config = type(model).__name__, getattr(model, "config", None)
+    if not (callable(getattr(model, "get_decoder", None)) and callable(getattr(model, "generate", None))):
+        raise ValueError(f"model: expected a transformers model that generates text, got {name}")
+    if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: expected a decoder-only model, got the encoder-decoder {name}")
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if kinds - {"full_attention"} or (windowed and not getattr(config, "layer_types", None)):
-        raise ValueError(f"model: expected full attention in every layer, got {sorted(kinds)} with sliding_window="
-                         f"{getattr(config, 'sliding_window', None)}; a tree of drafts needs the whole context")  # fmt: skip
-    attention = model.config._attn_implementation
+    text = config.get_text_config(decoder=True)
+    window = window_of(text)
+    attention = config._attn_implementation
     if attention not in ("sdpa", "eager"):
         raise ValueError(
             f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
         )
-    if "position_ids" not in signature(model.forward).parameters:
+    if not _takes(model, "position_ids"):
         raise ValueError(f"model: expected a forward that takes position_ids, got {name}; drafts on a tree need them")
-    head = model.get_output_embeddings()
+    head, decoder, embed = model.get_output_embeddings(), model.get_decoder(), model.get_input_embeddings()
+    if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):
+        raise ValueError(f"model: expected a decoder, token embeddings and an output head, got {name} without one of them")
+    tested = name in _BY_NAME and _of_transformers(model)
     return Parts(
         model=model,
-        decoder=model.get_decoder(),
+        decoder=decoder,
         head=head,
-        embed=model.get_input_embeddings(),
-        direct=name in _BY_NAME,
-        layers=config.num_hidden_layers,
-        hidden_size=config.hidden_size,
+        embed=embed,
+        direct=tested,
+        layers=text.num_hidden_layers,
+        hidden_size=text.hidden_size,
         vocab_size=head.weight.shape[0],
-        placeholders=placeholders_of(model.config),
-        tokens_per_image=_tokens_per_image(model.config) if name in _EVEN else None,
+        placeholders=placeholders_of(config),
+        tokens_per_image=_tokens_per_image(config) if name in _EVEN else None,
+        window=window,
+        trusted=tested and type(decoder).__name__ in _DECODERS and _of_transformers(decoder),
+        last_only=_takes(model, "logits_to_keep"),
     )
+
+
+def _takes(model: nn.Module, argument: str) -> bool:
+    """Whether the model's forward has the argument, or hands on whatever it gets."""
+    parameters = signature(model.forward).parameters
+    return argument in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _of_transformers(module: nn.Module) -> bool:
+    """Whether the class is the library's own: code from elsewhere may carry a tested class's name."""
+    return type(module).__module__.startswith("transformers.models.")
 
 
 def _tokens_per_image(config: object) -> int | None:

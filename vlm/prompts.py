@@ -5,6 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
+from mmspec.core.cache import SlotCache
+from mmspec.vlm.architectures import Parts
+
 _NOT_PROMPT = {"streamer", "logits_processor", "stopping_criteria", "generation_config", "prefix_allowed_tokens_fn",
                "custom_generate", "tokenizer", "past_key_values", "assistant_model", "synced_gpus"}  # fmt: skip
 
@@ -23,6 +26,16 @@ def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
     Runs the model's own vision tower where the prompt holds pictures.
     """
     return model.generate(**inputs, do_sample=True, max_new_tokens=1, custom_generate=_take)
+
+
+def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> dict:
+    """The arguments of the pass that reads a prompt into `cache`. kwargs: as `prepare` gives them."""
+    kwargs = dict(kwargs, past_key_values=cache, use_cache=True)
+    if parts.last_only:
+        kwargs["logits_to_keep"] = 1
+    inputs = parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
+    # some classes leave an empty cache out, and would make one of their own
+    return dict(inputs, past_key_values=cache)
 
 
 def _take(model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
@@ -9,10 +11,12 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
 from mmspec.core.evidence import Evidence
+from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
 from mmspec.vlm.processors import NodeProcessors
+from mmspec.vlm.prompts import first_inputs
 from mmspec.vlm.stopping import Stopping
 
 _ROOM = 512  # slots allocated for generated tokens before the pool has to double
@@ -62,6 +66,9 @@ class TextTarget:
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
         self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = None
+        turning = length_dependent(parts.decoder)
+        self.rope = StepRope(turning) if turning else None
+        self._longest = self._last = 0  # tokens of the longest prompt, and the largest position of a prompt's last token
 
     @property
     def done(self) -> bool:
@@ -82,15 +89,17 @@ class TextTarget:
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
-        kwargs = dict(self.model_kwargs, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
-        mask = kwargs.get("attention_mask")
-        inputs = self.parts.model.prepare_inputs_for_generation(self.prompt, is_first_iteration=True, **kwargs)
-        with watch(self.parts.decoder, self.levels) as seen:
+        mask, positions = self.model_kwargs.get("attention_mask"), self.model_kwargs["position_ids"]
+        inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
+        if self.rope is not None:
+            self._longest = int(positions.max()) + 1
+        with self._rotated(), watch(self.parts.decoder, self.levels) as seen:
             logits = self.parts.model(**inputs, return_dict=True).logits[:, -1:]
         self.prompt_embeds = seen.embeds
         self.prompt_hidden = seen.hidden if self.levels is None else seen.levels
-        positions = kwargs["position_ids"]
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
+        if self.rope is not None:
+            self._last = int(self.next_position.max())
         # the last prompt token is the root of round 0, so its slot is left for the commit to count
         self.cache.advance(self.prompt.shape[1] - 1)
         if mask is not None and mask.dim() == 2:
@@ -110,15 +119,34 @@ class TextTarget:
             past_key_values=self.cache,
             use_cache=True,
         )
+        with self._rotated(depth, draft.tree.max_depth):
+            logits, hidden = self._pass(inputs)
+        return self._evidence(draft, logits, hidden)
+
+    def _pass(self, inputs: dict) -> tuple[Tensor, Tensor]:
+        """Logits and hidden states of one pass."""
         if self.parts.direct and self.levels is None:
             hidden = self.parts.decoder(**inputs).last_hidden_state
-            return self._evidence(draft, self.parts.head(hidden), hidden)
+            return self.parts.head(hidden), hidden
         with watch(self.parts.decoder, self.levels) as seen:
             if self.parts.direct:
                 logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
             else:
                 logits = self.parts.model(**inputs, return_dict=True).logits
-        return self._evidence(draft, logits, seen.hidden if self.levels is None else seen.levels)
+        return logits, seen.hidden if self.levels is None else seen.levels
+
+    def _rotated(self, depth: Tensor | None = None, deepest: int = 0) -> AbstractContextManager:
+        """Passes inside see the rotary embeddings of plain decoding, where these depend on the sequence's length; there all
+        rows take their steps together. depth: int64 [B, N] of a draft; None for the prompt."""
+        if self.rope is None:
+            return nullcontext()
+        if depth is None:
+            return self.rope.at(self._longest)
+        step = max(self.emitted) + deepest
+        if max(self._longest, self._last + 1 + step) < self.rope.switch:
+            return self.rope.at(self._longest)
+        emitted = torch.tensor(self.emitted, device=depth.device)[:, None]
+        return self.rope.at((self._last + 1 + emitted + depth).clamp_min(self._longest))
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits = logits.float()

@@ -11,6 +11,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.tree import chain
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
+from mmspec.vlm.prompts import first_inputs
 
 
 class Context:
@@ -33,8 +34,7 @@ class Context:
 
         kwargs: other prompt inputs as `transformers.generate` prepared them (pixel_values...), position_ids among them.
         """
-        kwargs |= dict(attention_mask=mask, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
-        inputs = self.parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
+        inputs = first_inputs(self.parts, ids, kwargs | {"attention_mask": mask}, self.cache)
         self.parts.model(**inputs, return_dict=True)
         self.passes += 1
         position = kwargs["position_ids"]
