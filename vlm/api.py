@@ -15,6 +15,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
+from mmspec.vlm.admission import admit
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.caller import inputs_of_caller, streamer_of_caller
 from mmspec.vlm.output import Generated, RowsFailed, collect
@@ -132,6 +133,7 @@ class _Engine:
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
             levels=getattr(self.drafter, "levels", None),
         )
+        admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
         return Decoding(target, self.drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
 

@@ -104,11 +104,9 @@ def _parts(model: nn.Module) -> Parts:
         raise ValueError(
             f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
         )
-    if not _takes(model, "position_ids"):
+    if "position_ids" not in signature(model.forward).parameters:
         raise ValueError(f"model: expected a forward that takes position_ids, got {name}; drafts on a tree need them")
-    head, decoder, embed = model.get_output_embeddings(), model.get_decoder(), model.get_input_embeddings()
-    if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):
-        raise ValueError(f"model: expected a decoder, token embeddings and an output head, got {name} without one of them")
+    head, decoder, embed = _modules(model)
     tested = name in _BY_NAME and _of_transformers(model)
     return Parts(
         model=model,
@@ -125,6 +123,18 @@ def _parts(model: nn.Module) -> Parts:
         trusted=tested and type(decoder).__name__ in _DECODERS and _of_transformers(decoder),
         last_only=_takes(model, "logits_to_keep"),
     )
+
+
+def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """The output head, the decoder and the token embeddings."""
+    try:
+        head, decoder, embed = model.get_output_embeddings(), model.get_decoder(), model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        head = decoder = embed = None
+    if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):
+        raise ValueError("model: expected a decoder, token embeddings and an output head, got a "
+                         f"{type(model).__name__} without one of them; decode it with model.generate")  # fmt: skip
+    return head, decoder, embed
 
 
 def _takes(model: nn.Module, argument: str) -> bool:

@@ -28,7 +28,7 @@ class Stopping:
 
     def cut(self, row: int, tokens: list[int], run: list[int]) -> tuple[list[int], bool]:
         """The part of `run` that row `row`, which holds the generated `tokens`, keeps, and whether it stops there."""
-        room = len(run) if self.most is None else max(self.most - len(tokens), 1)
+        room = len(run) + 1 if self.most is None else max(self.most - len(tokens), 1)
         end, stop = min(room, len(run)), room <= len(run)
         for i, token in enumerate(run[:end]):
             if token in self.eos or (self.others and self._others_stop(row, tokens + run[: i + 1])):

@@ -68,7 +68,9 @@ class TextTarget:
         self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = None
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
-        self._longest = self._last = 0  # tokens of the longest prompt, and the largest position of a prompt's last token
+        self._longest = self._last = (
+            0  # tokens of the longest prompt, and the largest position of a prompt's last token
+        )
 
     @property
     def done(self) -> bool:

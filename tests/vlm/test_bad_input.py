@@ -164,15 +164,15 @@ def flex() -> torch.nn.Module:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (t5, "expected one of LlavaFor.*got T5ForConditionalGeneration"),
-        (windowed, "expected full attention in every layer.*sliding_window=8"),
+        (t5, "expected a decoder-only model, got the encoder-decoder T5ForConditionalGeneration"),
+        (windowed, "fit the sliding_window of 8 tokens of MistralForCausalLM, got 3 and 6"),
         (without_positions, "takes position_ids, got BloomForCausalLM"),
         (flex, "attn_implementation: expected 'sdpa' or 'eager', got 'flex_attention'"),
     ],
 )
 def test_unsupported_models(make: Callable, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        mmspec.generate(make(), input_ids=torch.tensor([[1, 2, 3]]), max_new_tokens=2)
+        mmspec.generate(make(), input_ids=torch.tensor([[1, 2, 3]]), max_new_tokens=6)
 
 
 def filled() -> DynamicCache:

@@ -1,0 +1,84 @@
+"""Whether a model's passes over drafts give what its single steps give: asked of the model itself, on a few tokens.
+
+What a class does with masks, positions and cached keys is not told by its name. A class that the suite does not test whole
+proves itself: `trial.py` compares a scripted continuation with transformers' own, `reach.py` looks how far back every layer
+sees. Outcomes are remembered beside the model, never on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.proof.differs import Differs
+from mmspec.vlm.proof.reach import reaches
+from mmspec.vlm.proof.trial import compare, trial_of_text
+
+_OUTCOMES: WeakKeyDictionary[nn.Module, dict[object, str | None]] = WeakKeyDictionary()
+_REACHED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+
+
+def prove(parts: Parts) -> None:
+    """Proves that drafts of text can be verified, once per model, dtype and attention implementation.
+
+    Raises ValueError that names what differed.
+    """
+    _once(parts, ("text",), lambda: trial_of_text(parts))
+
+
+def prove_prompt(parts: Parts, inputs: dict) -> None:
+    """Proves the same behind a prompt that holds more than text, on that prompt itself; once per kind of prompt.
+
+    inputs: as `prompts.own_inputs` gives them.   Raises ValueError that names what differed.
+    """
+    named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
+    _once(parts, named, lambda: compare(parts, inputs, "behind this prompt"))
+
+
+def prove_reach(parts: Parts, total: int) -> None:
+    """Proves that every layer sees all of `total` tokens, which no trial on few tokens shows.
+
+    The longest proven total is remembered, and lengths are rounded up, so requests of like length are asked once.
+    Raises ValueError where a layer forgets earlier tokens.
+    """
+    model = parts.model
+    if total <= _REACHED.get(model, 0):
+        return
+    rounded = 1 << (total - 1).bit_length()
+    longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or rounded
+    for slots in dict.fromkeys((max(min(rounded, longest), total), total)):
+        outcome = _outcome(model, lambda slots=slots: reaches(parts, slots - 1))
+        if outcome is None:
+            _REACHED[model] = slots
+            return
+    raise ValueError(outcome)
+
+
+def _once(parts: Parts, key: tuple, check: Callable[[], None]) -> None:
+    """Runs a check, or repeats its outcome."""
+    model, embed = parts.model, parts.embed.weight
+    key = (*key, embed.dtype, str(embed.device), model.config._attn_implementation)
+    known = _OUTCOMES.setdefault(model, {})
+    if key not in known:
+        known[key] = _outcome(model, check)
+    if known[key] is not None:
+        raise ValueError(known[key])
+
+
+def _outcome(model: nn.Module, check: Callable[[], None]) -> str | None:
+    name = type(model).__name__
+    try:
+        with torch.no_grad():
+            check()
+    except Differs as found:
+        return (f"model: expected drafted passes of {name} to give what its single steps give, got {found}; decode it with "
+                "model.generate")  # fmt: skip
+    except Exception as error:  # whatever a class raises over a pass that it does not know
+        told = " ".join(str(error).split())[:200]
+        return (f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({told}); decode it "
+                "with model.generate")  # fmt: skip
+    return None

@@ -1,0 +1,150 @@
+"""A scripted continuation, run through `transformers.generate` and through our target.
+
+The target takes it as a tree of right and wrong drafts, with rows that keep different counts and left padding. Then two things
+that no drafted pass may depend on are varied: how many slots the cache says it holds, and where a later node stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
+
+from mmspec.core.cache import SlotCache
+from mmspec.core.draft import Draft, Law
+from mmspec.core.tree import chain, static_tree
+from mmspec.core.verdict import Verdict
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.prompts import prepare
+from mmspec.vlm.proof.differs import Differs
+from mmspec.vlm.proof.words import ordinary, padding_id
+from mmspec.vlm.target import TextTarget
+
+STEPS = 5  # scripted tokens
+_TREE = (0, 0, 0, 1, 2, 4)  # behind the root: wrong, right, wrong, right, wrong
+_RIGHT = (0, 2, 4)
+# largest difference of two logits, in standard deviations of a row's logits, that counting in another order explains
+_SLACK = {torch.float32: 2e-3, torch.float64: 1e-6}
+_SLACK_HALF = 0.25
+
+
+def trial_of_text(parts: Parts) -> None:
+    ids = ordinary(parts, 2, 9)
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    ids[1, :4] = padding_id(parts.model)
+    compare(parts, {"input_ids": ids[:1]}, "on a tree of drafts")
+    compare(parts, {"input_ids": ids, "attention_mask": mask}, "in a padded batch")
+    _invariant(parts, {"input_ids": ordinary(parts, 1, 12)})
+
+
+def compare(parts: Parts, inputs: dict, where: str) -> None:
+    """Raises Differs where our target's logits are not those of `transformers.generate`."""
+    ids, kwargs = prepare(parts.model, inputs)
+    script = ordinary(parts, ids.shape[0], STEPS, seed=1)
+    settings = dict(
+        max_new_tokens=STEPS, output_logits=True, return_dict_in_generate=True, pad_token_id=padding_id(parts.model)
+    )
+    forced = LogitsProcessorList([_Forced(script, ids.shape[1])])
+    plain = parts.model.generate(**inputs, do_sample=True, logits_processor=forced, **settings)
+    expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
+    if not torch.equal(plain.sequences[:, -STEPS:], script):
+        raise Differs("another continuation than the one that was forced")
+    for step, row, logits in _drafted(_target(parts, ids, kwargs), script):
+        gap = _gap(logits, expected[row, step], parts)
+        if not gap <= 1:
+            raise Differs(
+                f"logits {gap:.3g} times as far off as rounding explains {where}, {step} tokens behind the prompt"
+            )
+
+
+def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]:
+    """(step, row, logits [V]) of a prefill, a pass over a tree, a ragged commit, and a pass over a chain."""
+    batch, device = script.shape[0], script.device
+    rows = torch.arange(batch, device=device)
+    draft, evidence = target.prefill()
+    found = [(0, row, evidence.scores[row, 0]) for row in range(batch)]
+    target.commit(draft, evidence, _path(draft, torch.zeros_like(rows), script[:, 0]))
+    tree = static_tree(_TREE, device)
+    right = torch.zeros(batch, tree.nodes, dtype=torch.bool, device=device)
+    right[:, list(_RIGHT)] = True
+    value = script.gather(1, tree.depth.expand(batch, -1))
+    other = script.roll(1, 1).gather(1, tree.depth.expand(batch, -1))
+    draft = Draft(torch.where(right, value, other), tree, Law("deterministic"))
+    evidence = target.score(draft)
+    found += [(step + 1, row, evidence.scores[row, node]) for row in range(batch) for step, node in enumerate(_RIGHT)]
+    kept = 1 - rows % 2  # drafted tokens that each row keeps
+    target.commit(draft, evidence, _path(draft, kept * _RIGHT[1], script[rows, kept + 1]))
+    values = torch.stack([script[row, int(keep) + 1 : int(keep) + 3] for row, keep in enumerate(kept)])
+    evidence = target.score(Draft(values, chain(1, device), Law("deterministic")))
+    return found + [
+        (int(kept[row]) + 2 + node, row, evidence.scores[row, node])
+        for row in range(batch)
+        for node in range(2)
+        if int(kept[row]) + 2 + node < STEPS
+    ]
+
+
+def _path(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
+    batch, tree = draft.batch, draft.tree
+    path, depth = tree.path.expand(batch, -1, -1), tree.depth.expand(batch, -1)
+    rows = torch.arange(batch, device=node.device)
+    return Verdict("path", node, path[rows, node], depth[rows, node], correction)
+
+
+def _invariant(parts: Parts, inputs: dict) -> None:
+    """Raises Differs where a pass heeds the cache's own count of slots, or where a later node stands."""
+    ids, kwargs = prepare(parts.model, inputs)
+    longest = getattr(parts.model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 4096
+    far = max(longest - ids.shape[1] - 4, 0)
+    target = _target(parts, ids, kwargs)
+    target.cache = _Miscounting(parts.layers, ids.shape[1] + 16)
+    draft, evidence = target.prefill()
+    target.commit(draft, evidence, _path(draft, torch.zeros_like(ids[:, 0]), ids[:, 0]))
+    draft = Draft(ids[:, :3], chain(2, ids.device), Law("deterministic"))
+    before = target.score(draft).scores[0]
+    target.cache.miscount = far
+    after = target.score(draft).scores[0]
+    target.cache.miscount = 0
+    gaps = [_gap(after[node], before[node], parts) for node in range(3)]
+    if not max(gaps) <= 1:
+        raise Differs("logits that depend on how many slots its cache holds, padding and rejected drafts included")
+    depth = draft.tree.depth + far * (draft.tree.depth == 2)
+    tree = replace(draft.tree, depth=depth, max_depth=2 + far)
+    after = target.score(replace(draft, tree=tree)).scores[0]
+    if not max(_gap(after[node], before[node], parts) for node in range(2)) <= 1:
+        raise Differs("logits of a token that depend on the position of a later one")
+
+
+class _Miscounting(SlotCache):
+    """A cache that says it holds `miscount` more slots than it does; keys and masks stay right."""
+
+    miscount = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return super().get_seq_length(layer_idx) + self.miscount
+
+
+class _Forced(LogitsProcessor):
+    """Lets only the scripted token through. script: int64 [B, n], what follows prompts of `length` ids."""
+
+    def __init__(self, script: Tensor, length: int):
+        self.script, self.length = script, length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        step = min(max(input_ids.shape[1] - self.length, 0), self.script.shape[1] - 1)
+        return torch.full_like(scores, -torch.inf).scatter(1, self.script[:, step, None], 0.0)
+
+
+def _target(parts: Parts, ids: Tensor, kwargs: dict) -> TextTarget:
+    none = LogitsProcessorList(), StoppingCriteriaList()
+    return TextTarget(parts, ids, *none, greedy=True, pad=padding_id(parts.model), model_kwargs=kwargs)
+
+
+def _gap(ours: Tensor, theirs: Tensor, parts: Parts) -> float:
+    """How far two rows of logits are apart, as a share of what is allowed; NaN counts as far."""
+    ours, theirs = ours.float(), theirs.float()
+    slack = _SLACK.get(parts.embed.weight.dtype, _SLACK_HALF)
+    return float((ours - theirs).abs().amax() / (slack * theirs.std().clamp_min(1e-6)))
