@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.rope import first_switch, length_dependent
+from mmspec.core.windows import window_of
 from mmspec.imagegen.adapters.prompts import Prompts, left_padded, rows_of, texts_of
 from mmspec.imagegen.adapters.vocabulary import Vocabulary
 from mmspec.imagegen.geometry import Geometry
@@ -22,7 +24,7 @@ class DecoderModel(ABC):
     tokens: a padded row computes what it would compute alone.
 
     no_pixels: one sentence why the model cannot decode its codes, None where it can.
-    Raises ValueError for an attention implementation that takes no mask of a tree.
+    Raises ValueError for an attention implementation that takes no mask of a tree, and for layers that keep no slots.
     """
 
     name: str
@@ -35,6 +37,7 @@ class DecoderModel(ABC):
             raise ValueError(
                 f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
             )
+        self.window, self.rotary = window_of(decoder.config), length_dependent(decoder)
         self.model, self.decoder, self.processor = model, decoder, processor
         self.geometry, self.codes, self.size = geometry, codes, codes
         self.layers = decoder.config.num_hidden_layers
@@ -114,17 +117,14 @@ class DecoderModel(ABC):
         return Scored(self.logits(last), last, states), ids.shape[1]
 
     def _check_length(self, prompt: int) -> None:
-        """Refuses a request in which the rotary frequencies would change under way: a drafted pass sees them change too
-        early, and a row for all others of its batch."""
-        config, whole = self.decoder.config, prompt + self.geometry.total
-        rope = getattr(config, "rope_parameters", None) or {}
-        kind = rope.get("rope_type", "default")
-        if kind not in ("dynamic", "longrope"):
-            return
-        most = min(config.max_position_embeddings, rope.get("original_max_position_embeddings", whole))
-        if whole > most:
-            raise ValueError(f"prompts: expected prompt and image within {most} positions, beyond which rope_type {kind!r} "
-                             f"turns by the length, got {whole}; shorten the prompt or the image")  # fmt: skip
+        """Refuses prompts behind which a picture leaves a window, or crosses a change of the rotary frequencies."""
+        total = prompt + self.geometry.total
+        if self.window is not None and not self.window.hides_nothing(prompt, self.geometry.total):
+            raise ValueError(f"prompts: expected prompt and picture to fit the {self.window.name} of {self.window.tokens} "
+                             f"tokens of {self.name}, got {total}; draw smaller or shorten the prompt")  # fmt: skip
+        if self.rotary and total > (switch := first_switch(self.rotary)):
+            raise ValueError(f"prompts: expected prompt and picture within {switch} tokens, where the rotary frequencies of "
+                             f"{self.name} change, got {total}; draw smaller or shorten the prompt")  # fmt: skip
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
         states = self._run(self.embed(value), self.positions(cache.start, index), bias, cache)

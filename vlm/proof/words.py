@@ -10,7 +10,9 @@ from mmspec.vlm.architectures import Parts
 
 def ordinary(parts: Parts, batch: int, length: int, seed: int = 0) -> Tensor:
     """Ids of ordinary tokens, int64 [B, n]: none that a config names, such as end, padding or a picture's place."""
-    named = {value for value in _numbers(parts.model.config.to_dict()) if 0 <= value < parts.vocab_size}
+    model = parts.model
+    named = _numbers(model.config.to_dict()) | _numbers(model.generation_config.to_dict())
+    named = {value for value in named if 0 <= value < parts.vocab_size}
     rng = torch.Generator().manual_seed(seed)
     drawn = torch.randperm(parts.vocab_size, generator=rng)[: batch * length + len(named) + 1].tolist()
     drawn = [one for one in drawn if one not in named] or [0]

@@ -49,8 +49,20 @@ def test_requests_that_cross_a_change_of_frequencies_are_refused(kind: str) -> N
     assert torch.equal(values(pipe, SJD(12)), values(pipe, None))
     pipe = pipeline_for(switching(kind, REACH - 1))
     for decoding in (None, SJD(12)):
-        with pytest.raises(ValueError, match=f"within {REACH - 1} positions.*rope_type '{kind}'.*got {REACH}"):
+        with pytest.raises(ValueError, match=f"within {REACH - 1} tokens, where the rotary frequencies.*got {REACH}"):
             values(pipe, decoding)
+
+
+def test_a_window_narrower_than_prompt_and_picture_is_refused() -> None:
+    model = deepcopy(tiny("janus"))
+    for window, fits in ((REACH - 1, False), (REACH, True)):
+        model.model.language_model.config.sliding_window = window
+        pipe = pipeline_for(model)
+        if fits:
+            assert torch.equal(values(pipe, SJD(4)), values(pipeline_for(tiny("janus")), None))
+        else:
+            with pytest.raises(ValueError, match=f"fit the sliding_window of {window} tokens of Janus, got {REACH}"):
+                values(pipe, None)
 
 
 def test_a_class_of_the_same_name_from_elsewhere_is_refused() -> None:

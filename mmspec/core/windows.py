@@ -19,14 +19,18 @@ class Window:
         """Raises ValueError for a request of which a token would lie outside the window of another.
 
         prompt: tokens of the longest prompt, padding included.   most: tokens it may generate; None without a limit.
-        A window as wide as the whole request hides nothing, so the layer is one with full attention.
+        A window as wide as the whole request is none.
         """
-        if most is None or prompt + most > self.tokens:
+        if not self.hides_nothing(prompt, most):
             asked = "no limit" if most is None else f"{prompt} and {most}"
             raise ValueError(
                 f"max_new_tokens: expected prompt and answer to fit the {self.name} of {self.tokens} tokens of {model}, "
                 f"got {asked}; a tree of drafts needs the whole context, so shorten them or decode with model.generate"
             )
+
+    def hides_nothing(self, prompt: int, most: int | None) -> bool:
+        """Whether every token of such a request lies in the window of every other."""
+        return most is not None and prompt + most <= self.tokens
 
 
 def window_of(config: object) -> Window | None:
