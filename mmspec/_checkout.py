@@ -35,11 +35,12 @@ class CheckoutFinder:
 
 
 def install(package_folder: str) -> None:
-    """Appends the finder when `package_folder` (that of `mmspec` itself) belongs to a source checkout."""
+    """Puts the finder first when `package_folder` (that of `mmspec` itself) belongs to a source checkout."""
     package = Path(package_folder).resolve()
     root = package.parent
     inside = any((package / name.rpartition(".")[2]).exists() for name in FOLDERS)
     if inside or not (root / "pyproject.toml").is_file():
         return
     if not any(isinstance(finder, CheckoutFinder) for finder in sys.meta_path):
-        sys.meta_path.append(CheckoutFinder(root))
+        # before an editable install of another checkout, whose parts would be mixed with these
+        sys.meta_path.insert(0, CheckoutFinder(root))
