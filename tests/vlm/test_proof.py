@@ -141,3 +141,12 @@ def test_a_proof_runs_once_and_dies_with_its_model(monkeypatch: pytest.MonkeyPat
     del model
     gc.collect()
     assert len(proof._OUTCOMES) == known
+
+
+def test_a_proof_draws_nothing_from_the_global_generator() -> None:
+    ids, said = torch.tensor([[5, 6, 7]]), []
+    model = SOUND["gpt2"]()
+    for _ in range(2):  # the first request proves the model, the second finds it proven
+        torch.manual_seed(5)
+        said.append(mmspec.generate(model, input_ids=ids, do_sample=True, max_new_tokens=8))
+    assert torch.equal(*said)

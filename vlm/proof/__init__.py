@@ -70,9 +70,9 @@ def _once(parts: Parts, key: tuple, check: Callable[[], None]) -> None:
 
 
 def _outcome(model: nn.Module, check: Callable[[], None]) -> str | None:
-    name = type(model).__name__
+    name, device = type(model).__name__, model.device
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             check()
     except Differs as found:
         return (f"model: expected drafted passes of {name} to give what its single steps give, got {found}; decode it with "
