@@ -1,14 +1,17 @@
-"""Output files that are either complete or absent."""
+"""Output files that are either complete or absent, logs that grow line by line, and folders that one run has to itself."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+LOCK = "lock"
 
 
 @contextmanager
@@ -16,16 +19,93 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`; moves it onto `path` on success and deletes it on any error.
 
     Works with every writer that takes a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
-    Raises ValueError when the folder does not exist or `path` is a folder or a device.
+    Raises ValueError when the folder does not exist or `path` is a folder or a device, and an OSError that names `path`
+    where it cannot be written.
     """
     final = destination(path)
     # not tempfile: its files are readable by their owner only, and a rename would keep that
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}{final.suffix}")
     try:
-        yield temporary
-        os.replace(temporary, final)
+        with writing(path, temporary):
+            yield temporary
+            os.replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
+    """Makes what a failed write raises inside an OSError of one sentence that names `path`; its errno is kept.
+
+    temporary: paths that stand for `path` inside. Errors over other files pass as they are.
+    """
+    from safetensors import SafetensorError
+
+    mine = {"None", str(path), *map(str, temporary)}
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or str(error.filename) not in mine:
+            raise
+        raise _unwritten(path, error.errno) from error
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))  # its writer tells the system's error in words only
+        if found is None:
+            raise
+        raise _unwritten(path, int(found[1])) from error
+
+
+def _unwritten(path: str | os.PathLike[str], number: int) -> OSError:
+    error = OSError(
+        f"expected to write {str(path)!r}, got {os.strerror(number)!r}, make room or write somewhere else"
+    )  # fmt: skip
+    error.errno = number
+    return error
+
+
+def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
+    """Adds lines to a log in one write.   Raises an OSError that names it; the last line may then be there in part."""
+    with writing(path), open(path, "a", encoding="utf-8", newline="\n") as handle:
+        handle.write("".join(f"{line}\n" for line in lines))
+
+
+def whole_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a log, none where there is no file. One without an end, cut off by a kill, is taken off the file too."""
+    path = Path(path)
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        write_text_atomic(path, whole)
+    return whole.splitlines()
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Keeps a folder, made where there is none, to this process until the block ends.
+
+    The lock is the system's, on the file `lock` inside: it goes with the process, however that ends.
+    Raises ValueError where another process has it.
+    """
+    import fcntl
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder / LOCK):
+        handle = open(folder / LOCK, "a+", encoding="utf-8")
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.seek(0)
+            raise ValueError(f"expected a folder that no other run is writing to, got {str(folder)!r}, which process "
+                             f"{handle.read() or 'unknown'} holds; wait for its end or choose another") from error  # fmt: skip
+        with writing(folder / LOCK):
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
+        yield
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
