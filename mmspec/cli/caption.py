@@ -54,8 +54,8 @@ def caption(
         "text": text,
         **figures(stats, seconds),
     }
-    save_json(json, record)
     _print(record, stream)
+    save_json(json, record)
 
 
 def _answer(

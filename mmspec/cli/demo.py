@@ -37,8 +37,8 @@ def demo(
     runs = _decode(shelf, [picture for _, picture in pictures], drafter, max_new_tokens)
     records = [_record(path, shelf, *pair) for (path, _), pair in zip(pictures, runs, strict=True)]
     record = {"model": shelf.name, "drafter": drafter, "scenes": records, **_summary(records)}
-    save_json(json, record)
     _print(record)
+    save_json(json, record)
     if record["identical"] < len(records):
         raise ValueError(
             f"expected identical texts for all {len(records)} pictures, got them for {record['identical']}, "

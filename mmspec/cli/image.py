@@ -93,9 +93,9 @@ def image(
         **figures,
         "errors": errors,
     }
-    save_json(json, record)
     if drawn:
         _print(record)
+    save_json(json, record)
     if errors:
         raise ValueError("; ".join(f"image {number}: {text}" for number, text in errors.items()))
 
