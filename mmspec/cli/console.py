@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _WIDE = 200  # where nobody looks at a terminal, tables are not squeezed
+_OVER = ("--no-resume", "--fresh")  # what makes a run start over
 
 
 class BadOption(ValueError):
@@ -33,7 +34,8 @@ def screen(stderr: bool = False) -> Console:
 def told(command: Callable) -> Callable:
     """Ends a command that raises ValueError or OSError with the error's one sentence, in red on stderr.
 
-    Exit code 2 for a refused option, 1 for everything else.
+    Exit code 2 for a refused option, 1 for everything else. One that is interrupted ends with a sentence on what is kept
+    and 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     @wraps(command)
@@ -43,6 +45,8 @@ def told(command: Callable) -> Callable:
         except (ValueError, OSError) as error:
             say_error(" ".join(str(error).split()))
             raise typer.Exit(2 if isinstance(error, BadOption) else 1) from error
+        except KeyboardInterrupt as stop:
+            raise typer.Exit(_say_stopped(stop)) from stop
 
     return run
 
@@ -52,6 +56,29 @@ def say_error(sentence: str) -> None:
     from rich.text import Text
 
     screen(stderr=True).print(Text(f"Error: {sentence}", style="red"), soft_wrap=True)
+
+
+def _say_stopped(stop: KeyboardInterrupt) -> int:
+    """Says what an interrupted command has kept; returns its exit code."""
+    from rich.text import Text
+
+    from mmspec.core.stopping import Stopped
+
+    kept, code = "files already written are whole, nothing else is kept", 130
+    if isinstance(stop, Stopped):
+        kept, code = f"{stop}; go on with: {_command()}", 128 + stop.signal
+    screen(stderr=True).print(Text(f"Stopped: {kept}", style="yellow"), soft_wrap=True)
+    return code
+
+
+def _command() -> str:
+    """The command line that goes on where this one stopped."""
+    import os
+    import shlex
+
+    words = [word for word in sys.argv[1:] if word not in _OVER]
+    launched = "accelerate launch ... " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+    return f"{launched}{shlex.join(['mmspec', *words])}"
 
 
 @contextmanager

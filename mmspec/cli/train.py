@@ -109,13 +109,14 @@ def vlm_drafter(
     if not tells:
         return
     curve = _curve(out)
-    save_json(json, {**card, "curve": curve})
     _show(card, curve, out)
+    save_json(json, {**card, "curve": curve})
 
 
 def _train(
     job: Job, shelf: Shelf, examples: Data, out: Path, target: str, licence: str | None, resume: bool, tells: bool
 ) -> dict[str, Any]:
+    from mmspec.core.stopping import Stopped
     from mmspec.vlm.training.job import run_job
 
     with progress() as bar:
@@ -133,10 +134,15 @@ def _train(
             line = f"{phase}: loss {notes['loss']:.3f}{accept}" if "loss" in notes else phase
             bar.update(tasks[phase], completed=done, description=line)
 
-        return run_job(
-            job, shelf.model, shelf.processor, examples, out, target=target, licence=licence, resume=resume,
-            on_progress=on_progress,
-        )  # fmt: skip
+        try:
+            return run_job(
+                job, shelf.model, shelf.processor, examples, out, target=target, licence=licence, resume=resume,
+                on_progress=on_progress,
+            )  # fmt: skip
+        except Stopped as stop:
+            if tells:
+                raise
+            raise typer.Exit(128 + stop.signal) from stop  # one of the processes is enough to say so
 
 
 def _curve(out: Path) -> list[dict]:

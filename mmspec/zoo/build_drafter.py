@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mmspec.core.files import locked
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.answers import Answering, answer_all
 from mmspec.vlm.training.batches import Batches
@@ -54,8 +55,9 @@ RECIPES: dict[str, DrafterRecipe] = {
 def own_answers(model: Any, processor: Any, work: Path, on_batch: Callable[[int], None]) -> dict[str, list[int]]:
     """What the zoo VLM itself answers to every request, greedily and sampled in turn; made once and kept in `work`."""
     folder, how = work / "vlm_answers", Answering(batch=48)
-    pictures = answer_all(model, processor, Pictures(PICTURES), folder / "pictures.jsonl", how, on_batch)
-    return pictures | answer_all(model, processor, Texts(TEXTS), folder / "texts.jsonl", how, on_batch)
+    with locked(folder):
+        pictures = answer_all(model, processor, Pictures(PICTURES), folder / "pictures.jsonl", how, on_batch)
+        return pictures | answer_all(model, processor, Texts(TEXTS), folder / "texts.jsonl", how, on_batch)
 
 
 def build(
@@ -121,10 +123,12 @@ def _train(
         note = " ".join(f"{key} {value:.3f}" for key, value in notes.items())
         progress.update(bar, completed=step, note=note)
 
-    return train_drafter(
-        drafter, model, processor, lambda step: teacher(batches[batches.number(step)]), work / name.replace("/", "_"),
-        settings, held_out=HeldOut(), resume=resume, on_step=on_step,
-    )  # fmt: skip
+    folder = work / name.replace("/", "_")
+    with locked(folder):
+        return train_drafter(
+            drafter, model, processor, lambda step: teacher(batches[batches.number(step)]), folder, settings,
+            held_out=HeldOut(), resume=resume, on_step=on_step,
+        )  # fmt: skip
 
 
 def _progress() -> Progress:

@@ -21,7 +21,7 @@ from .caption_encoder import WIDTH, train_encoder
 from .image_files import read_beside, read_pipeline, read_vq, write_pipeline, write_transformer
 from .picture_batches import HELD_OUT, picture_arrays, to_pixels
 from .prompt_reading import Asked, object_cells
-from .training import Plan, train
+from .training import STATE, Plan, start_over, train
 from .vq_training import build as build_vq
 from .world.pictures import CLASSES, Picture, class_picture, low_res, sample_picture
 from .world.prompts import LONGEST, prompt_of, prompt_tokenizer
@@ -177,7 +177,10 @@ def _loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[
 def build_t2i(out: Path, work: Path, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
     """Tokenizer, caption encoder and transformer; writes the pipeline in fp16 and its card to `out`, returns the card."""
     recipe = t2i_recipe()
-    if not (resume and (out / "vq" / "model.safetensors").exists()):
+    begun = (work / "vq" / STATE).exists()
+    if not resume:
+        start_over(work / "caption_encoder", work / recipe.name)
+    if not resume or begun or not (out / "vq" / "model.safetensors").exists():
         build_vq(out / "vq", work, resume=resume, device=device)
     vq = read_vq(out / "vq")
     reader = train_encoder(work / "caption_encoder", recipe.config.dim, resume=resume)

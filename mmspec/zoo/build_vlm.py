@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
-from mmspec.core.files import write_json_atomic
+from mmspec.core.files import write_json_atomic, writing
+from mmspec.vlm.training.checkpoint import load_state
 
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
 from .registry import folder_of, load_small, load_vlm
 from .shared_tower import leave_out_tower
 from .tower import PatchReader, new_tower, pretrain_tower
-from .training import Plan, load_state
+from .training import Plan, start_over
 from .vlm_files import TextSize, new_model, new_processor
 
 
@@ -56,6 +57,9 @@ def build(
     figures to the card. `preview` names a folder that receives a loadable copy at every checkpoint after `preview_from`
     of the captioner's steps.
     """
+    folder = work / recipe.name.replace("/", "_")
+    if not resume:
+        start_over(folder)
     reader, tower_accuracy = _tower(recipe, work / "tower", resume, device)
     processor = new_processor()
     torch.manual_seed(recipe.seed)
@@ -68,7 +72,6 @@ def build(
             export(model, processor, preview)
 
     plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
-    folder = work / recipe.name.replace("/", "_")
     figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
     export(model, processor, out)
     lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
@@ -99,8 +102,9 @@ def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[
         reader = PatchReader(new_tower())
         load_state(folder / "state.safetensors", reader)
         return reader, json.loads(finished.read_text())
+    finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
     reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
-    finished.write_text(json.dumps(accuracy))
+    write_json_atomic(finished, accuracy)
     return reader, accuracy
 
 
@@ -110,8 +114,9 @@ def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out:
     shutil.rmtree(partial, ignore_errors=True)
     half = LlavaForConditionalGeneration(model.config)
     half.load_state_dict(model.state_dict())
-    half.half().save_pretrained(partial)
-    processor.save_pretrained(partial)
+    with writing(partial):
+        half.half().save_pretrained(partial)
+        processor.save_pretrained(partial)
     if out.exists():
         for path in partial.iterdir():
             os.replace(path, out / path.name)

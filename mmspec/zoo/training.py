@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -13,7 +12,9 @@ import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from mmspec.vlm.training.checkpoint import load_state, save_state
+from mmspec.core.files import locked
+from mmspec.core.stopping import stop_requests
+from mmspec.vlm.training.keeping import STATE, Keeping
 from mmspec.vlm.training.schedule import Schedule
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
@@ -54,15 +55,12 @@ def train(
     """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
 
     `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.
-    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`.
+    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`; `on_save` is told the steps they stand at.
+    Raises ValueError where another process trains in `folder`, and Stopped where SIGINT or SIGTERM came, once the running
+    step is done and its state written.
     """
     schedule = plan.schedule()
     optimizer = schedule.optimizer(module)
-    state = folder / "state.safetensors"
-    first = load_state(state, module, optimizer) if resume and state.exists() else 0
-    folder.mkdir(parents=True, exist_ok=True)
-    means: dict[str, float] = {}
-    saved = time.monotonic()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -70,32 +68,32 @@ def train(
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns) as progress, (folder / "log.jsonl").open("a") as log:
+    with locked(folder), Progress(*columns) as progress, stop_requests() as request:
+        keeping = Keeping(folder, module, plan.save_every_s)
+        first = keeping.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
-        window: list[dict[str, float]] = []
-        began = time.monotonic()
         for step in range(first, plan.steps):
-            window.append(_update(module, optimizer, loss_of, schedule, step))
-            progress.update(bar, advance=1)
-            if (step + 1) % plan.log_every == 0 or step + 1 == plan.steps:
-                means = {key: sum(row[key] for row in window) / len(window) for key in window[0]}
-                pace = (time.monotonic() - began) / len(window)
-                log.write(json.dumps({"step": step + 1, "seconds_per_step": round(pace, 4), **_rounded(means)}) + "\n")
-                log.flush()
-                progress.update(bar, note=" ".join(f"{key} {value:.3f}" for key, value in means.items()))
-                window, began = [], time.monotonic()
-            if time.monotonic() - saved > plan.save_every_s or step + 1 == plan.steps:
-                save_state(state, module, optimizer, step + 1)
+            began = time.monotonic()
+            notes = _update(module, optimizer, loss_of, schedule, step)
+            keeping.log.seconds += time.monotonic() - began
+            done = step + 1 == plan.steps
+            keeping.log.add(step + 1, notes, plan.log_every, last=done)
+            progress.update(bar, advance=1, note=" ".join(f"{key} {value:.3f}" for key, value in notes.items()))
+            if done or request.signal or keeping.due:
+                keeping.save(optimizer, step + 1)
                 if on_save is not None:
                     on_save(step + 1)
-                saved = time.monotonic()
-    return means or _last_logged(folder)
+            if request.signal and not done:
+                raise keeping.stopped(step + 1, plan.steps, request.signal)
+    return {key: value for key, value in keeping.log.last().items() if key not in ("step", "seconds")}
 
 
-def _last_logged(folder: Path) -> dict[str, float]:
-    lines = (folder / "log.jsonl").read_text().splitlines()
-    row = json.loads(lines[-1]) if lines else {}
-    return {key: value for key, value in row.items() if key not in ("step", "seconds_per_step")}
+def start_over(*folders: Path) -> None:
+    """Removes the states in these folders: a build of several stages that is stopped in the first must not go on with what
+    an older build left for the others."""
+    for folder in folders:
+        with locked(folder):
+            (folder / STATE).unlink(missing_ok=True)
 
 
 def _update(
@@ -112,7 +110,3 @@ def _update(
     if not math.isfinite(value):
         raise ValueError(f"expected a finite loss, got {value} at step {step}, lower the learning rate and resume")
     return {"loss": value, **notes}
-
-
-def _rounded(values: dict[str, float]) -> dict[str, float]:
-    return {key: round(value, 5) for key, value in values.items()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.core.files import locked
 from mmspec.vlm import load_drafter
 from mmspec.vlm.training.data import data_of
 from mmspec.vlm.training.job import Job, run_job
@@ -154,6 +157,63 @@ def test_a_run_is_resumed_or_started_over_but_never_mixed(target: Path, data: Pa
     assert "expected the work of this run, got that of one with lr None instead of 0.1" in sentence
     other = train(target, data, tmp_path / "out", "--kind", "msd", "--lr", "0.1", "--no-resume")
     assert other["lr"] == 0.1 and other["training"]["loss"] != first["training"]["loss"]
+
+
+def stopped(
+    monkeypatch: pytest.MonkeyPatch, place: str, call: int, number: int, out: Path, *arguments: str
+) -> tuple[int, str]:
+    """Exit code and last line of stderr of a run that a signal comes to during the given call of a function."""
+    module, _, name = place.rpartition(".")
+    calls, inner = [], getattr(sys.modules[module], name)
+
+    def signalled(*values: object, **more: object) -> object:
+        calls.append(1)
+        if len(calls) == call:
+            signal.raise_signal(number)
+        return inner(*values, **more)
+
+    words = ["train", "vlm-drafter", "--out", str(out), *QUICK, "--kind", "msd", "--no-resume", *arguments]
+    with monkeypatch.context() as patch:
+        patch.setattr(place, signalled)
+        patch.setattr("sys.argv", ["mmspec", *words])
+        result = runner.invoke(app, words)
+    assert not result.stdout and "Traceback" not in result.stderr
+    return result.exit_code, result.stderr.splitlines()[-1]
+
+
+def test_a_stopped_run_says_what_is_kept_and_goes_on(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(target, data, tmp_path / "whole", "--kind", "msd")
+    out, common = tmp_path / "out", ("--target", str(target), "--data", str(data))
+    places = (("answers._answer", 1, "the answers made so far (4) are kept in {}/answers.jsonl", signal.SIGTERM, 143),
+              ("trainer._update", 2, "step 2 of 3 is kept in {}/state.safetensors", signal.SIGINT, 130))  # fmt: skip
+    for place, call, kept, number, status in places:
+        found = stopped(monkeypatch, f"mmspec.vlm.training.{place}", call, number, out, *common)
+        words = " ".join(("mmspec train vlm-drafter --out", str(out), *QUICK, "--kind msd", *common))
+        assert found == (status, f"Stopped: {kept.format(out / 'work')}; go on with: {words}")
+        assert not (out / "card.json").exists()
+    again = train(target, data, out, "--kind", "msd")
+    assert again["training"]["loss"] == whole["training"]["loss"] and again["curve"][0]["accept_length"] >= 1
+
+
+def test_stored_states_of_a_stopped_run_are_kept(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ("--target", str(target), "--data", str(data), "--answers", "given", "--teacher", "offline")
+    place = "mmspec.vlm.training.stored._half"
+    code, line = stopped(monkeypatch, place, 1, signal.SIGINT, tmp_path / "out", *common)
+    kept = f"the lessons stored so far (1) are kept in {tmp_path / 'out' / 'work' / 'states'}"
+    assert code == 130 and line.startswith(f"Stopped: {kept}; go on with: mmspec train vlm-drafter ")
+
+
+def test_a_second_run_in_the_folder_is_refused(target: Path, data: Path, tmp_path: Path) -> None:
+    common = ("--target", str(target), "--data", str(data), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
+    with locked(tmp_path / "out" / "work"):
+        for more in ((), ("--no-resume",)):
+            sentence = refused(1, *common, *more)
+            assert f"no other run is writing to, got '{tmp_path / 'out' / 'work'}', which process" in sentence
+    assert [path.name for path in (tmp_path / "out" / "work").iterdir()] == ["lock"]
 
 
 def refused(code: int, *arguments: str) -> str:

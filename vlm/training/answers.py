@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mmspec.core.files import append_lines
+from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.training.examples import Example, encode
 
@@ -40,21 +42,24 @@ def answer_all(
     """The target's answers by key, end token included where it came; kept in `file` (JSONL) and resumed from it.
 
     Rows are made in batches of `how.batch`; a batch depends on its place alone, so a resumed run makes the same answers.
+    Raises Stopped where SIGINT or SIGTERM came, behind the running batch.
     """
     done = read_answers(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as out:
+    with stop_requests() as request:
         for number, first in enumerate(range(0, len(examples), how.batch)):
             chosen = [examples[i] for i in range(first, min(first + how.batch, len(examples)))]
             if all(example.key in done for example in chosen):
                 continue
             temperature = how.temperatures[number % len(how.temperatures)]
             rows = _answer(model, processor, chosen, how, temperature, how.seed + number)
-            for example, ids in zip(chosen, rows, strict=True):
-                done[example.key] = ids
-                out.write(json.dumps({"key": example.key, "temperature": temperature, "ids": ids}) + "\n")
-            out.flush()
+            made = {example.key: ids for example, ids in zip(chosen, rows, strict=True)}
+            lines = [json.dumps({"key": key, "temperature": temperature, "ids": ids}) for key, ids in made.items()]
+            append_lines(file, lines)
+            done |= made
             on_batch(len(chosen))
+            if request.signal:
+                raise Stopped(f"the answers made so far ({len(done)}) are kept in {file}", request.signal)
     return done
 
 

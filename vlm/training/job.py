@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from mmspec.core.files import write_json_atomic
+from mmspec.core.files import LOCK, locked, write_json_atomic
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.answers import Answering, answer_all
 from mmspec.vlm.training.batches import Batches
@@ -107,14 +108,23 @@ def run_job(
     curriculum because the data holds no texts or no pictures, a phase that says so.
     Everything on the way lies in `out/work` and is taken up again with `resume`: answers, stored states, the training's
     state and its log. Under `accelerate launch` the main process makes answers and states, and all train.
-    Raises ValueError for a folder that holds another run's work, where the target does not see its pictures, and for a
-    published curriculum over data that lacks one of its streams.
+    Raises ValueError for a folder that holds another run's work or that another process trains in, where the target does not
+    see its pictures, and for a published curriculum over data that lacks one of its streams; Stopped where SIGINT or SIGTERM
+    came, once the running step is done and kept.
     """
     if job.precision == "no" and model.dtype != torch.float32:
         raise ValueError(
             f"precision: expected bf16 for a target in {model.dtype}, got no; use bf16 or load it in float32"
         )
     parallel = processes(cpu=model.device.type == "cpu")
+    with locked(out / "work") if parallel.is_main_process else nullcontext():
+        return _run(job, model, processor, data, out, parallel, target, licence, resume, on_progress)
+
+
+def _run(
+    job: Job, model: nn.Module, processor: Any, data: Data, out: Path, parallel: Any, target: str, licence: str | None,
+    resume: bool, on_progress: OnProgress,
+) -> dict[str, Any]:  # fmt: skip
     work = out / "work"
     drafter = begin(job.kind, model, job.built, job.start, job.seed)
     recipe = job.recipe_for(drafter)
@@ -122,8 +132,8 @@ def run_job(
     if recipe.curriculum is not None and batches.curriculum is None:
         on_progress(f"without its curriculum: {len(data.texts)} texts, {len(data.pictures)} pictures", 1, 1, {})
     with parallel.main_process_first():
-        if not resume and parallel.is_main_process and work.exists():
-            shutil.rmtree(work)
+        if not resume and parallel.is_main_process:
+            _empty(work)
         decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
         same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
         answers = _answers(job, recipe, model, processor, batches, work, on_progress)
@@ -149,6 +159,15 @@ def run_job(
         write_json_atomic(out / "card.json", card)
     parallel.wait_for_everyone()
     return card
+
+
+def _empty(work: Path) -> None:
+    """Removes all but the lock, which this run holds."""
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def _batches(job: Job, recipe: Recipe, data: Data, processes: int) -> Batches:

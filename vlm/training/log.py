@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from mmspec.core.files import append_lines, whole_lines, write_text_atomic
+
+_OPEN = "open"  # figures of steps that stand in no mean yet
+
 
 class TrainingLog:
     """Means of the steps as JSON lines; every line holds its step and the seconds of training so far.
 
-    A resumed run drops what a killed one wrote behind its last checkpoint.
+    A resumed run drops what a killed one wrote behind its last checkpoint, and goes on with the means begun there: its
+    lines are those of a run that nothing interrupted.
     """
 
     def __init__(self, file: Path):
@@ -29,21 +34,30 @@ class TrainingLog:
 
     def note(self, step: int, figures: dict[str, float]) -> None:
         """Writes one line."""
-        record = {"step": step, "seconds": round(self.seconds, 1), **{k: round(v, 5) for k, v in figures.items()}}
-        self.lines.append(record)
-        with self.file.open("a") as out:
-            out.write(json.dumps(record) + "\n")
+        self._write(step, {name: round(value, 5) for name, value in figures.items()})
+
+    def mark(self, step: int) -> None:
+        """Writes what a run that goes on behind this step needs; called where a checkpoint is written."""
+        self._write(step, {_OPEN: self.window} if self.window else {})
 
     def cut(self, step: int) -> None:
-        """Keeps the lines up to `step`."""
-        lines = self.file.read_text().splitlines() if self.file.exists() else []
-        self.lines = [record for record in map(json.loads, lines) if record["step"] <= step] if step else []
-        self.file.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
-        self.seconds = max((line["seconds"] for line in self.lines), default=0.0)
+        """Keeps the lines up to `step`, and takes up what was marked there."""
+        found = map(json.loads, whole_lines(self.file)) if step else ()
+        self.lines = [record for record in found if record["step"] <= step]
+        write_text_atomic(self.file, "".join(json.dumps(line) + "\n" for line in self.lines))
+        self.seconds = max((line.get("seconds", 0.0) for line in self.lines), default=0.0)
+        marked = [line[_OPEN] for line in self.lines if line["step"] == step and _OPEN in line]
+        self.window = marked[-1] if marked else []
 
     def last(self) -> dict[str, float]:
         """The last value of every figure."""
         found: dict[str, float] = {}
         for line in self.lines:
             found.update(line)
+        found.pop(_OPEN, None)
         return found
+
+    def _write(self, step: int, more: dict) -> None:
+        record = {"step": step, "seconds": round(self.seconds, 1), **more}
+        self.lines.append(record)
+        append_lines(self.file, [json.dumps(record)])

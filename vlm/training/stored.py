@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mmspec.core.files import replacing
+from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.lesson import Lesson
 
@@ -62,13 +63,19 @@ class StoredLessons:
         """Stores the lessons that are not there yet, so that a store cut short is completed; returns how many were made.
 
         on_lesson: told every number, in order, when its lesson is there.
+        Raises Stopped where SIGINT or SIGTERM came, behind the running lesson.
         """
         made = 0
-        for number in numbers:
-            if not self.path(number).exists():
-                self.write(number, lesson_of(number))
-                made += 1
-            on_lesson(number)
+        with stop_requests() as request:
+            for number in numbers:
+                if not self.path(number).exists():
+                    self.write(number, lesson_of(number))
+                    made += 1
+                on_lesson(number)
+                if request.signal:
+                    raise Stopped(
+                        f"the lessons stored so far ({len(self.numbers)}) are kept in {self.folder}", request.signal
+                    )
         return made
 
     def path(self, number: int) -> Path:

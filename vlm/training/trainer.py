@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
+from mmspec.core.stopping import StopRequest, stop_requests
 from mmspec.vlm.architectures import Parts, take_apart
 from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.training.checkpoint import load_state, save_state
 from mmspec.vlm.training.examples import Example, encode
+from mmspec.vlm.training.keeping import Keeping
 from mmspec.vlm.training.lesson import Lesson
-from mmspec.vlm.training.log import TrainingLog
 from mmspec.vlm.training.objective import Objective, check_reach
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.vlm.training.teacher import to_device
@@ -86,7 +86,8 @@ def train_drafter(
     The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length where measured).
     One process trains as it is; under `accelerate launch`, every process takes the lessons of its own steps.
     Raises ValueError where accelerate is not installed, for an objective that leaves depths of the drafter untrained, and
-    where the loss is not finite.
+    where the loss is not finite; Stopped where SIGINT or SIGTERM came, to whichever process, once the running step is done
+    and its state written.
     """
     check_reach(settings.objective, drafter)
     try:
@@ -103,30 +104,38 @@ def train_drafter(
     drafter.check(parts)
     student = _Student(drafter.to(accelerator.device).train().requires_grad_(True), settings.objective, parts)
     optimizer = schedule.optimizer(student)
-    state, log = folder / "state.safetensors", TrainingLog(folder / "log.jsonl")
-    first = load_state(state, drafter, optimizer) if resume and state.exists() else 0
-    log.cut(first)
+    tells = accelerator.is_main_process
+    keeping = Keeping(folder, drafter, settings.save_every_s, writes=tells)
+    log, first = keeping.log, keeping.begin(optimizer, resume)
     student, optimizer = accelerator.prepare(student, optimizer)
-    saved = time.monotonic()
-    for step in range(first, schedule.steps):
-        began = time.monotonic()
-        mine = step * accelerator.num_processes + accelerator.process_index
-        notes = _update(accelerator, student, optimizer, lessons(mine), settings, step)
-        log.seconds += time.monotonic() - began  # measuring acceptance is not training
-        done = step + 1 == schedule.steps
-        if accelerator.is_main_process:
-            log.add(step + 1, notes, settings.log_every, last=done)
-            if settings.eval_every and held_out and (done or (step + 1) % settings.eval_every == 0):
-                length = accept_length(drafter, model, processor, held_out, settings)
-                log.note(step + 1, {"accept_length": length})
-                notes = {**notes, "accept_length": length}  # the log keeps the step's own
-            if done or time.monotonic() - saved > settings.save_every_s:
-                log.note(step + 1, {})
-                save_state(state, drafter, optimizer, step + 1)
-                saved = time.monotonic()
-        on_step(step + 1, notes)
+    with stop_requests(loud=tells) as request:
+        for step in range(first, schedule.steps):
+            began = time.monotonic()
+            mine = step * accelerator.num_processes + accelerator.process_index
+            notes = _update(accelerator, student, optimizer, lessons(mine), settings, step)
+            log.seconds += time.monotonic() - began  # measuring acceptance is not training
+            done = step + 1 == schedule.steps
+            if tells:
+                log.add(step + 1, notes, settings.log_every, last=done)
+                if settings.eval_every and held_out and (done or (step + 1) % settings.eval_every == 0):
+                    length = accept_length(drafter, model, processor, held_out, settings)
+                    log.note(step + 1, {"accept_length": length})
+                    notes = {**notes, "accept_length": length}  # the log keeps the step's own
+            number = _asked(accelerator, request)
+            if done or number or keeping.due:
+                keeping.save(optimizer, step + 1)
+            on_step(step + 1, notes)
+            if number and not done:
+                raise keeping.stopped(step + 1, schedule.steps, number)
     drafter.eval().requires_grad_(False)
     return log.last()
+
+
+def _asked(accelerator: Any, request: StopRequest) -> int:
+    """The signal that any of the processes was stopped by, 0 for none: all end behind the same step."""
+    if accelerator.num_processes == 1:
+        return request.signal
+    return int(accelerator.gather(torch.tensor([request.signal], device=accelerator.device)).max())
 
 
 def _update(

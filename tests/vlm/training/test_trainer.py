@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from mmspec.core.stopping import Stopped
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
@@ -74,6 +76,55 @@ def test_a_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     assert resumed["loss"] == pytest.approx(whole["loss"], rel=1e-6)
     lines = [json.loads(line) for line in (tmp_path / "killed" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line][-1] == 8
+
+
+def raising(number: int, at: int) -> object:
+    """Lessons during one of which a signal comes."""
+
+    def lessons_of(step: int) -> Lesson:
+        if step == at:
+            signal.raise_signal(number)
+        return lessons(step)
+
+    return lessons_of
+
+
+def lines_of(folder: Path) -> list[dict]:
+    """What the log says of losses, times left out."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines if "loss" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_keeps_its_last_step_and_resumes_to_the_same_end(number: int, tmp_path: Path) -> None:
+    how = replace(settings(8), save_every_s=3600.0, log_every=5)
+    runs = {name: (make("msd"), tiny("llava"), None) for name in ("whole", "cut", "resumed")}
+    whole = train_drafter(*runs["whole"], lessons, tmp_path / "whole", how)
+    with pytest.raises(Stopped, match=r"^step 3 of 8 is kept in .*state\.safetensors$") as stop:
+        train_drafter(*runs["cut"], raising(number, at=2), tmp_path / "cut", how)
+    assert stop.value.signal == number
+    assert train_drafter(*runs["resumed"], lessons, tmp_path / "cut", how)["loss"] == whole["loss"]
+    assert lines_of(tmp_path / "cut") == lines_of(tmp_path / "whole")
+    pairs = zip(runs["whole"][0].parameters(), runs["resumed"][0].parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_signal_in_the_last_step_changes_nothing(tmp_path: Path) -> None:
+    last = train_drafter(make("msd"), tiny("llava"), None, raising(signal.SIGINT, at=1), tmp_path, settings(2))
+    assert last["step"] == 2
+
+
+def test_a_run_that_starts_over_leaves_no_older_state(tmp_path: Path) -> None:
+    run(tmp_path, steps=4)
+
+    def killed(step: int) -> Lesson:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        train_drafter(make("msd"), tiny("llava"), None, killed, tmp_path, settings(4), resume=False)
+    seen: list[int] = []
+    run(tmp_path, steps=4, on_step=lambda step, notes: seen.append(step))
+    assert seen == [1, 2, 3, 4]
 
 
 def test_a_run_starts_over_when_asked(tmp_path: Path) -> None:
