@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from mmspec.cli.bench_image import bench_image
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
 from mmspec.cli.options import Json, Markdown, Plot, named_paths, names, numbers
-from mmspec.cli.tables import show
+from mmspec.cli.tables import bench_log, save_figures, show
 
 if TYPE_CHECKING:
     from mmspec.evaluate.bench_vlm import VlmBench
@@ -45,9 +46,11 @@ def vlm(
 ) -> None:
     """The zoo's vision-language model: transformers, plain, and every drafter, paired and interleaved.
 
-    What is left out is as the suite has it.
+    What is left out is as the suite has it. With --json, what is finished is kept beside FILE until all is: stopped, the
+    same command goes on.
     """
-    check_writable(json, markdown, plot)
+    log = bench_log(json)
+    check_writable(json, markdown, plot, log)
     config = _config(
         suite=suite,
         prompts=prompts,
@@ -62,8 +65,8 @@ def vlm(
     )
     if plot is not None:
         _check_plot(suite)
-    result = _run(config)
-    save_json(json, result)
+    result = _run(config, log)
+    save_figures(json, log, result)
     from mmspec.evaluate.bench_vlm import verdict
     from mmspec.evaluate.plots import bench_panels
 
@@ -91,13 +94,13 @@ def _check_plot(suite: str) -> None:
         raise BadOption(str(error)) from error
 
 
-def _run(config: VlmBench) -> dict:
+def _run(config: VlmBench, log: Path | None) -> dict:
     from mmspec.evaluate.bench_vlm import bench_vlm
 
     shelf = open_shelf(ZOO)
     with progress() as bar:
         task = bar.add_task("warming up", total=config.requests())
-        return bench_vlm(config, shelf, lambda text: bar.update(task, advance=1, description=text))
+        return bench_vlm(config, shelf, lambda text: bar.update(task, advance=1, description=text), log)
 
 
 @app.command()

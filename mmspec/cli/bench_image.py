@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, quiet_transformers, save_json, told, waiting
+from mmspec.cli.console import BadOption, check_writable, progress, quiet_transformers, told, waiting
 from mmspec.cli.options import Json, Markdown, Plot, names, numbers
-from mmspec.cli.tables import show
+from mmspec.cli.tables import bench_log, save_figures, show
 
 if TYPE_CHECKING:
     from mmspec.evaluate.image_config import ImageBench
@@ -31,18 +31,16 @@ def bench_image(
     repeats: Annotated[int, typer.Option(help="Timed runs of every method on every prompt.")] = 1,
     seed: Annotated[int, typer.Option(help="Which held-out prompts, and the seed of sampled rows.")] = 0,
     threads: Annotated[int, typer.Option(help="Threads torch computes with.")] = 2,
-    log: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep rows of quality here (JSONL) as they come, and go on from it."),
-    ] = None,
     json: Json = None,
     markdown: Markdown = None,
     plot: Plot = None,
 ) -> None:
     """The zoo's image model: plain, exact and relaxed decoding; seconds, steps, and quality against plain images.
 
-    What is left out is as the suite has it.
+    What is left out is as the suite has it. With --json, what is finished is kept beside FILE until all is: stopped, the
+    same command goes on.
     """
+    log = bench_log(json)
     check_writable(json, markdown, plot, log)
     config = _config(
         suite=suite,
@@ -57,12 +55,11 @@ def bench_image(
         repeats=repeats,
         seed=seed,
         threads=threads,
-        log=log,
     )
     if plot is not None:
         _check_plot(suite)
-    result = _run(config)
-    save_json(json, result)
+    result = _run(config, log)
+    save_figures(json, log, result)
     from mmspec.evaluate.bench_image import verdict
     from mmspec.evaluate.image_page import pareto_panels
 
@@ -91,7 +88,7 @@ def _check_plot(suite: str) -> None:
         raise BadOption(str(error)) from error
 
 
-def _run(config: ImageBench) -> dict:
+def _run(config: ImageBench, log: Path | None) -> dict:
     with waiting("loading the model"):
         quiet_transformers()
         from mmspec.evaluate.bench_image import bench_image as run
@@ -100,4 +97,4 @@ def _run(config: ImageBench) -> dict:
         shelf = zoo_shelf(config.model)
     with progress() as bar:
         task = bar.add_task("warming up", total=config.requests())
-        return run(config, shelf, lambda text: bar.update(task, advance=1, description=text))
+        return run(config, shelf, lambda text: bar.update(task, advance=1, description=text), log)

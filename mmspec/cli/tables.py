@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from mmspec.cli.console import screen
+from mmspec.cli.console import save_json, screen
+
+
+def bench_log(json: Path | None) -> Path | None:
+    """Where a bench that writes `json` keeps what is finished until all is."""
+    from mmspec.evaluate.bench_log import log_beside
+
+    return log_beside(json)
+
+
+def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
+    """Writes a finished bench; what was kept of it on the way has served, and the next run measures again."""
+    save_json(json, result)
+    if log is not None:
+        log.unlink(missing_ok=True)
 
 
 def show(

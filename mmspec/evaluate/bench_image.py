@@ -3,49 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 
 from mmspec.evaluate.bench import completed, interleave
+from mmspec.evaluate.bench_log import BenchLog
+from mmspec.evaluate.fingerprint import fingerprint
 from mmspec.evaluate.image_certainty import target_figures
 from mmspec.evaluate.image_config import ImageBench
 from mmspec.evaluate.image_judged import BATCH, Reference
-from mmspec.evaluate.image_log import RowLog
-from mmspec.evaluate.image_methods import PLAIN, Setting, runner_or_failure
+from mmspec.evaluate.image_methods import PLAIN, ImageMethod, Setting, runner_or_failure
 from mmspec.evaluate.image_prompts import Asked, asked_of
 from mmspec.evaluate.image_rows import add_identity, timed_row
 from mmspec.evaluate.image_shelf import ImageShelf, zoo_shelf
 from mmspec.evaluate.image_suites import ImageSuite, image_suite_of
-from mmspec.evaluate.machine import environment, threads
+from mmspec.evaluate.machine import environment, machine, threads
 
 JUDGED = ("images", "frechet", "frechet_interval", "frechet_ar", "frechet_ratio", "frechet_ratio_interval", "clip_score",
           "retrieval", "judge")  # fmt: skip
 Told = Callable[[str], None]
 
 
-def bench_image(config: ImageBench, shelf: ImageShelf | None = None, on_run: Told = lambda text: None) -> dict:
+def bench_image(
+    config: ImageBench,
+    shelf: ImageShelf | None = None,
+    on_run: Told = lambda text: None,
+    log: Path | None = None,
+) -> dict:
     """{"env": ..., "rows": [...]}: one row per method, batch size, guidance, top-k and temperature. on_run is told what ran.
 
     Timed rows are medians over the same prompts, interleaved with plain decoding, pixels included. Quality figures are of
     as many images as plain decoding's two sets have each; where a suite does both, they stand in the timed rows. A method
-    that fails gets a row with the reason instead of figures.
+    that fails gets a row with the reason instead of figures. log: where finished settings of what is timed and finished rows
+    of what is judged are kept, and found again, see `BenchLog`.
     """
     suite = image_suite_of(config.suite)
-    with threads(config.threads):
-        shelf = shelf or zoo_shelf(config.model)
-        timed = _timed(config, shelf, on_run) if suite.timed else []
-        judged = _judged(config, shelf, on_run) if suite.judged else []
+    shelf = shelf or zoo_shelf(config.model)
+    with threads(config.threads), _log(log, config, shelf) as kept:
+        timed = _timed(config, shelf, on_run, kept) if suite.timed else []
+        judged = _judged(config, shelf, on_run, kept) if suite.judged else []
     rows = _joined(timed, judged) if suite.timed else judged
     return {"env": _env(config, shelf, suite), "rows": rows}
 
 
-def _timed(config: ImageBench, shelf: ImageShelf, on_run: Told) -> list[dict]:
+def _log(file: Path | None, config: ImageBench, shelf: ImageShelf) -> BenchLog:
+    if file is None:
+        return BenchLog(None, {})
+    methods = [method.key for method in config.rows]
+    about = {"bench": "image", "settings": asdict(config), "methods": methods, "model": shelf.name}
+    return BenchLog(file, {**about, "code": fingerprint(), "machine": machine()})
+
+
+def _timed(config: ImageBench, shelf: ImageShelf, on_run: Told, kept: BenchLog) -> list[dict]:
     asked = asked_of(config.model, config.prompts, config.seed)
     rows: list[dict] = []
     for size in config.batches:
         cases = [asked[i : i + size] for i in range(0, len(asked) - size + 1, size)]
         for setting in config.settings(greedy=True):
-            rows += _timed_setting(config, shelf, cases, setting, on_run)
+            part = {"timed": {"batch": size, **setting.row()}}
+            timed = (config, shelf, cases, setting, on_run)
+            rows += kept.once(part, partial(_timed_setting, *timed), partial(_skip_setting, *timed))
     return rows
 
 
@@ -70,22 +90,31 @@ def _timed_setting(
     return list(rows.values())
 
 
-def _judged(config: ImageBench, shelf: ImageShelf, on_run: Told) -> list[dict]:
-    log, rows = RowLog(config.log), []
+def _skip_setting(
+    config: ImageBench, shelf: ImageShelf, cases: list[list[Asked]], setting: Setting, on_run: Told
+) -> None:
+    """Tells of the requests of a setting whose rows are kept."""
+    for _ in range(len(config.serving(setting)) * (len(cases) * config.repeats + 1)):
+        on_run(f"batch {len(cases[0])}, {setting}, kept")
+
+
+def _judged(config: ImageBench, shelf: ImageShelf, on_run: Told, kept: BenchLog) -> list[dict]:
+    rows: list[dict] = []
     asked = asked_of(config.model, config.images, config.seed)
     for setting in config.settings(greedy=False):
         shared = {"model": config.model, "batch": min(BATCH, config.images), **setting.row(), "images": config.images,
                   "seed": config.seed}  # fmt: skip
-        reference: Reference | None = None
+        # made once in a setting, and not at all where every row is kept
+        reference = cache(partial(Reference, config.rows[0], shelf, setting, asked, config.seed))
         for method in config.serving(setting):
-            row = log.find({"key": method.key, **shared})
-            if row is None:
-                reference = reference or Reference(config.rows[0], shelf, setting, asked, config.seed)
-                row = reference.judge(method, shared)
-                log.add(row)
-            rows.append(row)
+            part = {"judged": {"method": method.key, **setting.row()}}
+            rows.append(kept.once(part, partial(_judge, reference, method, shared)))
             on_run(f"{setting}, {config.images} images, {method.key}")
     return rows
+
+
+def _judge(reference: Callable[[], Reference], method: ImageMethod, shared: dict) -> dict:
+    return reference().judge(method, shared)
 
 
 def _joined(timed: list[dict], judged: list[dict]) -> list[dict]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 
 from mmspec.evaluate.bench import Run, interleave
+from mmspec.evaluate.bench_log import BenchLog
 from mmspec.evaluate.certainty import certainty
 from mmspec.evaluate.drafter_costs import drafter_costs
-from mmspec.evaluate.machine import environment, threads
+from mmspec.evaluate.fingerprint import fingerprint
+from mmspec.evaluate.machine import environment, machine, threads
 from mmspec.evaluate.prompts import Prompt, check_seed, encode
 from mmspec.evaluate.rows import compare, row_of, training_of
 from mmspec.evaluate.same_drafts import accept_lengths
@@ -71,34 +75,57 @@ class VlmBench:
         wanted = {*(self.methods or [method.key for method in made]), PEER, PLAIN}
         return tuple(method for method in made if method.key in wanted)
 
+    def serving(self, temperature: float) -> list[Method]:
+        """The methods that exist at a temperature."""
+        return [method for method in self.rows if method.serves(temperature)]
+
     def requests(self) -> int:
         """Requests in all, warm-ups among them: what a progress bar counts."""
-        served = sum(sum(method.serves(t) for method in self.rows) for t in self.temperatures)
+        served = sum(len(self.serving(t)) for t in self.temperatures)
         counts = [self.prompts * task.times for task in suite_of(self.suite).tasks]
         return served * sum(count // size * self.repeats + 1 for count in counts for size in self.batches)
 
 
 def bench_vlm(
-    config: VlmBench = VlmBench(), shelf: Shelf | None = None, on_run: Callable[[str], None] = lambda text: None
+    config: VlmBench = VlmBench(),
+    shelf: Shelf | None = None,
+    on_run: Callable[[str], None] = lambda text: None,
+    log: Path | None = None,
 ) -> dict:
     """{"env": ..., "rows": [...]}: one row per method, task, batch size and temperature.
 
     Where a task's answers do not end by themselves, every method generates the same number of tokens: the end-of-text
     token is suppressed, so that the text goes on as text where an answer would have ended. on_run is told what ran. A
-    method that fails gets a row with the reason instead of figures.
+    method that fails gets a row with the reason instead of figures. log: where finished settings are kept, and found
+    again, see `BenchLog`.
     """
     suite = suite_of(config.suite)
-    with threads(config.threads):
-        shelf = shelf or zoo_shelf()
+    shelf = shelf or zoo_shelf()
+    with threads(config.threads), _log(log, config, shelf) as kept:
         rows: list[dict] = []
         for task in suite.tasks:
             prompts = task.make(config.prompts * task.times, config.seed)
             for size in config.batches:
                 groups = [prompts[i : i + size] for i in range(0, len(prompts) - size + 1, size)]
                 for temperature in config.temperatures:
-                    rows += _setting(config, suite, shelf, task, groups, temperature, on_run)
-        same = [_same_drafts(config, suite, shelf, t) for t in config.temperatures if t > 0 and _compares(config)]
+                    part = {"task": task.name, "batch": size, "temperature": temperature}
+                    setting = (config, suite, shelf, task, groups, temperature, on_run)
+                    rows += kept.once(part, partial(_setting, *setting), partial(_skip, *setting))
+        same = [
+            kept.once({"same drafts": t}, partial(_same_drafts, config, suite, shelf, t))
+            for t in config.temperatures
+            if t > 0 and _compares(config)
+        ]
         return {"env": _env(config, shelf), "rows": rows, "same_drafts": same}
+
+
+def _log(file: Path | None, config: VlmBench, shelf: Shelf) -> BenchLog:
+    if file is None:
+        return BenchLog(None, {})
+    saved = [Path(folder) for _, folder in config.saved]
+    methods = [method.key for method in config.rows]
+    about = {"bench": "vlm", "settings": asdict(config), "methods": methods, "model": shelf.name}
+    return BenchLog(file, {**about, "code": fingerprint(saved), "machine": machine()})
 
 
 def _setting(
@@ -113,7 +140,7 @@ def _setting(
     """The rows of one task, batch size and temperature."""
     size = len(groups[0])
     generation = _generation(config, shelf, task, temperature)
-    methods = [method for method in config.rows if method.serves(temperature)]
+    methods = config.serving(temperature)
     cases = [encode(shelf.processor, group) for group in groups]
     results = interleave(
         cases,
@@ -132,6 +159,20 @@ def _setting(
             rows[method.key] |= _costs(method, shelf, cases[:MEASURED], generation) if suite.measured else {}
     compare(methods, rows, results, suite.reference)
     return list(rows.values())
+
+
+def _skip(
+    config: VlmBench,
+    suite: Suite,
+    shelf: Shelf,
+    task: Task,
+    groups: Sequence[Sequence[Prompt]],
+    temperature: float,
+    on_run: Callable[[str], None],
+) -> None:
+    """Tells of the requests of a setting whose rows are kept."""
+    for _ in range(len(config.serving(temperature)) * (len(groups) * config.repeats + 1)):
+        on_run(f"{task.name}, batch {len(groups[0])}, T = {temperature:g}, kept")
 
 
 def _generation(config: VlmBench, shelf: Shelf, task: Task, temperature: float) -> dict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from mmspec import zoo
 from mmspec.evaluate.image_methods import PLAIN, ImageMethod, Setting
@@ -22,8 +21,7 @@ class ImageBench:
     """What to run; None takes what the suite says.
 
     model: of the zoo.   prompts: of what is timed.   images: a quality figure.   methods: keys or families of the suite's
-    rows, None for all.   threads: torch's, for every method alike.   log: where rows of quality are kept as they come, and
-    found again.   Raises ValueError for settings out of range.
+    rows, None for all.   threads: torch's, for every method alike.   Raises ValueError for settings out of range.
     """
 
     suite: str = "all"
@@ -38,11 +36,10 @@ class ImageBench:
     repeats: int = 1
     seed: int = 0
     threads: int = 2
-    log: Path | None = None
 
     def __post_init__(self) -> None:
         suite = image_suite_of(self.suite)
-        idle = ("images", "log") if not suite.judged else () if suite.timed else ("prompts", "batches")
+        idle = ("images",) if not suite.judged else () if suite.timed else ("prompts", "batches")
         for name in idle:
             if getattr(self, name) is not None:
                 option, what = name.replace("batches", "batch"), "times requests" if suite.judged else "judges images"

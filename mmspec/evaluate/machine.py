@@ -19,6 +19,16 @@ import mmspec
 def environment(**more: object) -> dict:
     """The `env` of a bench file: versions, processor, cores, threads, command line and date, and whatever is added."""
     return {
+        **machine(),
+        "command": " ".join(["mmspec", *sys.argv[1:]]),
+        "date": date.today().isoformat(),
+        **more,
+    }
+
+
+def machine() -> dict:
+    """What of the environment stays the same from one command to the next."""
+    return {
         "versions": {
             "mmspec": mmspec.__version__,
             "python": platform.python_version(),
@@ -28,9 +38,6 @@ def environment(**more: object) -> dict:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.system(),
-        "command": " ".join(["mmspec", *sys.argv[1:]]),
-        "date": date.today().isoformat(),
-        **more,
     }
 
 

@@ -54,6 +54,61 @@ def test_demo_shows_and_writes_three_identical_captions(tmp_path: Path, monkeypa
     assert "zoo vlm" in result.stdout
 
 
+def test_a_stopped_bench_goes_on_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmspec.evaluate import bench_vlm
+
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", "vlm", "--prompts", "1", "--new-tokens", "4", "--temperature", "0,1", "--methods", "lookup",
+             "--threads", "1", "--json", "bench.json"]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["mmspec", *words])
+    made, whole = [], bench_vlm.interleave
+
+    def interleave(*given, **named):
+        made.append(1)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return whole(*given, **named)
+
+    monkeypatch.setattr(bench_vlm, "interleave", interleave)
+    result = invoke(*words)
+    assert result.exit_code == 130 and not Path("bench.json").exists()
+    assert result.stderr == (
+        "Stopped: what is finished of the bench (parts: 1) is kept in bench.json.part.jsonl; go on with: "
+        f"mmspec {' '.join(words)}\n"
+    )
+    kept = json.loads(Path("bench.json.part.jsonl").read_text().splitlines()[1])["value"]
+    assert invoke(*words).exit_code == 0 and len(made) == 3
+    rows = json.loads(Path("bench.json").read_text())["rows"]
+    assert rows[: len(kept)] == kept and {row["temperature"] for row in rows} == {0.0, 1.0}
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+
+
+def test_a_bench_without_a_file_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mmspec.evaluate.bench_vlm.interleave", interrupted)
+    result = invoke("bench", "vlm", "--prompts", "1", "--methods", "lookup")
+    assert result.exit_code == 130
+    assert result.stderr == "Stopped: files already written are whole, nothing else is kept\n"
+
+
+def test_a_caption_is_shown_before_it_is_written(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, value: object) -> None:
+        from mmspec.core.files import writing
+
+        with writing(path):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mmspec.core.files.write_json_atomic", full)
+    result = invoke("caption", picture, "--max-new-tokens", "4", "--json", str(tmp_path / "out.json"))
+    assert result.exit_code == 1 and "tokens per target pass" in result.stdout
+    assert result.stderr == (
+        f"Error: expected to write '{tmp_path / 'out.json'}', got 'No space left on device', make room or write "
+        "somewhere else\n"
+    )
+
+
 def test_demo_fails_when_a_text_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
@@ -80,7 +135,7 @@ def test_every_drafter_gives_the_same_greedy_caption(drafter: str, picture: str,
 def test_streaming_prints_the_text_once(picture: str) -> None:
     whole = invoke("caption", picture, "--max-new-tokens", "12").stdout.splitlines()
     grown = invoke("caption", picture, "--max-new-tokens", "12", "--stream").stdout.splitlines()
-    assert grown[:-1] == whole[:-1] and grown[-1].startswith(whole[-1].split(" in ")[0])
+    assert "\n".join(grown[:-1]).rstrip() == "\n".join(whole[:-1]) and grown[-1].startswith(whole[-1].split(" in ")[0])
 
 
 def test_a_sampled_answer_can_be_had_again(picture: str, tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.core.stopping import Stopped
 from mmspec.evaluate.bench import Run
 from mmspec.evaluate.bench_image import bench_image, verdict
 from mmspec.evaluate.image_config import ImageBench
+from mmspec.evaluate.image_judged import Reference
 from mmspec.evaluate.image_methods import ImageMethod
 from mmspec.evaluate.image_page import COLUMNS, image_page, pareto_panels
 from mmspec.evaluate.image_rows import timed_row
@@ -36,10 +38,10 @@ def tiny() -> Iterator[None]:
         yield
 
 
-def run(**settings: object) -> dict:
+def run(log: Path | None = None, **settings: object) -> dict:
     told: list[str] = []
     config = ImageBench(threads=1, **settings)
-    result = bench_image(config, on_run=told.append)
+    result = bench_image(config, on_run=told.append, log=log)
     assert len(told) == config.requests()
     return result
 
@@ -54,7 +56,7 @@ def result() -> dict:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
-    log = tmp_path_factory.mktemp("log") / "rows.jsonl"
+    log = tmp_path_factory.mktemp("log") / "bench.part.jsonl"
     return run(suite="pareto", images=8, log=log, methods=("sjd-16", "sjd-gsd", "mulo")), log
 
 
@@ -128,23 +130,47 @@ def test_tables_show_the_rows_own_figures(result: dict) -> None:
     assert any("step compression of batch 2 against batch 1" in note for note in image_page(result).notes)
 
 
-def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path]) -> None:
+def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     result, log = swept
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert lines == result["rows"] and len(lines) == 1 + 1 + 5 + 5
-    assert [row["knob"] for row in lines if row["family"] == "sjd-gsd"] == [3, 7, 14, 25, 50]
+    about, *parts = (json.loads(line) for line in log.read_text().splitlines())
+    assert [part["value"] for part in parts] == result["rows"] and len(parts) == 1 + 1 + 5 + 5
+    assert about["about"]["settings"]["suite"] == "pareto"
     # the last row was cut off when the bench was killed
     log.write_text("\n".join(log.read_text().splitlines()[:-1]) + '\n{"method": "MuL')
+    judged, judge = [], Reference.judge
+    monkeypatch.setattr(Reference, "judge", lambda *given: judged.append(given[1].key) or judge(*given))
     again = run(suite="pareto", images=8, log=log, methods=("sjd-16", "sjd-gsd", "mulo"))
-    assert again["rows"] == result["rows"]
-    assert [json.loads(line) for line in log.read_text().splitlines()] == lines
+    assert again["rows"] == result["rows"] and judged == ["mulo-0.005"]
+    assert [json.loads(line) for line in log.read_text().splitlines()] == [about, *parts]
 
 
-def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
-    log = tmp_path / "rows.jsonl"
-    log.write_text('{"step": 1}\n')
-    with pytest.raises(ValueError, match="line 1: expected a row of this bench"):
-        run(suite="pareto", images=8, log=log)
+def test_a_timed_setting_is_kept_as_a_whole_and_a_stopped_one_timed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = dict(
+        suite="speed", prompts=2, batches=(1, 2), guidance=(3.0,), top_k=(0,), temperatures=(1.0,), methods=("sjd-16",)
+    )
+    log, seen = tmp_path / "bench.part.jsonl", []
+
+    def stop(text: str) -> None:
+        seen.append(text)
+        if sum(one.startswith("batch 2") for one in seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped, match=r"\(parts: 1\) is kept in .*bench.part.jsonl$"):
+        bench_image(ImageBench(threads=1, **asked), on_run=stop, log=log)
+    _, part = (json.loads(line) for line in log.read_text().splitlines())
+    assert part["part"] == {"timed": {"batch": 1, "guidance": 3.0, "top_k": 0, "temperature": 1.0}}
+    seen.clear()
+    result = bench_image(ImageBench(threads=1, **asked), on_run=seen.append, log=log)
+    assert [row["batch"] for row in result["rows"]] == [1, 1, 2, 2]
+    assert all(row.items() >= kept.items() for row, kept in zip(result["rows"][:2], part["value"], strict=True))
+    assert {text.endswith("kept") for text in seen if text.startswith("batch 1")} == {True}
+    assert len(seen) == ImageBench(threads=1, **asked).requests()
+    seen.clear()
+    other = bench_image(ImageBench(threads=1, seed=1, **asked), on_run=seen.append, log=log)
+    assert not any(text.endswith("kept") for text in seen)
+    assert [row["seconds"] for row in other["rows"][:2]] != [row["seconds"] for row in part["value"]]
 
 
 def test_the_curve_is_drawn(swept: tuple[dict, Path], tmp_path: Path) -> None:
@@ -212,7 +238,6 @@ def test_verdict_names_rows_that_differ() -> None:
         {"suite": "quality", "temperatures": (0.0,)},
         {"suite": "quality", "batches": (1,)},
         {"suite": "speed", "images": 200},
-        {"suite": "speed", "log": Path("rows.jsonl")},
     ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
