@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
+
+from mmspec.core.stopping import Stopped, interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +30,30 @@ def screen(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else _WIDE, highlight=False)
+    return Console(file=_Named(stream), width=None if stream.isatty() else _WIDE, highlight=False)
+
+
+class _Named:
+    """A stream whose failed writes say which one it is."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._named():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._named():
+            self._stream.flush()
+
+    def _named(self) -> AbstractContextManager[None]:
+        from mmspec.core.files import writing
+
+        return writing(str(getattr(self._stream, "name", "the screen")))
 
 
 def told(command: Callable) -> Callable:
@@ -41,6 +66,7 @@ def told(command: Callable) -> Callable:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
+            interrupts()
             return command(*args, **kwargs)
         except (ValueError, OSError) as error:
             say_error(" ".join(str(error).split()))
@@ -61,8 +87,6 @@ def say_error(sentence: str) -> None:
 def _say_stopped(stop: KeyboardInterrupt) -> int:
     """Says what an interrupted command has kept; returns its exit code."""
     from rich.text import Text
-
-    from mmspec.core.stopping import Stopped
 
     kept, code = "files already written are whole, nothing else is kept", 130
     if isinstance(stop, Stopped):

@@ -37,7 +37,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
     """Makes what a failed write raises inside an OSError of one sentence that names `path`; its errno is kept.
 
-    temporary: paths that stand for `path` inside. Errors over other files pass as they are.
+    temporary: paths that stand for `path` inside. Errors over other files pass as they are, as do readers that went away.
     """
     from safetensors import SafetensorError
 
@@ -45,7 +45,7 @@ def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or str(error.filename) not in mine:
+        if error.errno is None or str(error.filename) not in mine or isinstance(error, BrokenPipeError):
             raise
         raise _unwritten(path, error.errno) from error
     except SafetensorError as error:
@@ -74,11 +74,16 @@ def whole_lines(path: str | os.PathLike[str]) -> list[str]:
     path = Path(path)
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        write_text_atomic(path, whole)
-    return whole.splitlines()
+    with open(path, encoding="utf-8", newline="\n") as handle:
+        try:
+            *lines, rest = handle.read().split("\n")  # splitlines would split within JSON strings, too
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: expected UTF-8 text, got something else ({error.reason}), move it away"
+            ) from error
+    if rest:
+        write_text_atomic(path, "".join(f"{line}\n" for line in lines))
+    return lines
 
 
 @contextmanager

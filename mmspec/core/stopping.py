@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -23,11 +22,25 @@ class Stopped(KeyboardInterrupt):
         self.signal = number
 
 
-@dataclass(slots=True)
+def end_before_work(number: int, frame: object) -> None:
+    """Handles a signal to a command that has not begun to work: a sentence, and no more of this process."""
+    os.write(2, b"Stopped: nothing was begun\n")
+    os._exit(128 + number)
+
+
+def interrupts() -> None:
+    """From here on Ctrl-C raises KeyboardInterrupt where it was handled by `end_before_work`."""
+    if signal.getsignal(signal.SIGINT) is end_before_work:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class StopRequest:
     """signal: the one that asked the run to stop, 0 while none has."""
 
-    signal: int = 0
+    __slots__ = ("signal",)
+
+    def __init__(self) -> None:
+        self.signal = 0
 
 
 @contextmanager
@@ -37,6 +50,8 @@ def stop_requests(loud: bool = True) -> Iterator[StopRequest]:
     The run looks at the request where it can stop. loud: a warning says that it will. Signals that were ignored stay so;
     outside the main thread, which alone is told of signals, nothing changes.
     """
+    import logging  # late, as the command line imports this file before it can be interrupted with grace
+
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}

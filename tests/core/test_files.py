@@ -101,8 +101,11 @@ def test_a_line_cut_off_by_a_kill_is_taken_off(tmp_path: Path) -> None:
     with log.open("a") as handle:
         handle.write("thr")
     assert whole_lines(log) == ["one", "two"]
-    append_lines(log, ["three"])
-    assert whole_lines(log) == ["one", "two", "three"]
+    append_lines(log, ["th\u2028ree\x1c"])
+    assert whole_lines(log) == ["one", "two", "th\u2028ree\x1c"]
+    log.write_bytes(b"\xff\n")
+    with pytest.raises(ValueError, match="log.jsonl: expected UTF-8 text"):
+        whole_lines(log)
 
 
 def test_a_folder_is_one_runs_and_is_free_behind_it(tmp_path: Path) -> None:
