@@ -20,6 +20,7 @@ LAYERS = {
     "mmspec.zoo": BELOW_ZOO,
     "mmspec.evaluate": (*BELOW_ZOO, "mmspec.zoo"),
     "mmspec.cli": (*BELOW_ZOO, "mmspec.zoo", "mmspec.evaluate"),
+    "mmspec.__main__": ("mmspec.core", "mmspec.cli"),
     "mmspec._checkout": (),
     "mmspec": ("mmspec._checkout",),
 }
