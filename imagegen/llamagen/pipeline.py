@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 
 from mmspec.core.drafting.pretrained import folder_of
-from mmspec.core.files import write_json_atomic
+from mmspec.core.files import write_json_atomic, writing
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.store import read_component, read_json, write_component
@@ -93,8 +93,9 @@ class LlamaGenPipeline(ImagePipeline):
             write_component(model.vq, folder / "vq")
             index["vq"] = ["mmspec", "VQModel"]
         if captions is not None:
-            captions.encoder.save_pretrained(folder / "text_encoder")
-            captions.tokenizer.save_pretrained(folder / "tokenizer")
+            for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
+                with writing(folder / name):
+                    part.save_pretrained(folder / name)
             index["text_encoder"] = ["transformers", type(captions.encoder).__name__]
             index["tokenizer"] = ["transformers", type(captions.tokenizer).__name__]
             index["clean_captions"] = captions.cleaned

@@ -39,8 +39,6 @@ def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
 
     temporary: paths that stand for `path` inside. Errors over other files pass as they are, as do readers that went away.
     """
-    from safetensors import SafetensorError
-
     mine = {"None", str(path), *map(str, temporary)}
     try:
         yield
@@ -48,8 +46,8 @@ def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
         if error.errno is None or str(error.filename) not in mine or isinstance(error, BrokenPipeError):
             raise
         raise _unwritten(path, error.errno) from error
-    except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))  # its writer tells the system's error in words only
+    except Exception as error:  # compiled writers tell the system's error in words only
+        found = re.search(r"\(os error (\d+)\)", str(error))
         if found is None:
             raise
         raise _unwritten(path, int(found[1])) from error

@@ -197,6 +197,22 @@ def test_a_stopped_run_says_what_is_kept_and_goes_on(
     assert again["training"]["loss"] == whole["training"]["loss"] and again["curve"][0]["accept_length"] >= 1
 
 
+def test_a_run_that_starts_from_a_drafter_goes_on_to_the_same_end(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(target, data, tmp_path / "first", "--kind", "msd")
+    start = ("--start", str(tmp_path / "first"), "--steps", "5", "--seed", "1")
+    whole = train(target, data, tmp_path / "whole", "--kind", "msd", *start)
+    common = ("--target", str(target), "--data", str(data), *start)
+    code, line = stopped(
+        monkeypatch, "mmspec.vlm.training.trainer._update", 3, signal.SIGINT, tmp_path / "out", *common
+    )
+    assert code == 130 and line.startswith("Stopped: step 3 of 5 is kept in ")
+    assert (
+        train(target, data, tmp_path / "out", "--kind", "msd", *start)["training"]["loss"] == whole["training"]["loss"]
+    )
+
+
 def test_stored_states_of_a_stopped_run_are_kept(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
 from torch import nn
 
 from mmspec.core.files import (
@@ -50,6 +51,11 @@ def _picture(path: Path) -> None:
         Image.effect_noise((64, 64), 50).save(temporary, format="PNG")
 
 
+def _tokenizer(path: Path) -> None:
+    with replacing(path) as temporary:
+        Tokenizer(models.BPE(vocab={f"token{i}": i for i in range(500)}, merges=[])).save(str(temporary))
+
+
 def _state(path: Path) -> None:
     layer = nn.Linear(64, 64)
     save_state(path, layer, torch.optim.AdamW(layer.parameters()), 1)
@@ -60,6 +66,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "json": lambda path: write_json_atomic(path, ["x" * 5000]),
     "log": lambda path: append_lines(path, ["x" * 5000]),
     "safetensors": _tensors,
+    "tokenizer": _tokenizer,
     "picture": _picture,
     "training state": _state,
 }

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmspec.core.files import append_lines
+from mmspec.core.files import append_lines, write_text_atomic
 from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.training.examples import Example, encode
@@ -96,5 +96,5 @@ def read_answers(file: Path) -> dict[str, list[int]]:
         found[record["key"]] = record["ids"]
     text = "".join(whole)
     if len(text) != file.stat().st_size:
-        file.write_text(text)
+        write_text_atomic(file, text)
     return found
