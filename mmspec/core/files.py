@@ -19,8 +19,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`; moves it onto `path` on success and deletes it on any error.
 
     Works with every writer that takes a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
-    Raises ValueError when the folder does not exist or `path` is a folder or a device, and an OSError that names `path`
-    where it cannot be written.
+    Raises ValueError when the folder does not exist or `path` is a folder or a device, and Unwritten where `path`
+    cannot be written.
     """
     final = destination(path)
     # not tempfile: its files are readable by their owner only, and a rename would keep that
@@ -35,34 +35,37 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
-    """Makes what a failed write raises inside an OSError of one sentence that names `path`; its errno is kept.
+    """Makes `Unwritten` of what a failed write of `path` raises inside, by whichever writer.
 
     temporary: paths that stand for `path` inside. Errors over other files pass as they are, as do readers that went away.
     """
     mine = {"None", str(path), *map(str, temporary)}
     try:
         yield
+    except (Unwritten, BrokenPipeError):
+        raise
     except OSError as error:
-        if error.errno is None or str(error.filename) not in mine or isinstance(error, BrokenPipeError):
+        if str(error.filename) not in mine:
             raise
-        raise _unwritten(path, error.errno) from error
+        raise Unwritten(path, error.strerror or str(error), error.errno) from error
     except Exception as error:  # compiled writers tell the system's error in words only
         found = re.search(r"\(os error (\d+)\)", str(error))
         if found is None:
             raise
-        raise _unwritten(path, int(found[1])) from error
+        number = int(found[1])
+        raise Unwritten(path, os.strerror(number), number) from error
 
 
-def _unwritten(path: str | os.PathLike[str], number: int) -> OSError:
-    error = OSError(
-        f"expected to write {str(path)!r}, got {os.strerror(number)!r}, make room or write somewhere else"
-    )  # fmt: skip
-    error.errno = number
-    return error
+class Unwritten(OSError):
+    """A file that could not be written: one sentence with its name and the system's reason."""
+
+    def __init__(self, path: str | os.PathLike[str], reason: str, number: int | None):
+        super().__init__(f"expected to write {str(path)!r}, got {reason!r}, make room or write somewhere else")
+        self.errno = number
 
 
 def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Adds lines to a log in one write.   Raises an OSError that names it; the last line may then be there in part."""
+    """Adds lines to a log in one write.   Raises Unwritten; the last line may then be there in part."""
     with writing(path), open(path, "a", encoding="utf-8", newline="\n") as handle:
         handle.write("".join(f"{line}\n" for line in lines))
 

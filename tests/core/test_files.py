@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models
 from torch import nn
 
 from mmspec.core.files import (
+    Unwritten,
     append_lines,
     locked,
     replacing,
@@ -92,10 +93,18 @@ def test_a_full_disk_is_named() -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
+def test_the_innermost_name_is_told_and_so_are_errors_without_a_number(tmp_path: Path) -> None:
+    with pytest.raises(Unwritten, match="expected to write 'inner', got 'encoder error'"):
+        with writing(tmp_path / "outer"), writing("inner"):
+            raise OSError("encoder error")
+
+
 def test_errors_over_other_files_pass_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught, writing(tmp_path / "mine"):
         open(tmp_path / "other")
     assert caught.value.filename == str(tmp_path / "other")
+    with pytest.raises(BrokenPipeError), writing(tmp_path / "mine"):
+        raise BrokenPipeError(32, "Broken pipe")
     with pytest.raises(ValueError, match="^other$"), writing(tmp_path / "mine"):
         raise ValueError("other")
 
