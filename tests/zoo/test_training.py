@@ -13,7 +13,7 @@ from torch import nn
 from mmspec.core.files import locked
 from mmspec.core.stopping import Stopped
 from mmspec.vlm.training.checkpoint import load_state
-from mmspec.zoo import load, names
+from mmspec.zoo import build_llamagen, build_vlm, load, names
 from mmspec.zoo.shared_tower import leave_out_tower
 from mmspec.zoo.training import Plan, train
 
@@ -71,6 +71,28 @@ def test_a_run_that_starts_over_leaves_no_older_state(tmp_path):
         train(_problem()[0], _stop_at(loss_of, 0), plan, tmp_path, "t", resume=False)
     again, _ = _problem()
     assert load_state(tmp_path / "state.safetensors", again) == 0
+
+
+@pytest.mark.parametrize(
+    ("builder", "first", "later"),
+    [(build_vlm, "_tower", ["vlm"]), (build_llamagen, "build_vq", ["caption_encoder", "t2i"])],
+)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_build_that_starts_over_forgets_its_later_stages_first(builder, first, later, resume, tmp_path, monkeypatch):
+    def stopped(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(builder, first, stopped)
+    states = [tmp_path / name / "state.safetensors" for name in later]
+    for state in states:
+        state.parent.mkdir()
+        state.touch()
+    with pytest.raises(KeyboardInterrupt):
+        if builder is build_vlm:
+            builder.build(builder.VlmRecipe(), tmp_path / "out", tmp_path, resume)
+        else:
+            builder.build_t2i(tmp_path / "out", tmp_path, resume)
+    assert [state.exists() for state in states] == [resume] * len(states)
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):
