@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import isqrt
 from typing import Any, Literal
 
-from mmspec.imagegen.llamagen.fields import from_fields
+from mmspec.core.fields import from_fields
 
 # layers, heads, width of the published sizes
 _SIZES = {
@@ -20,6 +20,8 @@ _SIZES = {
     "3B": (24, 32, 3200),
     "7B": (32, 32, 4096),
 }
+
+_MOST_TOKENS = 1 << 20  # no weight tells whether block_size is right, and tables of positions grow with it
 
 # fields of the published config that only its training code reads
 _TRAINING = ("initializer_range", "token_dropout_p", "attn_dropout_p", "resid_dropout_p", "ffn_dropout_p",
@@ -72,6 +74,8 @@ class GPTConfig:
             raise ValueError(
                 f"cls_token_num: expected 1 for a class, got {self.cls_token_num}; use 1 or model_type 't2i'"
             )
+        if self.block_size > _MOST_TOKENS:
+            raise ValueError(f"block_size: expected at most {_MOST_TOKENS} tokens, got {self.block_size}; correct it")
         if self.grid**2 != self.block_size:
             raise ValueError(f"block_size: expected a square, the tokens of a square image, got {self.block_size}; give "
                              "(image side / pixels per token) squared")  # fmt: skip

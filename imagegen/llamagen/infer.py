@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from mmspec.core.fields import check_types
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.fields import check_types
 from mmspec.imagegen.llamagen.names import FIELDS
 
 _HIDDEN = "layers.0.feed_forward.w1.weight"
@@ -39,16 +39,16 @@ def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
         ("caption_dim", _CAPTIONS, 1),
         ("cls_token_num", _CAPTIONS, 0),
     ):
-        if key in weights:
+        if _dims(weights, key) > axis:
             found[name] = weights[key].shape[axis]
-    if _CLASSES in weights:
+    if _dims(weights, _CLASSES):
         rows = weights[_CLASSES].shape[0]
         if given.get("num_classes") == rows:
             found["class_dropout_prob"] = 0.0
         found["num_classes"] = rows - (given.get("class_dropout_prob", 1) > 0)
     if layers := _count(weights, r"layers\.(\d+)\."):
         found["n_layer"] = layers
-    if not {"ffn", "multiple_of", "ffn_dim_multiplier"} & set(given) and _HIDDEN in weights:
+    if not {"ffn", "multiple_of", "ffn_dim_multiplier"} & set(given) and _dims(weights, _HIDDEN):
         found["ffn"] = weights[_HIDDEN].shape[0]
     known = {**found, **given}
     if "n_head" not in known:
@@ -60,7 +60,7 @@ def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
 
 def null_rows(weights: Mapping[str, Tensor]) -> int | None:
     """How many rows of features for no caption are stored; None where the condition is no caption."""
-    return weights[_CAPTIONS].shape[0] if _CAPTIONS in weights else None
+    return weights[_CAPTIONS].shape[0] if _dims(weights, _CAPTIONS) else None
 
 
 def _published(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,13 +113,18 @@ def vq_fields(weights: Mapping[str, Tensor]) -> dict[str, Any]:
             found |= {name: size for name, size in zip(names, weights[key].shape, strict=False) if name}
     for side in ("encoder", "decoder"):
         levels = _count(weights, side + r"\.conv_blocks\.(\d+)\.")
-        widths = [weights.get(f"{side}.conv_blocks.{level}.res.0.conv1.weight") for level in range(levels)]
-        if found.get("ch") and widths and all(width is not None for width in widths):
-            multipliers = tuple(width.shape[0] // found["ch"] for width in widths)
+        widths = [f"{side}.conv_blocks.{level}.res.0.conv1.weight" for level in range(min(levels, len(weights)))]
+        if found.get("ch") and widths and all(_dims(weights, name) for name in widths):
+            multipliers = tuple(weights[name].shape[0] // found["ch"] for name in widths)
             found[f"{side}_ch_mult"] = multipliers if side == "encoder" else multipliers[::-1]
     if blocks := _count(weights, r"encoder\.conv_blocks\.0\.res\.(\d+)\."):
         found["num_res_blocks"] = blocks
     return found
+
+
+def _dims(weights: Mapping[str, Tensor], name: str) -> int:
+    """How many axes a tensor has, 0 for one that is not there: the file may be damaged."""
+    return weights[name].dim() if name in weights else 0
 
 
 def _count(weights: Mapping[str, Tensor], pattern: str) -> int:

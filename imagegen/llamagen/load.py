@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.loading import mismatch, sketch
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.infer import gpt_fields, null_rows, resolution, vq_fields
 from mmspec.imagegen.llamagen.names import from_lantern, is_lantern, to_lantern, unwrap
@@ -17,7 +18,6 @@ from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 
 _USAGE = ("quantize.codebook_used", 65536)
-_SHOWN = 4
 
 
 def llamagen_from_state_dict(
@@ -39,9 +39,8 @@ def llamagen_from_state_dict(
     given = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
     fields = gpt_fields(weights, given)
     fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
-    with torch.device("meta"):
-        model = Transformer(GPTConfig.of(fields), null_rows(weights))
-    return _fill(model, weights)
+    config, rows = GPTConfig.of(fields), null_rows(weights)
+    return _fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
 
 
 def llamagen_to_state_dict(
@@ -66,9 +65,7 @@ def vq_from_state_dict(
     """
     weights, _ = _read(sd)
     config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
-    with torch.device("meta"):
-        model = VQModel(config)
-    return _fill(model, weights)
+    return _fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
 
 
 def vq_to_state_dict(model: VQModel) -> dict[str, Tensor]:
@@ -93,28 +90,10 @@ def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[s
 
 
 def _fill(model: nn.Module, weights: Mapping[str, Tensor]) -> Any:
-    own = model.state_dict()
-    missing, extra = [name for name in own if name not in weights], [name for name in weights if name not in own]
-    if missing:
-        raise ValueError(f"sd: expected every published key, got no {_some(missing)}; pass the whole state dict, and the "
-                         "config it was made with")  # fmt: skip
-    if extra:
-        raise ValueError(f"sd: expected only published keys, got {_some(extra)} too; remove them, or give the config the "
-                         "checkpoint was made with")  # fmt: skip
-    misfits = [
-        f"{name} of shape {tuple(value.shape)} instead of {tuple(own[name].shape)}"
-        for name, value in weights.items()
-        if value.shape != own[name].shape
-    ]
-    if misfits:
-        raise ValueError(f"sd: expected the shapes of the config, got {_some(misfits)}; give the config the checkpoint was "
-                         "made with")  # fmt: skip
+    if wrong := mismatch(model.state_dict(), weights):
+        raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
+                         "whole state dict and the config it was made with")  # fmt: skip
     dtype = next(iter(weights.values())).dtype
     dtype = dtype if dtype.is_floating_point else torch.float32
     model.load_state_dict({name: value.detach().to(dtype) for name, value in weights.items()}, assign=True)
     return model.eval().requires_grad_(False)
-
-
-def _some(found: list[str]) -> str:
-    rest = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(found[:_SHOWN]) + rest

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
+from mmspec.core.checkpoints import load_model, load_part
 from mmspec.core.drafting.pretrained import folder_of
+from mmspec.core.fields import check_types
 from mmspec.core.files import write_json_atomic, writing
+from mmspec.core.readers import naming, read_json
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
-from mmspec.imagegen.llamagen.store import read_component, read_json, write_component
+from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
@@ -21,6 +25,18 @@ INDEX = "model_index.json"
 # of the public demos: (guidance_scale, top_k)
 _DEFAULTS = {"c2i": (4.0, 2000), "t2i": (7.5, 1000)}
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What model_index.json says besides names of classes."""
+
+    vq: list | None = None
+    text_encoder: list | None = None
+    clean_captions: bool = True
+    image_size: int | None = None
+    guidance_scale: float | None = None
+    top_k: int | None = None
 
 
 class LlamaGenPipeline(ImagePipeline):
@@ -64,20 +80,27 @@ class LlamaGenPipeline(ImagePipeline):
         Raises ValueError for a folder that is no pipeline, and as the loaders do.
         """
         folder = folder_of(path_or_repo, _FILES)
+        with naming(folder):
+            pipe = cls._read(folder)
+        return pipe if dtype is None else pipe.to(dtype=dtype)
+
+    @classmethod
+    def _read(cls, folder: Path) -> Self:
         indexed = (folder / INDEX).exists()
         index = read_json(folder / INDEX) if indexed else {}
         kind = index.get("_class_name", cls.__name__)
         if kind != cls.__name__:
             raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {kind!r}; check the folder")
-        transformer = llamagen_from_state_dict(*read_component(folder / "transformer"))
+        with naming(folder / INDEX):
+            check_types(_Index, index)
+        transformer = load_component(folder / "transformer", llamagen_from_state_dict)
         vq = captions = None
         if index.get("vq") if indexed else (folder / "vq").is_dir():
-            vq = vq_from_state_dict(*read_component(folder / "vq")).float()
+            vq = load_component(folder / "vq", vq_from_state_dict).float()
             check_pair(transformer.config, vq.config, index.get("image_size"))
         if index.get("text_encoder") if indexed else (folder / "text_encoder").is_dir():
             captions = _captions(folder, index.get("clean_captions", True), transformer.config.cls_token_num)
-        pipe = cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
-        return pipe if dtype is None else pipe.to(dtype=dtype)
+        return cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the pipeline; the index comes last. Raises ValueError when captions come from something else than a
@@ -115,8 +138,6 @@ class LlamaGenPipeline(ImagePipeline):
 def _captions(folder: Path, cleaned: bool, length: int) -> CaptionEncoder:
     from transformers import AutoTokenizer, T5EncoderModel
 
-    encoder = T5EncoderModel.from_pretrained(
-        folder / "text_encoder", dtype="auto", use_safetensors=True, local_files_only=True
-    )
-    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", local_files_only=True)
+    encoder = load_model(T5EncoderModel, folder / "text_encoder")
+    tokenizer = load_part(AutoTokenizer, folder / "tokenizer")
     return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)

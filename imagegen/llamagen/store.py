@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mmspec.core.files import replacing, write_json_atomic
+from mmspec.core.readers import naming, read_json, read_tensors
 
+Module = TypeVar("Module", bound=nn.Module)
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
@@ -28,6 +29,13 @@ def read_component(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return read_weights(folder / WEIGHTS), read_json(folder / CONFIG)
 
 
+def load_component(folder: Path, build: Callable[[dict[str, Tensor], dict[str, Any]], Module]) -> Module:
+    """What `build` makes of tensors and config fields.   Raises ValueError as it and `read_component` do, with the folder."""
+    tensors, config = read_component(folder)
+    with naming(folder):
+        return build(tensors, config)
+
+
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Tensors of a .safetensors file. Raises ValueError for another format and a missing or damaged file."""
     path = Path(path)
@@ -41,21 +49,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
                              f"`python -m mmspec.imagegen.llamagen.convert {path.with_name(pickled[0])} FOLDER`")  # fmt: skip
         raise ValueError(f"{path}: expected a .safetensors file, got none there; check the path")
     try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected safetensors, got a file that does not open as such ({error}) and may be cut off "
-                         "or a pickle; fetch it again, or convert a pickle with "
-                         f"`python -m mmspec.imagegen.llamagen.convert {path} FOLDER`") from error  # fmt: skip
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for a missing file and for anything else in it."""
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a JSON file, got none there; check the folder")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # too many brackets are no config either
-        raise ValueError(f"{path}: expected JSON, got {error}; write the file again") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}; write the file again")
-    return value
+        return read_tensors(path)
+    except ValueError as error:
+        raise ValueError(f"{error}, or convert a pickle with `python -m mmspec.imagegen.llamagen.convert {path} "
+                         "FOLDER`") from error  # fmt: skip

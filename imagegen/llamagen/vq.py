@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.fields import from_fields
 from mmspec.imagegen.llamagen.conditioning import empty_embedding
-from mmspec.imagegen.llamagen.fields import from_fields
 from mmspec.imagegen.llamagen.vq_blocks import GROUPS, Decoder, Encoder
 
 # fields of the published config that only its training code reads

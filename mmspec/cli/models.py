@@ -44,15 +44,14 @@ def reading(spec: str, what: str, option: str = "--model") -> Iterator[None]:
 def _published(spec: str, option: str) -> Shelf:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
+    from mmspec.core.checkpoints import load_model, load_part
     from mmspec.evaluate.shelf import Shelf
 
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
         raise ValueError(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
     with reading(spec, "a safetensors model that takes pictures and text", option):
-        processor = AutoProcessor.from_pretrained(spec, local_files_only=local)
-        model = AutoModelForImageTextToText.from_pretrained(
-            spec, dtype="auto", use_safetensors=True, local_files_only=local
-        ).eval()
+        processor = load_part(AutoProcessor, spec, local=local)
+        model = load_model(AutoModelForImageTextToText, spec, local=local)
     size = sum(p.numel() for p in model.parameters())
     return Shelf(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

@@ -81,6 +81,8 @@ def licence_of(target: str) -> str | None:
     """What the target's own card says its licence is."""
     if target == ZOO:
         return "Apache-2.0"
+    from mmspec.core.readers import read_text
+
     card = Path(target) / "README.md"
     if not Path(target).is_dir():
         from huggingface_hub import hf_hub_download
@@ -90,6 +92,6 @@ def licence_of(target: str) -> str | None:
             card = Path(hf_hub_download(target, "README.md"))
         except (HfHubHTTPError, LocalEntryNotFoundError):  # a model without a card
             return None
-    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+    lines = read_text(card).splitlines() if card.is_file() else []
     header = lines[1 : lines.index("---", 1)] if lines[:1] == ["---"] and "---" in lines[1:] else []
     return next((line.partition(":")[2].strip() or None for line in header if line.startswith("license:")), None)

@@ -77,10 +77,10 @@ def _describe(name: str) -> dict:
 
 
 def _card(folder: Path) -> dict:
-    import json
+    from mmspec.core.readers import read_json
 
     path = folder / "card.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}
 
 
 @app.command()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mmspec import zoo
+from mmspec.core.checkpoints import load_model, load_part
+from mmspec.core.readers import read_json
 from mmspec.core.rules.base import Rule
 from mmspec.evaluate.image_prompts import labels_of
 from mmspec.imagegen.pipeline import ImagePipeline
@@ -73,11 +75,14 @@ def folder_shelf(folder: Path) -> ImageShelf:
     Raises ValueError where it holds neither.
     """
     from mmspec.imagegen.adapters.registry import supported
-    from mmspec.imagegen.llamagen.store import CONFIG, read_json
+    from mmspec.imagegen.llamagen.store import CONFIG
 
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    named = set(config.get("architectures") or ()) & {family.name for family in supported()}
-    pipeline = _transformers(folder, named.pop()) if named else _llamagen(folder)
+    asked = config.get("architectures") or []
+    if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
+        raise ValueError(f"{folder / CONFIG}: expected architectures as a list of names, got {asked!r:.60}; correct it")
+    named = [family.name for family in supported() if family.name in asked]
+    pipeline = _transformers(folder, named[0]) if named else _llamagen(folder)
     return ImageShelf(pipeline, str(folder))
 
 
@@ -92,13 +97,11 @@ def _transformers(folder: Path, name: str) -> ImagePipeline:
 
     from mmspec.imagegen import pipeline_for
 
-    model = getattr(transformers, name).from_pretrained(
-        folder, dtype="auto", use_safetensors=True, local_files_only=True
-    )
+    model = load_model(getattr(transformers, name), folder)
     try:
-        processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
+        processor = load_part(transformers.AutoProcessor, folder)
+    except ValueError as error:
         raise ValueError(
             f"--model: expected a processor beside the model in {folder}, got none ({error}), save it"
         ) from error
-    return pipeline_for(model.eval(), processor)
+    return pipeline_for(model, processor)

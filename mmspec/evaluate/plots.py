@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.core.files import replacing
+from mmspec.core.readers import read_text
 from mmspec.evaluate.suites import suite_of
 
 Line = tuple[Sequence[float], Sequence[float]]
@@ -111,7 +112,7 @@ def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:
 def training_curve(file: Path, y: str = "accept_length") -> Line:
     """(steps, values) of the lines of a training log that hold `y`.   Raises ValueError for a file without any."""
     pairs = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(file).splitlines(), 1):
         try:
             record = json.loads(line)
             if y in record:

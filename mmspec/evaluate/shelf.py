@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mmspec import drafters, zoo
+from mmspec.core.readers import read_json
 from mmspec.evaluate.altered import untrained, weakened
 from mmspec.vlm import load_drafter
 
@@ -128,7 +128,7 @@ def card_of(name: str) -> dict:
     if choice is not None and choice.part not in zoo.names():
         return {}
     file = (Path(name) if choice is None else folder_of(choice.part)) / "card.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return read_json(file) if file.is_file() else {}
 
 
 def zoo_shelf() -> Shelf:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import torch
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
 from mmspec.core.files import write_json_atomic, writing
+from mmspec.core.readers import read_json
 from mmspec.vlm.training.checkpoint import load_state
 
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
@@ -101,7 +101,7 @@ def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[
     if resume and finished.exists():
         reader = PatchReader(new_tower())
         load_state(folder / "state.safetensors", reader)
-        return reader, json.loads(finished.read_text())
+        return reader, read_json(finished)
     finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
     reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
     write_json_atomic(finished, accuracy)

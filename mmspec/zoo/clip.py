@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,10 +10,13 @@ import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from mmspec.core.fields import from_fields
 from mmspec.core.files import replacing, write_json_atomic
+from mmspec.core.loading import load_module
+from mmspec.core.readers import naming, read_json
 
 from .picture_batches import image_pixels
 from .world.pictures import PICTURE_SIDE
@@ -48,6 +50,11 @@ def new_clip(size: ClipSize = ClipSize(), seed: int = 0) -> CLIP:
     """A freshly initialised open_clip model: its ResNet with attention pooling, which learns shapes from far fewer pictures
     than a ViT, and a text tower that reads `prompt_tokenizer()` ids up to the end token.
     """
+    torch.manual_seed(seed)
+    return _clip(size)
+
+
+def _clip(size: ClipSize) -> CLIP:
     tokenizer = prompt_tokenizer()
     vision = CLIPVisionCfg(layers=size.layers, width=size.width, head_width=8 * size.width, image_size=PICTURE_SIDE)
     text = CLIPTextCfg(
@@ -60,7 +67,6 @@ def new_clip(size: ClipSize = ClipSize(), seed: int = 0) -> CLIP:
         eos_id=tokenizer.eos_token_id,
         pool_type="eos",
     )
-    torch.manual_seed(seed)
     return CLIP(size.space, vision, text)
 
 
@@ -109,8 +115,7 @@ def save_clip(model: CLIP, size: ClipSize, folder: Path) -> None:
 
 
 def load_clip(folder: Path) -> PictureClip:
-    """The CLIP stored in `folder`, fp32 in eval mode."""
-    size = ClipSize(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    model = new_clip(size)
-    model.load_state_dict(load_file(folder / "model.safetensors"))
-    return PictureClip(model.float().eval())
+    """The CLIP stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
+    with naming(folder / "config.json"):
+        size = from_fields(ClipSize, read_json(folder / "config.json"))
+    return PictureClip(load_module(lambda: _clip(size), folder / "model.safetensors"))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mmspec.core.files import replacing
+from mmspec.core.readers import open_tensors
 from mmspec.imagegen.pipeline import ImagePipeline
 
 from .world.pictures import sample_picture
@@ -51,13 +51,17 @@ def read_codes(paths: Sequence[Path]) -> Codes:
     """The images of one or several files, in order.   Raises ValueError for a file that holds anything else."""
     codes, prompts = [], []
     for path in paths:
-        with safe_open(path, "pt") as stored:
+        with open_tensors(path) as stored:
             told = (stored.metadata() or {}).get("prompts")
             if told is None or list(stored.keys()) != ["codes"]:
                 raise ValueError(f"codes: expected a tensor 'codes' and prompts in the metadata of {path}, got "
                                  f"{list(stored.keys())}; write it with write_codes")  # fmt: skip
             codes.append(stored.get_tensor("codes").long())
-            prompts += json.loads(told)
+        try:
+            prompts += [str(prompt) for prompt in json.loads(told)]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"codes: expected a list of prompts in the metadata of {path}, got {told[:40]!r}; write it "
+                             "again") from error  # fmt: skip
         if len(prompts) != sum(map(len, codes)):
             raise ValueError(f"codes: expected a prompt for each image of {path}, got {len(prompts)} prompts for "
                              f"{sum(map(len, codes))} images in all; write it again")  # fmt: skip

@@ -9,9 +9,10 @@ import torch
 from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from mmspec.core.files import write_json_atomic
+from mmspec.core.readers import read_json
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.pipeline import INDEX, LlamaGenPipeline
-from mmspec.imagegen.llamagen.store import read_component, read_json, write_component
+from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
@@ -40,7 +41,7 @@ def write_pipeline(
 
 def read_vq(folder: Path) -> VQModel:
     """The tokenizer in `folder` (fp32, eval mode)."""
-    return vq_from_state_dict(*read_component(folder)).float().eval().requires_grad_(False)
+    return load_component(folder, vq_from_state_dict).float().eval().requires_grad_(False)
 
 
 def read_pipeline(folder: Path) -> LlamaGenPipeline:
@@ -52,7 +53,7 @@ def read_pipeline(folder: Path) -> LlamaGenPipeline:
 
 def read_beside(folder: Path, whole: Path) -> LlamaGenPipeline:
     """The transformer in `folder` with tokenizer and, where it takes captions, encoder of the pipeline in `whole`; fp32."""
-    gpt = llamagen_from_state_dict(*read_component(folder / "transformer")).float()
+    gpt = load_component(folder / "transformer", llamagen_from_state_dict).float()
     shared, index = read_pipeline(whole).model, read_json(folder / INDEX)
     captions = shared.captions if gpt.config.model_type == "t2i" else None
     return LlamaGenPipeline(gpt, shared.vq, captions, guidance_scale=index["guidance_scale"], top_k=index["top_k"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,10 +9,13 @@ from typing import NamedTuple
 
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from mmspec.core.fields import from_fields
 from mmspec.core.files import replacing, write_json_atomic
+from mmspec.core.loading import load_module
+from mmspec.core.readers import naming, read_json
 
 from .picture_batches import image_pixels
 from .world.pictures import PICTURE_SIDE, Picture
@@ -151,7 +153,7 @@ def save_judge(model: Reader, folder: Path) -> None:
 
 
 def load_judge(folder: Path) -> ImageJudge:
-    """The judge stored in `folder`, fp32 in eval mode."""
-    model = Reader(JudgeSize(**json.loads((folder / "config.json").read_text(encoding="utf-8"))))
-    model.load_state_dict(load_file(folder / "model.safetensors"))
-    return ImageJudge(model.float().eval())
+    """The judge stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
+    with naming(folder / "config.json"):
+        size = from_fields(JudgeSize, read_json(folder / "config.json"))
+    return ImageJudge(load_module(lambda: Reader(size), folder / "model.safetensors"))

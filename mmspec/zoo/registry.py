@@ -14,17 +14,20 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
     import torch
     from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
-    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-    return model, LlavaProcessor.from_pretrained(folder, local_files_only=True)
+    from mmspec.core.checkpoints import load_model, load_part
+
+    model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32)
+    return model, load_part(LlavaProcessor, folder)
 
 
 def load_small(folder: Path) -> tuple[Any, Any]:
     """The narrow LLaVA model (fp32, eval mode) and processor stored in `folder`; its tower is that of "vlm"."""
     from transformers import LlavaProcessor
 
+    from mmspec.core.checkpoints import load_part
     from mmspec.zoo.shared_tower import load_with_tower
 
-    return load_with_tower(folder, WEIGHTS / "vlm"), LlavaProcessor.from_pretrained(folder, local_files_only=True)
+    return load_with_tower(folder, WEIGHTS / "vlm"), load_part(LlavaProcessor, folder)
 
 
 def load_vlm_drafter(folder: Path) -> Any:

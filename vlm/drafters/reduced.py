@@ -62,4 +62,5 @@ def checked(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:
 
 
 def _find_ids(head: ReducedHead, keys: object) -> None:
-    head.ids = head.d2t + torch.arange(head.size, device=head.d2t.device)
+    found = head.d2t + torch.arange(head.size, device=head.d2t.device)
+    head.ids = found if found.is_meta else checked(found, head.vocab, head.size)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from mmspec.core.files import append_lines, write_text_atomic
+from mmspec.core.readers import read_json_lines, read_text
 from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.training.examples import Example, encode
@@ -81,20 +82,21 @@ def _answer(model, processor, examples, how: Answering, temperature: float, seed
 
 
 def read_answers(file: Path) -> dict[str, list[int]]:
-    """Answers of a file that `answer_all` wrote; a last line cut short by a kill is dropped from the file."""
+    """Answers of a file that `answer_all` wrote; a last line cut short by a kill is dropped from the file.
+
+    Raises ValueError for a line that is none.
+    """
     if not file.exists():
         return {}
-    found, whole = {}, []
-    for line in file.read_text().splitlines(keepends=True):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if not line.endswith("\n"):
-            break
-        whole.append(line)
-        found[record["key"]] = record["ids"]
-    text = "".join(whole)
-    if len(text) != file.stat().st_size:
-        write_text_atomic(file, text)
+    found = {}
+    for number, record in enumerate(read_json_lines(file, torn=True), 1):
+        key, ids = record.get("key"), record.get("ids")
+        if not isinstance(key, str) or not isinstance(ids, list) or not all(type(token) is int for token in ids):
+            raise ValueError(
+                f"{file}, line {number}: expected a key and the ids of an answer, got {record}; delete the file"
+            )
+        found[key] = ids
+    whole, end, rest = read_text(file).rpartition("\n")
+    if rest:
+        write_text_atomic(file, whole + end)
     return found

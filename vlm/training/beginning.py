@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from mmspec.core.files import write_json_atomic
+from mmspec.core.readers import read_json
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle
 from mmspec.vlm.drafters.shaped import ShapedDrafter
@@ -73,7 +74,7 @@ def same_run(file: Path, decides: dict[str, Any]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json_atomic(file, decides)
         return
-    known = json.loads(file.read_text())
+    known = read_json(file)
     other = sorted(name for name in decides | known if decides.get(name) != known.get(name))
     if other:
         told = ", ".join(f"{name} {known.get(name)!r} instead of {decides.get(name)!r}" for name in other)

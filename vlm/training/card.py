@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmspec.core.readers import read_json_lines
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.batches import Batches
 from mmspec.vlm.training.recipes import Recipe
@@ -56,4 +56,4 @@ def _curriculum(recipe: Recipe, batches: Batches) -> dict[str, Any] | str | None
 
 def log_of(out: Path) -> list[dict[str, Any]]:
     """The lines of the log of a run in `out`, see `TrainingLog`."""
-    return [json.loads(line) for line in (out / "work" / "log.jsonl").read_text().splitlines()]
+    return read_json_lines(out / "work" / "log.jsonl")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mmspec.core.files import replacing
+from mmspec.core.loading import mismatch
+from mmspec.core.readers import open_tensors, read_shapes
 
 
 def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -24,19 +25,51 @@ def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, 
 
 
 def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Restore what `save_state` wrote into `module` (and `optimizer`); returns the step to continue from."""
-    moments: dict[int, dict[str, Tensor]] = {}
-    with safe_open(path, "pt") as stored, torch.no_grad():
-        step = int(stored.metadata()["step"])
-        for name, value in _kept(module):
-            value.copy_(stored.get_tensor(f"model.{name}"))
-        for key in stored.keys():
-            if key.startswith("optim."):
-                _, index, field = key.split(".")
-                moments.setdefault(int(index), {})[field] = stored.get_tensor(key)
+    """Restore what `save_state` wrote into `module` (and `optimizer`); returns the step to continue from.
+
+    Raises ValueError, and changes nothing, for a file that is damaged or was written for another module or optimizer.
+    """
+    kept, shapes = _kept(module), read_shapes(path)
+    stored = {name.removeprefix("model."): value for name, value in shapes.items() if name.startswith("model.")}
+    if wrong := mismatch(dict(kept), stored):
+        raise ValueError(f"{path}: expected the state of this module, got one with {wrong}; train with the settings it was "
+                         "written with, or start over")  # fmt: skip
+    moments = _moments(path, list(shapes))
+    _check(path, moments, optimizer)
+    with open_tensors(path) as file, torch.no_grad():
+        step = (file.metadata() or {}).get("step", "")
+        if not step.isdecimal():
+            raise ValueError(f"{path}: expected a training state, which tells its step, got {step!r}; start over")
+        for name, value in kept:
+            value.copy_(file.get_tensor(f"model.{name}"))
     if optimizer is not None and moments:
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    return step
+    return int(step)
+
+
+def _moments(path: Path, names: list[str]) -> dict[int, dict[str, Tensor]]:
+    """What an optimizer's state dict holds of each parameter, by its number."""
+    found: dict[int, dict[str, Tensor]] = {}
+    with open_tensors(path) as file:
+        for name in names:
+            kind, _, rest = name.partition(".")
+            number, _, field = rest.partition(".")
+            if kind == "optim" and number.isdecimal():
+                found.setdefault(int(number), {})[field] = file.get_tensor(name)
+    return found
+
+
+def _check(path: Path, moments: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer | None) -> None:
+    """Raises ValueError where moments are not those of the optimizer's parameters."""
+    if optimizer is None or not moments:
+        return
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, fields in moments.items():
+        own = parameters[number].shape if number < len(parameters) else None
+        for field, value in fields.items():
+            if own is None or value.dim() and value.shape != own:  # a count of steps has no axis
+                raise ValueError(f"{path}: expected moments of shape {own and tuple(own)} for parameter {number}, got "
+                                 f"{tuple(value.shape)} as {field}; start over")  # fmt: skip
 
 
 def _kept(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -12,6 +12,8 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.core.readers import read_text
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -39,7 +41,7 @@ class JsonExamples:
 
     def __post_init__(self) -> None:
         records = []
-        for number, line in enumerate(self.file.read_text().splitlines(), 1):
+        for number, line in enumerate(read_text(self.file).splitlines(), 1):
             try:
                 record = json.loads(line)
                 if not isinstance(record.get("text"), str) or not isinstance(record.get("images", []), list):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mmspec.core.files import append_lines, whole_lines, write_text_atomic
+from mmspec.core.files import append_lines, write_text_atomic
+from mmspec.core.readers import read_json_lines
 
 _OPEN = "open"  # figures of steps that stand in no mean yet
 
@@ -41,9 +42,18 @@ class TrainingLog:
         self._write(step, {_OPEN: self.window} if self.window else {})
 
     def cut(self, step: int) -> None:
-        """Keeps the lines up to `step`, and takes up what was marked there."""
-        found = map(json.loads, whole_lines(self.file)) if step else ()
-        self.lines = [record for record in found if record["step"] <= step]
+        """Keeps the lines up to `step`, and takes up what was marked there.
+
+        Raises ValueError for a line that is none of a log's.
+        """
+        lines = read_json_lines(self.file, torn=True) if step and self.file.exists() else []
+        for number, line in enumerate(lines, 1):
+            figures = (line.get("step"), line.get("seconds", 0.0))
+            if not all(isinstance(value, int | float) for value in figures) or not isinstance(
+                line.get(_OPEN, []), list
+            ):
+                raise ValueError(f"{self.file}, line {number}: expected a step and its seconds, got {line}; start over")
+        self.lines = [line for line in lines if line["step"] <= step]
         write_text_atomic(self.file, "".join(json.dumps(line) + "\n" for line in self.lines))
         self.seconds = max((line.get("seconds", 0.0) for line in self.lines), default=0.0)
         marked = [line[_OPEN] for line in self.lines if line["step"] == step and _OPEN in line]

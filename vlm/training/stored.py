@@ -8,15 +8,16 @@ from pathlib import Path
 
 import torch
 from PIL import ImageOps
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mmspec.core.files import replacing
+from mmspec.core.readers import read_tensors
 from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.lesson import Lesson
 
+_NEEDED = {"ids", "answer", "embeds", "last"}
 Teaching = Callable[[Sequence[Example]], Lesson]
 
 
@@ -32,11 +33,10 @@ class StoredLessons:
     def __call__(self, number: int) -> Lesson:
         """The lesson of this number.   Raises ValueError where it is not stored or its file is damaged."""
         path = self.path(number)
-        try:
-            with safe_open(path, "pt") as file:
-                found = {name: file.get_tensor(name) for name in file.keys()}
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path}: expected a stored lesson, got none that can be read; store it again") from error
+        found = read_tensors(path)
+        if _NEEDED - set(found) or len({value.shape[:2] for value in found.values()}) != 1 or found["ids"].dim() != 2:
+            shapes = {name: tuple(value.shape) for name, value in found.items()}
+            raise ValueError(f"{path}: expected a stored lesson, got {shapes}; delete it, and it is stored again")
         last = found["last"].float()
         hidden = found["hidden"].float() if "hidden" in found else last
         return Lesson(found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding"))

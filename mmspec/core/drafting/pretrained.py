@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Self
 
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from mmspec.core.fields import from_fields
 from mmspec.core.files import replacing, write_json_atomic
+from mmspec.core.loading import load_module
+from mmspec.core.readers import naming, read_json
 
 CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
 
@@ -47,31 +48,26 @@ class Pretrained(nn.Module):
     def from_pretrained(cls, folder: str | Path) -> Self:
         """Loads what `save_pretrained` wrote, in float32 and eval mode.
 
-        Raises ValueError for a missing file, an unknown kind or field, and weights that do not fit the config.
+        Raises ValueError, one sentence that names the file, for a missing or damaged one, an unknown kind or field, a field
+        of a wrong type, weights that do not fit the config, and weights that are NaN or Inf.
         """
         folder = Path(folder)
         for name in (CONFIG, WEIGHTS):
             if not (folder / name).is_file():
                 raise ValueError(f"drafter: expected {name} in {folder}, found none; save one with save_pretrained")
-        raw = json.loads((folder / CONFIG).read_text())
+        raw = read_json(folder / CONFIG)
         kind, version = raw.pop("kind", None), raw.pop("format_version", None)
-        found = cls.kinds.get(kind)
+        found = cls.kinds.get(kind) if isinstance(kind, str) else None
         if found is None or not issubclass(found, cls):
             raise ValueError(f"drafter: expected a kind of {sorted(cls.kinds)}, got {kind!r} in {folder}")
         if version != FORMAT:
             raise ValueError(f"drafter: expected format_version {FORMAT}, got {version!r} in {folder}")
-        unknown = set(raw) - {f.name for f in fields(found.config_class)}
-        if unknown:
-            raise ValueError(f"drafter: unknown config fields {sorted(unknown)} in {folder}")
-        drafter = found(found.config_class(**raw)).eval()
-        state = {k: _as(v, torch.float32) for k, v in load_file(folder / WEIGHTS).items()}
-        missing, extra = drafter.load_state_dict(state, strict=False)
-        if missing or extra:
-            raise ValueError(f"drafter: weights in {folder} do not fit the config; missing {missing}, unknown {extra}")
-        return drafter.requires_grad_(False)
+        with naming(folder / CONFIG):
+            config = from_fields(found.config_class, raw)
+        return load_module(lambda: found(config), folder / WEIGHTS).requires_grad_(False)
 
 
-def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
+def _as(value: Tensor, dtype: object) -> Tensor:
     """Weights in another dtype; token ids and masks stay what they are."""
     return value.to(dtype) if value.is_floating_point() else value
 

@@ -1,0 +1,107 @@
+"""Modules made of a config and the file that belongs to it: the sizes are compared before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from mmspec.core.readers import read_shapes, read_tensors
+
+Module = TypeVar("Module", bound=nn.Module)
+_SHOWN = 4
+_CALLS = 200  # of torch for each tensor of a module, far more than any takes
+
+
+def load_module(make: Callable[[], Module], file: str | Path) -> Module:
+    """The module that `make` makes of a config, filled from a safetensors file, float32, in eval mode.
+
+    The module is first sketched without memory and compared with the file's header, so that a config and a file that do not
+    belong together cost nothing, whatever sizes the config asks for.
+    Raises ValueError, one sentence that names the file, for a file that is damaged, for missing, unknown and misshapen
+    tensors, for integers where numbers belong and the other way round, and for a tensor with NaN or Inf.
+    """
+    file, there = Path(file), read_shapes(file)
+    drawn = sketch(make, len(there), file)
+    if wrong := mismatch(drawn.state_dict(), there):
+        raise ValueError(
+            f"{file}: expected the weights of its config, got {wrong}; use the files that were saved together"
+        )
+    state = {name: value.float() if value.is_floating_point() else value for name, value in read_tensors(file).items()}
+    if spoiled := [name for name, value in state.items() if value.is_floating_point() and not _finite(value)]:
+        raise ValueError(f"{file}: expected finite weights, got NaN or Inf in {some(spoiled)}; save or fetch it again")
+    module = make()
+    try:
+        module.load_state_dict(state)
+    except ValueError as error:  # a module that looks at its own buffers
+        raise ValueError(f"{file}: {error}") from error
+    return module.float().eval()
+
+
+def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Module:
+    """What `make` makes, on the meta device.
+
+    tensors: how many its file holds; a module that takes far more is given up before it grows.   source: for the error.
+    Raises ValueError for sizes that no tensor can have and for more parts than the file can fill.
+    """
+    try:
+        with _Counted(_CALLS * (tensors + 10)), torch.device("meta"):
+            return make()
+    except _TooManyError as error:
+        raise ValueError(
+            f"{source}: expected a config of about {tensors} tensors, as the file holds, got one of far more; correct it"
+        ) from error
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"{source}: expected sizes that tensors can have, got others in its config ({reason}); correct it"
+        ) from error
+
+
+def mismatch(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
+    """What keeps the tensors `given` from being those of a module with the tensors `own`, "" where nothing does."""
+    missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
+    misfits = [
+        f"{name} of shape {tuple(value.shape)} instead of {tuple(own[name].shape)}"
+        for name, value in given.items()
+        if name in own and value.shape != own[name].shape
+    ]
+    kinds = [
+        f"{name} in {value.dtype} instead of {own[name].dtype}"
+        for name, value in given.items()
+        if name in own and value.is_floating_point() != own[name].is_floating_point()
+    ]
+    told = [("no ", missing), ("unknown ", unknown), ("", misfits), ("", kinds)]
+    return ", ".join(f"{word}{some(names)}" for word, names in told if names)
+
+
+def some(names: list[str]) -> str:
+    """The first few, and how many more there are."""
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest
+
+
+def _finite(value: Tensor) -> bool:
+    return bool(value.isfinite().all())
+
+
+class _TooManyError(Exception):
+    """More calls than the module of any such file makes."""
+
+
+class _Counted(TorchFunctionMode):
+    """Gives up after so many calls of torch: a module list of a thousand million layers never ends otherwise."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self.left = most
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise _TooManyError
+        return func(*args, **(kwargs or {}))
