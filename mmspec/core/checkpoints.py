@@ -7,15 +7,19 @@ be a random one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from mmspec.core.loading import some
+from torch import nn
+
+from mmspec.core.loading import sketch, some
+from mmspec.core.readers import read_json, read_shapes
 
 _LOADING = RLock()
+_MOST_A_BYTE, _SPARE = 16, 10**6  # numbers a byte of weights can stand for, and that need none: those that are tied
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
@@ -30,6 +34,8 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
     """
     where = None if "state_dict" in how else source
     with _harmless(source):
+        if where is not None and local:
+            _check_sizes(kind, Path(source))
         model, told = kind.from_pretrained(
             where, dtype=dtype, local_files_only=local, trust_remote_code=False, use_safetensors=True,
             ignore_mismatched_sizes=True, output_loading_info=True, **how,
@@ -42,7 +48,7 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
         names = [f"{name} of shape {tuple(got)} instead of {tuple(wanted)}" for name, got, wanted in misfits]
         raise ValueError(f"{source}: expected weights in the shapes of the config, got {some(names)}; use the config the "
                          "checkpoint was made with")  # fmt: skip
-    if foreign := strangers(told["unexpected_keys"], list(model.state_dict())):
+    if foreign := strangers(told["unexpected_keys"], model):
         raise ValueError(f"{source}: expected the weights of the {type(model).__name__} that its config describes, got "
                          f"{some(foreign)} too; use the config the checkpoint was made with")  # fmt: skip
     return model.eval()
@@ -62,17 +68,49 @@ def load_part(kind: type, source: str | Path, *, local: bool = True) -> Any:
         return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False)
 
 
-def strangers(unexpected: set[str], own: list[str]) -> list[str]:
-    """Names of a file that show that it is another model's: those of a layer beyond the last of the model, and biases of
-    modules that have none there. unexpected: names the class does not say are to be ignored.   own: the model's names."""
-    layers = {_NUMBER.sub(".*", name) for name in own if _NUMBER.search(name)}
-    modules = {name.rpartition(".")[0] for name in own}
-    return sorted(
-        name
-        for name in unexpected
-        if (_NUMBER.search(name) and _NUMBER.sub(".*", name) in layers)
-        or (name.endswith((".bias", ".weight")) and name.rpartition(".")[0] in modules)
-    )
+def _check_sizes(kind: type, folder: Path) -> None:
+    """Raises ValueError where the config asks for far more than the files hold: what they lack would take memory first."""
+    from transformers import AutoConfig
+
+    files = _weights(folder)
+    if not files:
+        return  # transformers says which are missing
+    tensors, held = sum(len(read_shapes(file)) for file in files), sum(file.stat().st_size for file in files)
+    config = load_part(getattr(kind, "config_class", None) or AutoConfig, folder)
+
+    def make() -> Any:
+        return kind.from_config(config, trust_remote_code=False) if hasattr(kind, "from_config") else kind(config)
+
+    asked = sum(parameter.numel() for parameter in sketch(make, tensors, folder).parameters())
+    if asked > _MOST_A_BYTE * held + _SPARE:
+        raise ValueError(f"{folder}: expected the weights of its config, {asked:,} numbers, got {held:,} bytes; use the "
+                         "config the checkpoint was made with")  # fmt: skip
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The safetensors files of a model's folder."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file() or not index.is_file():
+        return [whole] if whole.is_file() else []
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise ValueError(f"{index}: expected a weight_map from tensors to files, got {shards!r:.60}; fetch it again")
+    return [folder / name for name in sorted(set(shards.values()))]
+
+
+def strangers(unexpected: Iterable[str], model: nn.Module) -> list[str]:
+    """Names of a file that show that it is another model's: those in a list of modules that is shorter here, and weights and
+    biases of modules that have none. unexpected: names the model has no place for and does not say are to be ignored."""
+    modules = dict(model.named_modules())
+    found = []
+    for name in sorted(unexpected):
+        parent, _, last = name.rpartition(".")
+        owner = modules.get(parent)
+        bare = owner is not None and last in ("weight", "bias") and bool(owner._parameters)
+        places = [(name[: at.start()], name[: at.end()]) for at in _NUMBER.finditer(name)]
+        if bare or any(isinstance(modules.get(row), nn.ModuleList) and place not in modules for row, place in places):
+            found.append(name)
+    return found
 
 
 @contextmanager
@@ -87,13 +125,15 @@ def _harmless(source: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # no end to what readers raise over files of another shape
-        reason = " ".join(str(error).split()) or type(error).__name__
-        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        if isinstance(error, ValueError) and str(error).startswith(str(source)):
+            raise
+        reason = " ".join(str(error).split())
         if "custom code" in reason or "execute code" in reason:
             raise ValueError(f"{source}: expected a model that transformers has the code of, got one that brings its own, "
                              "which is never run; use a converted checkpoint") from error  # fmt: skip
-        told = reason if str(source) in reason else f"{source}: {kind}{reason}"
-        raise ValueError(told) from error
+        if not isinstance(error, ValueError | OSError):
+            reason = f"{type(error).__name__}: {reason}"
+        raise ValueError(f"{source}: expected files that transformers can read, got {reason!r}; check them") from error
     finally:
         dynamic_module_utils.TIME_OUT_REMOTE_CODE = patience
         _LOADING.release()
