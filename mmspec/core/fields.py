@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from numbers import Integral, Real
+from sys import float_info
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -62,5 +63,5 @@ def _is(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, Integral) and abs(value) <= _LARGEST
     if hint is float:
-        return isinstance(value, Real) and abs(value) < float("inf")
+        return isinstance(value, Real) and abs(value) <= float_info.max
     return isinstance(value, hint)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from mmspec.core.readers import read_shapes, read_tensors
+from mmspec.core.readers import naming, read_shapes, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
 _SHOWN = 4
@@ -26,7 +26,8 @@ def load_module(make: Callable[[], Module], file: str | Path) -> Module:
     tensors, for integers where numbers belong and the other way round, and for a tensor with NaN or Inf.
     """
     file, there = Path(file), read_shapes(file)
-    drawn = sketch(make, len(there), file)
+    with naming(file):
+        drawn = sketch(make, len(there), file)
     if wrong := mismatch(drawn.state_dict(), there):
         raise ValueError(
             f"{file}: expected the weights of its config, got {wrong}; use the files that were saved together"
@@ -35,10 +36,8 @@ def load_module(make: Callable[[], Module], file: str | Path) -> Module:
     if spoiled := [name for name, value in state.items() if value.is_floating_point() and not _finite(value)]:
         raise ValueError(f"{file}: expected finite weights, got NaN or Inf in {some(spoiled)}; save or fetch it again")
     module = make()
-    try:
+    with naming(file):  # a module may look at its own buffers
         module.load_state_dict(state)
-    except ValueError as error:  # a module that looks at its own buffers
-        raise ValueError(f"{file}: {error}") from error
     return module.float().eval()
 
 
