@@ -27,15 +27,18 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
     """The model of a class of transformers saved in a folder, or on the hub with `local=False`, in eval mode.
 
     kind: a model class, or an Auto class.   dtype: "auto" for the file's.   how: what else `from_pretrained` takes; with
-    `state_dict`, the weights are those and `source` only names them.
+    `state_dict` and `config`, the model is theirs and `source` only names them.
     Raises ValueError, one sentence with the source, where code of the checkpoint would have to run, a file is damaged or
     missing, the files lack weights that nothing ties, and where they hold what shows that they are those of another model:
     layers or biases that the config leaves out. Other weights that the class has no place for are left where they are.
     """
-    where = None if "state_dict" in how else source
+    state, where = how.get("state_dict"), source
     with _harmless(source):
-        if where is not None and local:
-            _check_sizes(kind, Path(source))
+        if state is not None:
+            where = None
+            _check_sizes(kind, how["config"], len(state), sum(value.nbytes for value in state.values()), source)
+        elif local:
+            _check_folder(kind, Path(source))
         model, told = kind.from_pretrained(
             where, dtype=dtype, local_files_only=local, trust_remote_code=False, use_safetensors=True,
             ignore_mismatched_sizes=True, output_loading_info=True, **how,
@@ -68,23 +71,27 @@ def load_part(kind: type, source: str | Path, *, local: bool = True) -> Any:
         return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False)
 
 
-def _check_sizes(kind: type, folder: Path) -> None:
-    """Raises ValueError where the config asks for far more than the files hold: what they lack would take memory first."""
-    from transformers import AutoConfig
-
-    files = _weights(folder)
-    if not files:
-        return  # transformers says which are missing
-    tensors, held = sum(len(read_shapes(file)) for file in files), sum(file.stat().st_size for file in files)
-    config = load_part(getattr(kind, "config_class", None) or AutoConfig, folder)
+def _check_sizes(kind: type, config: Any, tensors: int, held: int, source: str | Path) -> None:
+    """Raises ValueError where a config asks for far more than `tensors` tensors of `held` bytes together: what the files lack
+    would take memory first, and then be refused."""
 
     def make() -> Any:
         return kind.from_config(config, trust_remote_code=False) if hasattr(kind, "from_config") else kind(config)
 
-    asked = sum(parameter.numel() for parameter in sketch(make, tensors, folder).parameters())
+    asked = sum(parameter.numel() for parameter in sketch(make, tensors, source).parameters())
     if asked > _MOST_A_BYTE * held + _SPARE:
-        raise ValueError(f"{folder}: expected the weights of its config, {asked:,} numbers, got {held:,} bytes; use the "
+        raise ValueError(f"{source}: expected the weights of its config, {asked:,} numbers, got {held:,} bytes; use the "
                          "config the checkpoint was made with")  # fmt: skip
+
+
+def _check_folder(kind: type, folder: Path) -> None:
+    """`_check_sizes` for a model's folder."""
+    from transformers import AutoConfig
+
+    if files := _weights(folder):  # where there are none, transformers says which are missing
+        tensors, held = sum(len(read_shapes(file)) for file in files), sum(file.stat().st_size for file in files)
+        config = load_part(getattr(kind, "config_class", None) or AutoConfig, folder)
+        _check_sizes(kind, config, tensors, held, folder)
 
 
 def _weights(folder: Path) -> list[Path]:

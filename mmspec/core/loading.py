@@ -54,7 +54,7 @@ def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Modu
         raise ValueError(
             f"{source}: expected a config of about {tensors} tensors, as the file holds, got one of far more; correct it"
         ) from error
-    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+    except (RuntimeError, TypeError, ArithmeticError, AssertionError, IndexError, MemoryError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
             f"{source}: expected sizes that tensors can have, got others in its config ({reason}); correct it"
