@@ -14,7 +14,18 @@ from mmspec.core.readers import naming, read_shapes, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
 _SHOWN = 4
-_CALLS = 200  # of torch for each tensor of a module, far more than any takes
+_MADE = 20  # tensors a module makes for one that is stored, far more than any does
+_MAKERS = {
+    torch.empty,
+    torch.zeros,
+    torch.ones,
+    torch.full,
+    torch.tensor,
+    torch.arange,
+    torch.eye,
+    torch.rand,
+    torch.randn,
+}
 
 
 def load_module(make: Callable[[], Module], file: str | Path) -> Module:
@@ -48,7 +59,7 @@ def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Modu
     Raises ValueError for sizes that no tensor can have and for more parts than the file can fill.
     """
     try:
-        with _Counted(_CALLS * (tensors + 10)), torch.device("meta"):
+        with _Counted(_MADE * (tensors + 50)), torch.device("meta"):
             return make()
     except _TooManyError as error:
         raise ValueError(
@@ -89,18 +100,21 @@ def _finite(value: Tensor) -> bool:
 
 
 class _TooManyError(Exception):
-    """More calls than the module of any such file makes."""
+    """More tensors than the module of any such file makes."""
 
 
 class _Counted(TorchFunctionMode):
-    """Gives up after so many calls of torch: a module list of a thousand million layers never ends otherwise."""
+    """Gives up after so many tensors made: a module list of a thousand million layers never ends otherwise.
+
+    It raises nowhere else: the call may be the one that ends a `no_grad`.
+    """
 
     def __init__(self, most: int):
         super().__init__()
         self.left = most
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.left -= 1
-        if self.left < 0:
+        self.left -= func in _MAKERS
+        if self.left < 0 and func in _MAKERS:
             raise _TooManyError
         return func(*args, **(kwargs or {}))
