@@ -63,8 +63,9 @@ class GPTConfig:
         for name in sizes:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
-        if self.ffn is not None and self.ffn < 1:
-            raise ValueError(f"ffn: expected at least 1, got {self.ffn}; use a positive size")
+        if self.hidden < 1:
+            raise ValueError(f"ffn: expected a width inside the SwiGLU of at least 1, got {self.hidden}; correct ffn or "
+                             "ffn_dim_multiplier")  # fmt: skip
         if self.dim % self.n_head or self.head_dim % 4:
             raise ValueError(f"dim: expected n_head {self.n_head} times a multiple of 4 (two axes of rotated pairs), got "
                              f"{self.dim}; change dim or n_head")  # fmt: skip

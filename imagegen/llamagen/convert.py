@@ -14,6 +14,7 @@ from zipfile import is_zipfile
 
 import torch
 
+from mmspec.core.readers import naming
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.names import unwrap
@@ -44,10 +45,11 @@ def convert(
     if not path.is_file():
         raise ValueError(f"{path}: expected a checkpoint file, got none there; check the path")
     state = _unpickle(path)
-    if _is_vq(state):
-        model = vq_from_state_dict(state, config)
-    else:
-        model = llamagen_from_state_dict(state, _with_size(path, config, image_size))
+    with naming(path):
+        if _is_vq(state):
+            model = vq_from_state_dict(state, config)
+        else:
+            model = llamagen_from_state_dict(state, _with_size(path, config, image_size))
     folder.mkdir(parents=True, exist_ok=True)
     write_component(model if dtype is None else model.to(dtype), folder)
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.loading import mismatch, sketch
+from mmspec.core.readers import naming
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.infer import gpt_fields, null_rows, resolution, vq_fields
 from mmspec.imagegen.llamagen.names import from_lantern, is_lantern, to_lantern, unwrap
@@ -34,13 +36,14 @@ def llamagen_from_state_dict(
     than the config's and a resolution that contradicts the config or the file.
     """
     weights, buffers = _read(sd)
-    if is_lantern(weights):
-        weights = from_lantern(weights)
-    given = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
-    fields = gpt_fields(weights, given)
-    fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
-    config, rows = GPTConfig.of(fields), null_rows(weights)
-    return _fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
+    with _named(sd):
+        if is_lantern(weights):
+            weights = from_lantern(weights)
+        given = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
+        fields = gpt_fields(weights, given)
+        fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
+        config, rows = GPTConfig.of(fields), null_rows(weights)
+        return _fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
 
 
 def llamagen_to_state_dict(
@@ -64,8 +67,9 @@ def vq_from_state_dict(
     config: what the weights tell may be left out; that codes are normalised they do not, and it is then taken for granted.
     """
     weights, _ = _read(sd)
-    config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
-    return _fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
+    with _named(sd):
+        config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
+        return _fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
 
 
 def vq_to_state_dict(model: VQModel) -> dict[str, Tensor]:
@@ -87,6 +91,11 @@ def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -
 
 def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return unwrap(sd if isinstance(sd, Mapping) else read_weights(sd))
+
+
+def _named(sd: Mapping[str, Any] | str | Path) -> AbstractContextManager:
+    """Errors name the file where there is one."""
+    return nullcontext() if isinstance(sd, Mapping) else naming(sd)
 
 
 def _fill(model: nn.Module, weights: Mapping[str, Tensor]) -> Any:

@@ -64,7 +64,7 @@ def _describe(name: str) -> dict:
     folder = folder_of(name)
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     card = _card(folder)
-    figures = card.get("evaluation") or card.get("training") or {}
+    figures = next((part for part in map(card.get, ("evaluation", "training")) if part and isinstance(part, dict)), {})
     return {
         "name": name,
         "what": _WHAT.get(name, card.get("class", "-")),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mmspec.imagegen import LatentUpsampler, LlamaGenPipeline, load_drafter
+from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
 from tests.damaged import ABSURD, FILES, NUMBERS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_images import captioned, tiny_image_zoo
 from tests.imagegen.llamagen.tiny import CAPTION
@@ -76,6 +79,13 @@ def test_fields_of_a_drafter_that_are_no_sizes_are_refused(kind: str, tmp_path: 
         loads_or_refuses(load, tmp_path)
 
 
+@pytest.mark.parametrize("read", [llamagen_from_state_dict, vq_from_state_dict])
+def test_a_file_of_another_model_is_named(read: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"norm.weight": torch.ones(()), "quant_conv.weight": torch.ones(2), "layers.0.w": torch.ones(1)}, path)
+    refused(read, path)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -84,8 +94,6 @@ def test_fields_of_a_drafter_that_are_no_sizes_are_refused(kind: str, tmp_path: 
     ],
 )  # fmt: skip
 def test_an_index_of_other_types_is_refused(fields: dict[str, Any], pipeline: Path) -> None:
-    import json
-
     known = json.loads((pipeline / "model_index.json").read_text())
     (pipeline / "model_index.json").write_text(json.dumps({**known, **fields}))
     refused(LlamaGenPipeline.from_pretrained, pipeline)
