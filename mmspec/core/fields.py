@@ -56,6 +56,8 @@ def _is(value: Any, hint: Any) -> bool:
         return any(_is(value, one) for one in get_args(hint))
     if kind is tuple:  # a list in JSON
         return isinstance(value, list | tuple) and all(_is(one, get_args(hint)[0]) for one in value)
+    if kind in (list, dict):
+        return isinstance(value, kind)
     if kind is Literal:  # which of them there are the config itself says
         return isinstance(value, tuple({type(one) for one in get_args(hint)}))
     if isinstance(value, bool):

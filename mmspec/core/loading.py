@@ -44,8 +44,8 @@ def load_module(make: Callable[[], Module], file: str | Path) -> Module:
             f"{file}: expected the weights of its config, got {wrong}; use the files that were saved together"
         )
     state = {name: value.float() if value.is_floating_point() else value for name, value in read_tensors(file).items()}
-    if spoiled := [name for name, value in state.items() if value.is_floating_point() and not _finite(value)]:
-        raise ValueError(f"{file}: expected finite weights, got NaN or Inf in {some(spoiled)}; save or fetch it again")
+    if named := spoiled(state):
+        raise ValueError(f"{file}: expected finite weights, got NaN or Inf in {some(named)}; save or fetch it again")
     module = make()
     with naming(file):  # a module may look at its own buffers
         module.load_state_dict(state)
@@ -95,8 +95,9 @@ def some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + rest
 
 
-def _finite(value: Tensor) -> bool:
-    return bool(value.isfinite().all())
+def spoiled(state: Mapping[str, Tensor]) -> list[str]:
+    """The tensors that hold NaN or Inf."""
+    return [name for name, value in state.items() if not value.is_meta and not bool(value.isfinite().all())]
 
 
 class _TooManyError(Exception):

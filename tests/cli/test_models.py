@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from mmspec.cli import app
@@ -59,3 +60,18 @@ def test_zoo_build_trains_the_named_recipe(
     assert result.exit_code == 0, result.stderr
     assert seen == [("vlm/small", out, work, resume, "cpu", True)]
     assert "objects_right: 0.9" in result.stdout
+
+
+def test_a_model_without_one_of_its_weights_is_refused(picture: str, tmp_path: Path) -> None:
+    model, processor = tiny_zoo()["vlm"]
+    folder = tmp_path / "model"
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    state = load_file(folder / "model.safetensors")
+    gone = next(name for name in state if name.endswith("layers.1.self_attn.v_proj.weight") and "vision" not in name)
+    del state[gone]
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    result = runner.invoke(app, ["caption", picture, "--model", str(folder)])
+    assert result.exit_code == 1 and not result.stdout
+    (line,) = result.stderr.splitlines()
+    assert "got no model.language_model.layers.1.self_attn.v_proj.weight, which would be random" in line

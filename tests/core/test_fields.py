@@ -21,6 +21,7 @@ class Sizes:
     levels: tuple[int, ...] = (1,)
     most: int | None = None
     way: Way = "a"
+    scaling: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         if self.width % (self.most or 1):
@@ -35,6 +36,7 @@ class Sizes:
         {"width": 4, "rate": 2},
         {"width": 4, "levels": [1, 2], "most": 2},
         {"width": 4, "most": None, "way": "c"},
+        {"width": 4, "scaling": {"a": 1}},
     ],
 )
 def test_fields_of_their_types_pass(given: dict[str, Any]) -> None:
@@ -55,6 +57,7 @@ def test_fields_of_their_types_pass(given: dict[str, Any]) -> None:
         *(({"width": 4, "levels": value}, "levels: expected tuple") for value in (3, "12", [1, "2"], [1, 2.0], {"1": 1})),
         ({"width": 4, "most": "2"}, r"most: expected int \| None"),
         ({"width": 4, "way": 3}, "way: expected Way, got 3"),
+        ({"width": 4, "scaling": [1]}, "scaling: expected dict"),
         ({"width": 5, "most": 2}, "width: expected a multiple of most"),
         ({"width": 4, "rate": 0.0}, "expected sizes of Sizes that divide each other"),
     ],

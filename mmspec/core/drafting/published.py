@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.loading import some, spoiled
+
 EMBEDDING = "embed_tokens.weight"
 ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # what a config says of rotary positions
 PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
@@ -99,7 +101,8 @@ def fill(
 
     names: our name -> the published names whose rows are stacked into it.   unused: published names that may be there
     and hold nothing of ours (the embedding is the target's).
-    Raises ValueError that lists every missing and every unknown key, or every shape that does not fit.
+    Raises ValueError that lists every missing and every unknown key, or every shape that does not fit,
+    and for NaN or Inf.
     """
     wanted = [name for group in names.values() for name in group]
     missing = [name for name in wanted if name not in state]
@@ -118,5 +121,7 @@ def fill(
         filled[name] = (torch.cat(rows) if len(rows) > 1 else rows[0]).to(own[name].dtype)
     if misfits:
         raise ValueError("; ".join([*misfits, "give the config the file was made with"]))
+    if named := spoiled({key: state[key] for key in wanted}):
+        raise ValueError(f"sd: expected finite weights, got NaN or Inf in {some(named)}; fetch the file again")
     drafter.load_state_dict(filled)
     return drafter

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -78,6 +80,16 @@ def test_every_shape_that_does_not_fit_is_listed(published: Published) -> None:
     text = str(error.value)
     assert f"{down}: expected shape (32, 48) by the config, got (32, 47)" in text and key in text
     assert "give the config the file was made with" in text
+
+
+@each
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_named(value: float, published: Published) -> None:
+    state, config = small(published)
+    down = next(name for name in state if "down_proj" in name)
+    state[down][0, 0] = value
+    with pytest.raises(ValueError, match=f"sd: expected finite weights, got NaN or Inf in {re.escape(down)}"):
+        load(published, state, config)
 
 
 @each
