@@ -126,21 +126,25 @@ def _harmless(source: str | Path) -> Iterator[None]:
     it."""
     from transformers import dynamic_module_utils
 
-    # a processor's parts are loaded without the answer that was given for it; with no time to wait, none is asked for
-    _LOADING.acquire()  # another thread's load would set the time back
-    patience, dynamic_module_utils.TIME_OUT_REMOTE_CODE = dynamic_module_utils.TIME_OUT_REMOTE_CODE, 0
-    try:
-        yield
-    except Exception as error:  # no end to what readers raise over files of another shape
-        if isinstance(error, ValueError) and str(error).startswith(str(source)):
-            raise
-        reason = " ".join(str(error).split())
-        if "custom code" in reason or "execute code" in reason:
-            raise ValueError(f"{source}: expected a model that transformers has the code of, got one that brings its own, "
-                             "which is never run; use a converted checkpoint") from error  # fmt: skip
-        if not isinstance(error, ValueError | OSError):
-            reason = f"{type(error).__name__}: {reason}"
-        raise ValueError(f"{source}: expected files that transformers can read, got {reason!r}; check them") from error
-    finally:
-        dynamic_module_utils.TIME_OUT_REMOTE_CODE = patience
-        _LOADING.release()
+    with _LOADING:  # another thread's load would set the time back
+        # a processor's parts are loaded without the answer given for it; with no time to wait, none is asked for
+        patience, dynamic_module_utils.TIME_OUT_REMOTE_CODE = dynamic_module_utils.TIME_OUT_REMOTE_CODE, 0
+        try:
+            yield
+        except Exception as error:  # no end to what readers raise over files of another shape
+            if isinstance(error, ValueError) and str(error).startswith(str(source)):
+                raise
+            raise ValueError(_told(error, source)) from error
+        finally:
+            dynamic_module_utils.TIME_OUT_REMOTE_CODE = patience
+
+
+def _told(error: Exception, source: str | Path) -> str:
+    """The sentence for what went wrong over the files of `source`."""
+    reason = " ".join(str(error).split())
+    if "custom code" in reason or "execute code" in reason:
+        return (f"{source}: expected a model that transformers has the code of, got one that brings its own, which is never "
+                "run; use a converted checkpoint")  # fmt: skip
+    if not isinstance(error, ValueError | OSError):
+        reason = f"{type(error).__name__}: {reason}"
+    return f"{source}: expected files that transformers can read, got {reason!r}; check them"
