@@ -30,6 +30,8 @@ class CanvasTarget(ImageTarget):
     taken where the draft leaves that place open and nothing is known there.
     """
 
+    verdicts = ("mask",)
+
     def __init__(
         self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
         listener: Listener | None = None,

@@ -29,6 +29,8 @@ class ImageTarget:
     listener(row, filled): called for each row after every round that added values to it.
     """
 
+    verdicts: tuple[str, ...] = ("path",)
+
     def __init__(
         self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
         listener: Listener | None = None,
@@ -117,10 +119,6 @@ class ImageTarget:
     def warped(self, logits: Tensor, index: Tensor) -> Tensor:
         """Log-weights of the law that values are drawn from, [B, N, V]: guided logits after the forced values and the warp."""
         return self._rules(logits, index, self.warp)
-
-    def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
-        raise ValueError("regenerate: expected a rule that returns a path or a mask for image codes, got one that asks "
-                         "for new blocks")  # fmt: skip
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         run, _ = run_of(draft, verdict)

@@ -34,6 +34,8 @@ class TextTarget:
     errors: per failed row, one sentence; such a row stops and keeps what it had.
     """
 
+    verdicts = ("path",)
+
     def __init__(
         self,
         parts: Parts,
@@ -170,11 +172,6 @@ class TextTarget:
             else:
                 rows.append(prompt[:-1])
         return rows
-
-    def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
-        raise ValueError(
-            "regenerate: expected a rule that returns a path for text tokens, got one that asks for new blocks"
-        )
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         run, _ = run_of(draft, verdict)

@@ -22,12 +22,13 @@ class Target(Protocol):
     """The target's side of one request; holds all of its state (cache, lengths, outputs).
 
     pending: the last committed value of every row, [B] or [B, d]: the root of the next draft.
-    done: every row has stopped.   batch: B.
+    done: every row has stopped.   batch: B.   verdicts: the kinds of verdict it can take.
     """
 
     pending: object
     done: bool
     batch: int
+    verdicts: tuple[str, ...]
 
     def prefill(self) -> tuple[Draft, Evidence]:
         """Runs the prompt. Returns a draft of the root alone and the evidence for what follows the prompt."""
@@ -36,7 +37,7 @@ class Target(Protocol):
         """One target pass over all nodes of the draft."""
 
     def regenerate(self, draft: Draft, verdict: Verdict) -> object:
-        """The value of each row of `verdict.redo`, made by the target itself; only for rules that ask for it."""
+        """The value of each row of `verdict.redo`, made by the target itself; only where `verdicts` names it."""
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         """Takes the verdict into the state. Returns per row the accepted drafted values, None for a stopped row."""
@@ -137,6 +138,7 @@ class Decoding:
     def judge(self, draft: Draft, evidence: Evidence) -> Verdict:
         """Weigh, select, resample; and the target's own values where the rule asks for them."""
         rule = self.rule.on(draft, evidence)
+        rule.check_evidence(evidence)
         rule.check(draft)
         weights = rule.weigh(evidence, draft)
         shape = (draft.batch, draft.tree.nodes)
@@ -145,6 +147,11 @@ class Decoding:
         uniform = weights.threshold.new_zeros(shape) if settled else self.keys.uniform(Purpose.ACCEPT, shape[1])
         verdict = rule.select(weights, uniform, draft)
         verdict = rule.resample(evidence, draft, weights, verdict, self.keys)
+        if verdict.kind not in self.target.verdicts:
+            raise ValueError(
+                f"rule {rule.name!r}: expected one whose verdict is a {' or a '.join(self.target.verdicts)} for this target, "
+                f"got a {verdict.kind}; take another rule, such as 'exact'"
+            )
         if verdict.kind == "regenerate":
             verdict.correction = self.target.regenerate(draft, verdict)
         return verdict

@@ -15,6 +15,7 @@ from mmspec.core.tree import chain
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.pipeline import ImagePipeline
+from mmspec.imagegen.rowwise.rule import RowParallel
 from mmspec.imagegen.sampling import Guidance
 from tests.imagegen.tiny import LABELS, TinyModel, generate
 
@@ -225,8 +226,10 @@ def test_pixels_that_cannot_be_are_refused_before_anything_is_drawn() -> None:
     assert not seen and ImagePipeline(model)([0], pixels=False).tokens.shape == (1, 16)
 
 
-def test_unknown_outcomes_are_refused() -> None:
-    run = ImagePipeline(TinyModel()).start([0])
-    run.step()
-    with pytest.raises(ValueError, match="regenerate: expected a rule that returns a path or a mask"):
-        run.target.regenerate(None, None)
+def test_rules_of_other_domains_are_refused_in_the_first_round() -> None:
+    pipeline = ImagePipeline(TinyModel())
+    for temperature in (0, 1):
+        with pytest.raises(ValueError, match="rule 'reflection': expected a target that gives Gaussians"):
+            pipeline([0], rule="reflection", temperature=temperature)
+        with pytest.raises(ValueError, match="expected one whose verdict is a path for this target, got a mask"):
+            pipeline([0], rule=RowParallel(), temperature=temperature)

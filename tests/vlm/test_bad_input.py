@@ -194,6 +194,8 @@ def filled() -> DynamicCache:
         (dict(return_dict_in_generate=True, output_hidden_states=True), "output_hidden_states: expected False"),
         (dict(stop_strings=["a"]), "stop_strings: expected the tokenizer"),
         (dict(rule="nonsense"), "rule: expected one of exact"),
+        (dict(rule="reflection"), "rule 'reflection': expected a target that gives Gaussians"),
+        (dict(rule="reflection", do_sample=True), "rule 'reflection': expected a target that gives Gaussians"),
         (
             dict(rule="traversal", do_sample=True, drafter=Scripted([[7] * 12])),
             "rule 'traversal': expected drafts of kind",

@@ -15,6 +15,8 @@ from mmspec.core.verdict import Verdict
 from mmspec.kernels.sample import sample_categorical
 from mmspec.kernels.select import select_path
 
+_SAID = {"scores": "scores of tokens", "mean": "Gaussians", "reward": "rewards"}
+
 
 @dataclass(slots=True)
 class Weights:
@@ -42,6 +44,7 @@ class Rule:
 
     name: what tables print.   exact: the emitted sequence has the target's law.
     proven_for: (law kind, how siblings were drawn) pairs the rule is proven for; `check` refuses others.
+    reads: the field of the evidence it judges by; a target that gives none of it is refused, whatever was drafted.
     chains_only: the rule has no meaning for siblings.
     looks_ahead: whether a node stands may depend on values drawn below it; such a rule takes no draft that is reused.
     """
@@ -49,12 +52,22 @@ class Rule:
     name: ClassVar[str]
     exact: ClassVar[bool]
     proven_for: ClassVar[frozenset[tuple[str, str]]]
+    reads: ClassVar[Literal["scores", "mean", "reward"]] = "scores"
     chains_only: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
 
     def on(self, draft: Draft, evidence: Evidence) -> Rule:
         """The rule that judges this draft: itself, unless it only chooses among others."""
         return self
+
+    def check_evidence(self, evidence: Evidence) -> None:
+        """Raises ValueError when the target does not say what the rule judges by."""
+        if getattr(evidence, self.reads) is None:
+            given = " and ".join(said for field, said in _SAID.items() if getattr(evidence, field) is not None)
+            raise ValueError(
+                f"rule {self.name!r}: expected a target that gives {_SAID[self.reads]}, got one that gives "
+                f"{given or 'none of its evidence'}; take a rule for such targets, such as 'exact'"
+            )
 
     def check(self, draft: Draft) -> None:
         """Raises ValueError when the rule is not proven for this draft's q record or shape."""

@@ -27,6 +27,7 @@ class Reflection(Rule):
     name = "reflection"
     exact = True
     proven_for = frozenset({("gaussian", "without_replacement")})
+    reads = "mean"
     chains_only = True
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:

@@ -11,7 +11,7 @@ TARGET = 1000  # handles from here on are the target's own blocks
 class RewardThreshold(Rule):
     """Relaxed: the output has no proven law. A threshold of infinity regenerates all, which is the target alone."""
 
-    name, exact, proven_for = "reward_threshold", False, frozenset({("none", "none")})
+    name, exact, proven_for, reads = "reward_threshold", False, frozenset({("none", "none")}), "reward"
 
     def __init__(self, least: float):
         self.least = least
@@ -28,7 +28,7 @@ class Film:
     """The target. reward[h]: quality of drafted block h.   blocks: per row, the handles that were kept."""
 
     def __init__(self, reward: Tensor, batch: int, length: int):
-        self.reward, self.batch, self.length, self.made = reward, batch, length, 0
+        self.reward, self.batch, self.length, self.made, self.verdicts = reward, batch, length, 0, ("regenerate",)
         self.pending, self.blocks = torch.full((batch,), -1), [[] for _ in range(batch)]
 
     done = property(lambda self: len(self.blocks[0]) >= self.length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ class Canvas:
     scores: Tensor
     batch: int
     done: bool = False
+    verdicts: ClassVar[tuple[str, ...]] = ("mask",)
 
     def __post_init__(self) -> None:
         self.pending, self.emitted = torch.zeros(self.batch, dtype=torch.long), [0] * self.batch

@@ -11,6 +11,8 @@ SCALE = 0.5
 class Chain:
     """The target. rows: per row, the values so far, each float [d]."""
 
+    verdicts = ("path",)
+
     def __init__(self, start: Tensor, length: int, pull: float = 0.7, push: float = 0.3):
         self.pending, self.length, self.pull, self.push = start, length, pull, push
         self.batch, self.rows = len(start), [[] for _ in start]
