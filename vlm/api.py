@@ -22,6 +22,7 @@ from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
+from mmspec.vlm.unwrapping import called
 
 
 def generate(
@@ -50,7 +51,7 @@ def generate(
         inputs = _with_stop_strings(inputs)
     engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs)
     with ended(streamer):
-        return model.generate(**inputs, streamer=streamer, custom_generate=engine)
+        return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
 
 
 def start(
@@ -65,7 +66,8 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
-    return model.generate(**inputs, custom_generate=_Engine(drafter, rule, seed, None, False, inputs, open_only=True))
+    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True)
+    return called(model).generate(**inputs, custom_generate=engine)
 
 
 def decode(

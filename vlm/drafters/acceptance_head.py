@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.alongside import alongside
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
 
@@ -106,6 +107,7 @@ class AcceptanceGrowth:
     def __init__(self, control: AcceptanceStop):
         self.control = control
         self.kept: Tensor | None = None
+        self.head = control.head
 
     @torch.no_grad()
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
@@ -117,9 +119,10 @@ class AcceptanceGrowth:
             )
         if self.kept is None:
             self.kept = torch.ones_like(confidence, dtype=torch.float32)
+            self.head = alongside(control.head, feature)
         before = self.kept
         if step:
-            self.kept = before * control.head.accepts(feature)
+            self.kept = before * self.head.accepts(feature)
         if step >= control.longest:
             return confidence < 0
         if step < control.shortest:

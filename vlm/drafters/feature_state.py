@@ -8,6 +8,7 @@ from torch import Tensor
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
+from mmspec.core.drafting.alongside import alongside
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.drafting.unread import Unread
 from mmspec.core.evidence import Evidence
@@ -31,7 +32,7 @@ class FeatureState:
     """
 
     def __init__(self, drafter: object, target: object):
-        self.drafter, self.target, self.passes = drafter, target, 0
+        self.drafter, self.target, self.passes = alongside(drafter, target.parts.embed.weight), target, 0
         self.shape = drafter.shape_for(target.greedy)
         self.ruling = torch.zeros(target.parts.vocab_size, device=target.device)
         self.ruling[list(target.parts.placeholders)] = -torch.inf

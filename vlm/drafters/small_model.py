@@ -17,6 +17,7 @@ from mmspec.vlm.drafters.context import Context
 from mmspec.vlm.drafters.limits import forbid, text_rows, useful
 from mmspec.vlm.prompts import prepare
 from mmspec.vlm.target import TextTarget
+from mmspec.vlm.unwrapping import unwrapped
 
 
 class SmallModel:
@@ -35,7 +36,7 @@ class SmallModel:
     name = "small_model"
 
     def __init__(self, model: nn.Module, length: LengthControl | None = None):
-        self.parts = take_apart(model)
+        self.parts = take_apart(unwrapped(model))
         self.length = FixedLength() if length is None else length
 
     def open(self, target: TextTarget) -> SmallModelState:

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmspec.vlm.unwrapping import unwrapped
+
 # kind -> the module whose `load(state, config, target)` reads it
 _KINDS = {
     "eagle": "eagle",
@@ -35,6 +37,7 @@ def drafter_from_state_dict(
     """
     if kind not in _KINDS:
         raise ValueError(f"kind: expected one of {', '.join(_KINDS)}, got {kind!r}")
+    target = None if target is None else unwrapped(target)
     drafter = import_module(f"mmspec.vlm.published.{_KINDS[kind]}").load(dict(sd), dict(config), target)
     drafter = drafter.eval().requires_grad_(False)
     if target is not None and hasattr(drafter, "check"):
