@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
@@ -81,7 +81,7 @@ def test_blocks_have_weights_of_their_own_and_heads_come_back(tmp_path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), head.state_dict().values(), strict=True))
 
 
-class Told:
+class Told(nn.Module):
     """Judges by the first number of a state."""
 
     def accepts(self, feature: Tensor) -> Tensor:
