@@ -20,6 +20,7 @@ from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.caller import inputs_of_caller, streamer_of_caller
 from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
+from mmspec.vlm.requests import check_length, check_numbers, check_rows
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
 from mmspec.vlm.unwrapping import called
@@ -41,14 +42,16 @@ def generate(
     drafter: None decodes plainly through the same loop.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
-    (then rows with NaN or Inf logits are reported in its `errors` instead of raised).
+    (then rows that failed are reported in its `errors` instead of raised).
     Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
-    Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf.
+    Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf,
+    or, sampled, processors that rule out every token.
     """
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     if inputs.get("stop_strings") is not None:
         inputs = _with_stop_strings(inputs)
+    check_numbers(inputs)
     engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs)
     with ended(streamer):
         return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
@@ -66,6 +69,7 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
+    check_numbers(inputs)
     engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True)
     return called(model).generate(**inputs, custom_generate=engine)
 
@@ -135,12 +139,15 @@ class _Engine:
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
             levels=getattr(self.drafter, "levels", None),
         )
+        check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
         return Decoding(target, self.drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
 
 
 def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
+    check_rows(input_ids)
+    check_numbers(vars(config))
     mode = config.get_generation_mode()
     if config.num_beams and config.num_beams > 1:
         raise ValueError(

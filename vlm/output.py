@@ -25,7 +25,8 @@ class Generated(GenerateDecoderOnlyOutput):
 
 
 class RowsFailed(ValueError):
-    """Some rows met NaN or Inf logits. `partial` is the Generated result: finished rows whole, failed rows cut short."""
+    """Some rows met NaN or Inf logits, or had no token left to draw. `partial` is the Generated result: finished rows
+    whole, failed rows cut short."""
 
     def __init__(self, partial: Generated):
         super().__init__("; ".join(partial.errors.values()) + "; other rows are complete in the error's `partial`")

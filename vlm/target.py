@@ -17,8 +17,13 @@ from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
 from mmspec.vlm.processors import NodeProcessors
 from mmspec.vlm.prompts import first_inputs
+from mmspec.vlm.requests import table_of_positions
 from mmspec.vlm.stopping import Stopping
 
+_FAILURES = {
+    1: "expected finite logits, got NaN or Inf",
+    2: "expected a token to draw, got all of them ruled out by the logits processors",
+}
 _ROOM = 512  # slots allocated for generated tokens before the pool has to double
 
 
@@ -67,7 +72,8 @@ class TextTarget:
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
-        self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = None
+        self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = self._barren = None
+        self.table = table_of_positions(parts)
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
         self._longest = self._last = (
@@ -118,7 +124,7 @@ class TextTarget:
         plain = draft.tree.nodes == 1 and self.cache.uniform and self.padding is None
         inputs = dict(
             input_ids=draft.value,
-            position_ids=self.next_position[..., None] + depth,
+            position_ids=self._places(depth),
             attention_mask=None if plain else self.cache.bias(draft.tree.ancestor, self.parts.embed.weight.dtype),
             past_key_values=self.cache,
             use_cache=True,
@@ -152,6 +158,11 @@ class TextTarget:
         emitted = torch.tensor(self.emitted, device=depth.device)[:, None]
         return self.rope.at((self._last + 1 + emitted + depth).clamp_min(self._longest))
 
+    def _places(self, depth: Tensor) -> Tensor:
+        """Positions of a draft's nodes. Nodes that no row can keep may lie beyond a learned table's last one."""
+        places = self.next_position[..., None] + depth
+        return places if self.table is None else places.clamp(max=self.table - 1)
+
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits = logits.float()
         bad = ~logits.amax(-1).isfinite()
@@ -160,8 +171,19 @@ class TextTarget:
         else:
             logits = torch.where(bad[..., None], 0.0, logits)
         scores = self.processors(logits, draft, self._prefixes() if self.processors.bound else [])
+        if not self.greedy:
+            scores, bad = self._drawable(scores, bad)
         self._raw = logits if self.keep_scores else None
         return Evidence(scores=scores, greedy=self.greedy, hidden=hidden, bad=bad)
+
+    def _drawable(self, scores: Tensor, bad: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Scores with nodes neutralised, and counted as bad, from which nothing can be drawn: processors left no token."""
+        barren = ~scores.amax(-1).isfinite()
+        if barren.is_cpu and not barren.any():
+            self._barren = None
+            return scores, bad
+        self._barren = barren if bad is None else barren & ~bad
+        return torch.where(barren[..., None], 0.0, scores), barren if bad is None else bad | barren
 
     def _prefixes(self) -> list[Tensor]:
         """Ids of every row before the root, laid out as `transformers.generate` holds them."""
@@ -177,25 +199,30 @@ class TextTarget:
         run, _ = run_of(draft, verdict)
         columns = [run, verdict.path, verdict.depth[:, None]]
         if evidence.bad is not None:
-            columns.append(gather_nodes(evidence.bad, verdict.node[:, None]).long())
+            fault = evidence.bad.long() if self._barren is None else evidence.bad.long() + self._barren
+            columns.append(gather_nodes(fault, verdict.node[:, None]))
         rows = torch.cat(columns, 1).tolist()  # the round's one transfer to the host
         width, paths, accepted = run.shape[1], [], []
         for row, line in enumerate(rows):
-            depth, failed = line[2 * width], evidence.bad is not None and bool(line[2 * width + 1])
+            depth, failed = line[2 * width], 0 if evidence.bad is None else line[2 * width + 1]
             alive = self.live[row]
             paths.append(line[width : width + depth + 1] if alive else [])
             accepted.append(self._take(row, line[:depth] if failed else line[: depth + 1], failed) if alive else None)
         self._advance(verdict, evidence, paths)
         return accepted
 
-    def _take(self, row: int, run: list[int], failed: bool) -> int:
-        """Appends a run to a live row. Returns how many drafted tokens of it were kept."""
+    def _take(self, row: int, run: list[int], failed: int) -> int:
+        """Appends a run to a live row; failed: which of _FAILURES ended it, 0 for none.
+
+        Returns how many drafted tokens of the run were kept.
+        """
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
         self.tokens[row] += kept
         self.live[row] = not (stop or failed)
         if failed and not stop:
-            self.errors[row] = (f"row {row}: expected finite logits, got NaN or Inf after {len(self.tokens[row])} generated "
-                                "tokens; the row stopped there")  # fmt: skip
+            self.errors[row] = (
+                f"row {row}: {_FAILURES[failed]} after {len(self.tokens[row])} generated tokens; the row stopped there"
+            )
         accepted = min(len(kept), len(run) - (not failed))
         if self.listener is not None:
             self.listener(row, kept, accepted)
