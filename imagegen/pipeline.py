@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmspec.core.keys import Keys, whole
 from mmspec.core.loop import Decoding, Drafter
-from mmspec.core.rules.base import Rule
+from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.output import ImageOutput
@@ -90,8 +90,8 @@ class ImagePipeline:
         warp = Warp(float(temperature), most, float(top_p), filter_order)
         own_order = isinstance(decoding, OwnOrder)
         if own_order and rule is not None:
-            raise ValueError(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
-                             f"got {getattr(rule, 'name', rule)!r}; drop it")  # fmt: skip
+            raise Misfit(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
+                         f"got {getattr(rule, 'name', rule)!r}; drop it")  # fmt: skip
         condition = self.model.prepare(prompts)
         make = decoding.target if own_order else ImageTarget
         target = make(self.model, condition, guidance=guidance, warp=warp, listener=listener)

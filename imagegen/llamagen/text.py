@@ -23,7 +23,11 @@ class CaptionEncoder:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Features float [B, length, width], zero at padding, and mask bool [B, length], True at real tokens (the last)."""
+        """Features float [B, length, width], zero at padding, and mask bool [B, length], True at real tokens (the last).
+
+        Raises ValueError as `check` does.
+        """
+        self.check(texts)
         if self.cleaned:
             texts = [clean(clean(text)) for text in texts]
         rows = self.tokenizer(texts, max_length=self.length, padding="max_length", padding_side="right", truncation=True,
@@ -32,6 +36,21 @@ class CaptionEncoder:
         ids, mask = rows["input_ids"].to(device), rows["attention_mask"].to(device)
         features = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         return to_the_right(features, mask.bool())
+
+    def check(self, texts: list[str]) -> None:
+        """Raises ValueError for a text of which the tokenizer knows no word: its picture would show anything. An empty text
+        says nothing on purpose and passes."""
+        for text in texts:
+            words = clean(clean(text)) if self.cleaned else text
+            ids = (
+                [] if not text.strip() else self.tokenizer(words, max_length=self.length, truncation=True)["input_ids"]
+            )
+            special = set(self.tokenizer.all_special_ids)
+            known = self.tokenizer.convert_ids_to_tokens([one for one in ids if one not in special])
+            if text.strip() and not any(letter.isalnum() for token in known for letter in token):
+                raise ValueError(
+                    f"prompts: expected words this model knows, got none in {text!r}; say it in other words"
+                )
 
 
 def to_the_right(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.bench_image import bench_image
-from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told
+from mmspec.cli.console import check_writable, progress, refusing, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
 from mmspec.cli.options import Json, Markdown, Plot, named_paths, names, numbers
 from mmspec.cli.tables import bench_log, save_figures, show
@@ -57,7 +57,7 @@ def vlm(
         new_tokens=new_tokens,
         batches=numbers("--batch", batch, int),
         temperatures=numbers("--temperature", temperature, float),
-        methods=names("--methods", methods),
+        methods=_methods(methods),
         saved=tuple((name, str(folder)) for name, folder in named_paths("--drafter-path", drafter_path)),
         repeats=repeats,
         seed=seed,
@@ -77,27 +77,34 @@ def _config(**settings: object) -> VlmBench:
     """The bench of these settings; what it refuses is a usage error."""
     from mmspec.evaluate.bench_vlm import VlmBench
 
-    try:
+    with refusing():
         return VlmBench(**settings)
-    except ValueError as error:
-        raise BadOption(str(error)) from error
+
+
+def _methods(text: str | None) -> tuple[str, ...] | None:
+    """The keys of --methods, in which a drafter may have the name the zoo gives it."""
+    from mmspec.evaluate.shelf import short_name
+
+    found = names("--methods", text)
+    return None if found is None else tuple(map(short_name, found))
 
 
 def _check_plot(suite: str) -> None:
     """Refuses, before the bench runs, a plot that could not be drawn behind it."""
     from mmspec.evaluate.plots import bench_panels, need_matplotlib
 
-    try:
+    with refusing():
         need_matplotlib()
         bench_panels({"env": {"suite": suite}, "rows": []})
-    except ValueError as error:
-        raise BadOption(str(error)) from error
 
 
 def _run(config: VlmBench, log: Path | None) -> dict:
     from mmspec.evaluate.bench_vlm import bench_vlm
 
     shelf = open_shelf(ZOO)
+    with refusing():
+        for _, folder in config.saved:
+            shelf.drafter(folder)
     with progress() as bar:
         task = bar.add_task("warming up", total=config.requests())
         return bench_vlm(config, shelf, lambda text: bar.update(task, advance=1, description=text), log)
@@ -116,7 +123,8 @@ def curves(
     check_writable(plot, json)
     from mmspec.evaluate.plots import draw, training_panels
 
-    (panel,) = training_panels(dict(named_paths("NAME=FILE", logs)))
+    with refusing():
+        (panel,) = training_panels(dict(named_paths("NAME=FILE", logs)))
     save_json(json, {name: [list(pair) for pair in zip(*line, strict=True)] for name, line in panel.lines.items()})
     if plot is not None:
         draw([panel], plot)

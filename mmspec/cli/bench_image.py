@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, quiet_transformers, told, waiting
+from mmspec.cli.console import check_writable, progress, quiet_transformers, refusing, told, waiting
 from mmspec.cli.options import Json, Markdown, Plot, names, numbers
 from mmspec.cli.tables import bench_log, save_figures, show
 
@@ -51,7 +51,7 @@ def bench_image(
         guidance=numbers("--guidance", guidance, float),
         top_k=numbers("--top-k", top_k, int),
         temperatures=numbers("--temperature", temperature, float),
-        methods=names("--methods", methods),
+        methods=_methods(methods),
         repeats=repeats,
         seed=seed,
         threads=threads,
@@ -70,10 +70,16 @@ def _config(**settings: object) -> ImageBench:
     """The bench of these settings; what it refuses is a usage error."""
     from mmspec.evaluate.image_config import ImageBench
 
-    try:
+    with refusing():
         return ImageBench(**settings)
-    except ValueError as error:
-        raise BadOption(str(error)) from error
+
+
+def _methods(text: str | None) -> tuple[str, ...] | None:
+    """The keys of --methods, in which a drafter may have the name the zoo gives it."""
+    from mmspec.evaluate.image_decodings import short_name
+
+    found = names("--methods", text)
+    return None if found is None else tuple(map(short_name, found))
 
 
 def _check_plot(suite: str) -> None:
@@ -81,11 +87,9 @@ def _check_plot(suite: str) -> None:
     from mmspec.evaluate.image_page import pareto_panels
     from mmspec.evaluate.plots import need_matplotlib
 
-    try:
+    with refusing():
         need_matplotlib()
         pareto_panels({"env": {"suite": suite}, "rows": []})
-    except ValueError as error:
-        raise BadOption(str(error)) from error
 
 
 def _run(config: ImageBench, log: Path | None) -> dict:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import check_writable, save_json, screen, told, waiting
+from mmspec.cli.console import check_writable, refusing, save_json, screen, told, waiting
 from mmspec.cli.models import ZOO, open_shelf
 from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
 
@@ -32,11 +32,12 @@ def caption(
     check_at_least("--temperature", temperature, 0)
     check_at_least("--max-new-tokens", max_new_tokens, 1)
     check_at_least("--seed", seed or 0, 0)
-    check_drafter(drafter)
+    drafter = check_drafter(drafter)
     check_writable(json)
     from mmspec.core.images import open_image
 
-    pictures = tuple(open_image(path) for path in images)
+    with refusing():
+        pictures = tuple(open_image(path) for path in images)
     if seed is None and temperature > 0:
         import secrets
 
@@ -75,9 +76,10 @@ def _answer(
     from mmspec.evaluate.prompts import Prompt, encode
     from mmspec.evaluate.vlm_methods import sampling
 
-    inputs = encode(shelf.processor, [Prompt(prompt, pictures)])
+    with refusing():
+        inputs = encode(shelf.processor, [Prompt(prompt, pictures)])
+        chosen = shelf.drafter(name)
     streamer = _streamer(shelf) if stream else None
-    chosen = shelf.drafter(name)
     asked = {**inputs, "max_new_tokens": limit, **sampling(temperature)}
     began = perf_counter()
     with nullcontext() if stream else waiting("generating"):

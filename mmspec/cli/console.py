@@ -22,7 +22,16 @@ _OVER = ("--no-resume", "--fresh")  # what makes a run start over
 
 
 class BadOption(ValueError):
-    """An option's value was refused: a usage error."""
+    """An option or argument was refused, or what it names: a usage error."""
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Around what is made of options and arguments before a command's work begins: what is raised there refuses them."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise BadOption(str(error)) from error
 
 
 def screen(stderr: bool = False) -> Console:
@@ -59,8 +68,8 @@ class _Named:
 def told(command: Callable) -> Callable:
     """Ends a command that raises ValueError or OSError with the error's one sentence, in red on stderr.
 
-    Exit code 2 for a refused option, 1 for everything else. One that is interrupted ends with a sentence on what is kept
-    and 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM.
+    Exit code 2 for a refused option or argument, 1 for a run that failed. One that is interrupted ends with
+    a sentence on what is kept and 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     @wraps(command)

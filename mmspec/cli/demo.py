@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import check_writable, progress, save_json, screen, told
+from mmspec.cli.console import check_writable, progress, refusing, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
 from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
 
@@ -30,8 +30,10 @@ def demo(
 ) -> None:
     """Caption three held-out pictures plainly and drafted, and show that the text is the same."""
     check_at_least("--max-new-tokens", max_new_tokens, 1)
-    check_drafter(drafter)
+    drafter = check_drafter(drafter)
     check_writable(json)
+    with refusing():
+        folder.mkdir(parents=True, exist_ok=True)
     shelf = open_shelf(ZOO)
     pictures = _draw(folder)
     runs = _decode(shelf, [picture for _, picture in pictures], drafter, max_new_tokens)
@@ -53,7 +55,6 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
     from mmspec.evaluate.prompts import demo_scenes
     from mmspec.zoo.world.render import render
 
-    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, scene in enumerate(demo_scenes(), 1):
         path = folder / f"scene-{number}.png"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told, waiting
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told, waiting
 from mmspec.cli.models import reading
 from mmspec.cli.options import Json, check_at_least
 
@@ -60,7 +60,8 @@ def image(
     check_writable(out, json)
     wishes = {"window": window, "coupling": coupling, "init": init, "drafter": drafter, "upsampler": upsampler}
     shelf, drafts, chosen = _open(model, decoding, rule, wishes)
-    wanted = shelf.given(prompts)
+    with refusing():
+        wanted = shelf.given(prompts)
     count = grid or len(prompts)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
     if seed is None:
@@ -133,15 +134,16 @@ def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[Im
 
     with waiting("loading the model"):
         quiet_transformers()
-        from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of
+        from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of, short_name
 
-        try:
+        decoding = short_name(decoding)
+        wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
+        with refusing():
             check_decoding(decoding, Wishes(**wishes))
-        except ValueError as error:
-            raise BadOption(str(error)) from error
         shelf = _shelf(model)
-        drafts, usual = decoding_of(decoding, shelf, Wishes(**wishes))
-        return shelf, drafts, shelf.rule(rule or usual)
+        with refusing():
+            drafts, usual = decoding_of(decoding, shelf, Wishes(**wishes))
+            return shelf, drafts, shelf.rule(rule or usual)
 
 
 def _shelf(model: str) -> ImageShelf:
@@ -162,6 +164,7 @@ def _generate(
     """The pictures of all prompts, None for a failed one; what they cost; and by number why one failed."""
     from time import perf_counter
 
+    from mmspec.core.rules.base import Misfit
     from mmspec.evaluate.image_methods import figures_of
 
     total, pictures, stats, errors = shelf.pipeline.model.geometry.total, [], [], {}
@@ -170,10 +173,13 @@ def _generate(
     for start in range(0, len(wanted), batch):
         part = wanted[start : start + batch]
         with _bars(len(part), total // stride, stride, start, len(wanted)) as listener:
-            out = shelf.pipeline(
-                part, decoding=drafts, rule=rule, seed=[seed + start + i for i in range(len(part))], listener=listener,
-                **settings,
-            )  # fmt: skip
+            try:
+                out = shelf.pipeline(
+                    part, decoding=drafts, rule=rule, seed=[seed + start + i for i in range(len(part))], listener=listener,
+                    **settings,
+                )  # fmt: skip
+            except Misfit as error:
+                raise BadOption(f"--rule: {str(error).removeprefix('rule: ')}") from error
         errors |= {start + row: text.removeprefix(f"row {row}: ") for row, text in out.errors.items()}
         pictures += out.images
         stats.append(out.stats)
@@ -212,11 +218,11 @@ def _save(pictures: Sequence[Image | None], out: Path) -> None:
 
 
 def _print(record: dict) -> None:
-    law = "exact" if record["exact"] else "relaxed"
+    rule = f"{record['rule']} (exact)" if record["exact"] else record["rule"]  # relaxed rules say so in their name
     screen().print(
         f"{record['out']}: {record['images']} {'picture' if record['images'] == 1 else 'pictures'} in {record['seconds']} s, "
         f"{record['target_passes']:g} target passes each instead of {record['plain_passes']:g} "
-        f"({record['step_compression']} values a pass), {record['drafter']}, rule {record['rule']} ({law}), "
+        f"({record['step_compression']} values a pass), {record['drafter']}, rule {rule}, "
         f"guidance {record['guidance']}, temperature {record['temperature']:g}, top-k {record['top_k']}, "
         f"seed {record['seed']}; {record['model']}",
         markup=False, soft_wrap=True,

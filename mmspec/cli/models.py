@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmspec.cli.console import quiet_transformers, waiting
+from mmspec.cli.console import BadOption, quiet_transformers, waiting
 
 if TYPE_CHECKING:
     from mmspec.evaluate.shelf import Shelf
@@ -20,7 +20,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 def open_shelf(spec: str, option: str = "--model") -> Shelf:
     """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
 
-    Raises ValueError when there is no such model, or it is none that takes pictures and text.
+    Raises BadOption when there is no such model, or it is none that takes pictures and text.
     """
     with waiting("loading the model"):
         quiet_transformers()
@@ -31,14 +31,14 @@ def open_shelf(spec: str, option: str = "--model") -> Shelf:
 
 @contextmanager
 def reading(spec: str, what: str, option: str = "--model") -> Iterator[None]:
-    """Makes whatever is raised over the files of `spec` a ValueError that names the option. what: expected there."""
+    """Makes whatever is raised over the files of `spec` a BadOption that names the option. what: expected there."""
     try:
         yield
     except Exception as error:  # no end to what readers raise over a config or weights of another shape
         if str(error).startswith(f"{option}: "):
-            raise
+            raise BadOption(str(error)) from error
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        raise ValueError(f"{option}: expected {what}, got {spec!r} ({kind}{error}), check it") from error
+        raise BadOption(f"{option}: expected {what}, got {spec!r} ({kind}{error}), check it") from error
 
 
 def _published(spec: str, option: str) -> Shelf:
@@ -49,7 +49,7 @@ def _published(spec: str, option: str) -> Shelf:
 
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
-        raise ValueError(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
+        raise BadOption(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
     with reading(spec, "a safetensors model that takes pictures and text", option):
         processor = load_part(AutoProcessor, spec, local=local)
         model = load_model(AutoModelForImageTextToText, spec, local=local)

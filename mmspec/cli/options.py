@@ -12,13 +12,13 @@ from mmspec.cli.console import BadOption
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown to this file.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec[eval]).")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec\\[eval]).")]
 Drafter = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="eagle, msd, vispec or another of `mmspec supported`; small, lookup, recycling, none, or a folder with a "
-        "saved drafter.",
+        help="eagle, msd, vispec or another of `mmspec supported`, vlm/eagle... being the same; small, lookup, recycling, "
+        "none, or a folder with a saved drafter.",
     ),
 ]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
@@ -30,14 +30,16 @@ def check_at_least(name: str, value: float, least: float) -> None:
         raise BadOption(f"{name}: expected a number of at least {least}, got {value}, change it")
 
 
-def check_drafter(name: str | None) -> None:
-    """Refuses a name that is neither a drafter nor a folder."""
-    if name is None or Path(name).is_dir():
-        return
-    from mmspec.evaluate.shelf import drafter_names, unknown_drafter
+def check_drafter(name: str | None) -> str | None:
+    """The short name of a drafter, or a folder; None of None.   Refuses what is neither."""
+    if name is None:
+        return None
+    from mmspec.evaluate.shelf import drafter_names, short_name, unknown_drafter
 
-    if name not in drafter_names():
+    short = short_name(name)
+    if short not in drafter_names() and not Path(name).is_dir():
         raise BadOption(unknown_drafter(name))
+    return short
 
 
 def names(name: str, text: str | None) -> tuple[str, ...] | None:

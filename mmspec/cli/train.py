@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, save_json, screen, told
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told
 from mmspec.cli.models import ZOO, open_shelf
 from mmspec.cli.options import Json, check_at_least
-from mmspec.cli.train_inputs import data_of, device_of, job_of, licence_of, sizes_of
+from mmspec.cli.train_inputs import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
 
 if TYPE_CHECKING:
     from mmspec.evaluate.shelf import Shelf
@@ -91,6 +91,8 @@ def vlm_drafter(
     if lr is not None and not 0 < lr < float("inf"):
         raise BadOption(f"--lr: expected a number above 0, got {lr}, change it")
     check_writable(json)
+    if out.exists() and not out.is_dir():
+        raise BadOption(f"--out: expected a folder, got the file {str(out)!r}, name another")
     if not out.resolve().parent.is_dir():
         raise BadOption(f"--out: expected an existing folder to make {str(out)!r} in, got none, create it first")
     if data == ZOO != target:
@@ -101,8 +103,10 @@ def vlm_drafter(
         precision=precision, start=start, reference=reference, share=share, seed=seed,
         eval_every=max(1, steps // 8) if eval_every is None else eval_every,
     )  # fmt: skip
-    examples = data_of(data, texts, held_out, seed)
+    with refusing():
+        examples = data_of(data, texts, held_out, seed)
     shelf = open_shelf(target, "--target")
+    check_sizes(job, shelf.model)
     place, tells = device_of(device)
     shelf.model.to(place).requires_grad_(False)
     card = _train(job, shelf, examples, out, target, licence or licence_of(target), resume, tells)

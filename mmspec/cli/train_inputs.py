@@ -46,6 +46,22 @@ def sizes_of(texts: list[str]) -> tuple[tuple[str, Any], ...]:
     return tuple(found)
 
 
+def check_sizes(job: Job, model: Any) -> None:
+    """Raises BadOption for sizes that a new drafter of this kind refuses; nothing is allocated."""
+    import torch
+
+    from mmspec.vlm.architectures import take_apart
+    from mmspec.vlm.training.untrained import KINDS
+
+    if job.start is not None or not job.sizes:
+        return
+    try:
+        with torch.device("meta"):
+            KINDS[job.kind](take_apart(model), dict(job.sizes))
+    except (ValueError, TypeError) as error:
+        raise BadOption(f"--size: {str(error).removeprefix('sizes: ')}, correct it") from error
+
+
 def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> Data:
     """The zoo's examples or a file's.   Raises BadOption for what is no file."""
     from mmspec.vlm.training.data import Data

@@ -13,7 +13,7 @@ import torch
 from mmspec.core.draft import Draft, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule
+from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.stats import Stats
 from mmspec.core.verdict import Verdict
 
@@ -148,7 +148,7 @@ class Decoding:
         verdict = rule.select(weights, uniform, draft)
         verdict = rule.resample(evidence, draft, weights, verdict, self.keys)
         if verdict.kind not in self.target.verdicts:
-            raise ValueError(
+            raise Misfit(
                 f"rule {rule.name!r}: expected one whose verdict is a {' or a '.join(self.target.verdicts)} for this target, "
                 f"got a {verdict.kind}; take another rule, such as 'exact'"
             )

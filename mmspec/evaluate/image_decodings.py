@@ -35,6 +35,14 @@ class Choice:
     rule: str | None = None
 
 
+_SHORT = {"t2i/eagle": "eagle", "t2i/upsampler": "learned"}
+
+
+def short_name(name: str) -> str:
+    """What options call what the zoo calls `name`: "eagle" of "t2i/eagle"; any other name as it is."""
+    return _SHORT.get(name, name)
+
+
 def sjd(shelf: ImageShelf, wishes: Wishes) -> Drafter:
     """`SJD`, without coupling unless asked for."""
     return _jacobi(wishes, window=16)

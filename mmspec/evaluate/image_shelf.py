@@ -31,10 +31,13 @@ class ImageShelf:
     def given(self, prompts: Sequence[str]) -> list[str] | list[int]:
         """What the pipeline takes of prompts in words: labels where the model draws classes, else the words.
 
-        Raises ValueError for a class that does not exist.
+        Raises ValueError for a class that does not exist, and for words of which the model knows none.
         """
         config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
         if getattr(config, "model_type", None) != "c2i":
+            check = getattr(getattr(self.pipeline.model, "captions", None), "check", None)
+            if check is not None:
+                check(list(prompts))
             return list(prompts)
         return labels_of(prompts, config.num_classes, class_names() if self.zoo else ())
 

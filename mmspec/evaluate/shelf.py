@@ -34,8 +34,9 @@ class Shelf:
 
     def drafter(self, name: str) -> Any:
         """The drafter called `name` in DRAFTERS, or the one saved in the folder `name`; None for "none"."""
-        if name in DRAFTERS:
-            return DRAFTERS[name].make(self)
+        short = short_name(name)
+        if short in DRAFTERS:
+            return DRAFTERS[short].make(self)
         if Path(name).is_dir():
             return self._once(name, lambda: load_drafter(name, target=self.model))
         raise ValueError(unknown_drafter(name))
@@ -99,6 +100,12 @@ DRAFTERS: dict[str, Choice] = {
         "untrained EAGLE", lambda shelf: shelf.altered("random", untrained), "as eagle, at random", public=False
     ),
 }
+
+
+def short_name(name: str) -> str:
+    """The name in DRAFTERS of what the zoo calls `name`: "msd" of "vlm/msd"; any other name as it is."""
+    short = name.removeprefix("vlm/")
+    return short if short in DRAFTERS and name in zoo.names() else name
 
 
 def drafter_names() -> list[str]:

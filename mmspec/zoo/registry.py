@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,26 @@ def folder_of(name: str) -> Path:
     return WEIGHTS / name.replace("/", "_")
 
 
-def load(name: str) -> Any:
+def load(name: str, *, progress: bool = False) -> Any:
     """Load an embedded model: "vlm" -> (model, processor).
 
+    progress: let transformers draw its bars on stderr while it reads weights; what the caller has set for other loads stays.
     Raises ValueError for an unknown name or where the weights are missing.
     """
     folder = folder_of(name)
     if not any(folder.rglob("*.safetensors")):
         raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
-    return LOADERS[name](folder)
+    with nullcontext() if progress else _without_bars():
+        return LOADERS[name](folder)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """transformers draws no bars inside; whether it draws any elsewhere is the caller's setting, which is not touched."""
+    from transformers.utils import logging
+
+    before = logging.set_tqdm_hook(lambda factory, args, kwargs: logging.EmptyTqdm(*args, **kwargs))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)

@@ -218,3 +218,19 @@ def test_zoo_list_and_supported(tmp_path: Path) -> None:
     record = json.loads(file.read_text())
     assert all(one["model"] in result.stdout and one["eagle2"] == "exact" for one in record["models"])
     assert {"drafter", "greedy", "sampled tested by"} <= record["combinations"][0].keys()
+
+
+@pytest.mark.parametrize(
+    ("long", "short"), [("vlm/msd", "msd"), ("vlm/eagle_text", "eagle_text"), ("vlm/small", "small")]
+)
+def test_drafters_have_the_zoos_names_too(long: str, short: str, picture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(picture).parent)
+    texts = []
+    for name in (long, short):
+        result = invoke("caption", picture, "--drafter", name, "--max-new-tokens", "6", "--json", "out.json")
+        assert result.exit_code == 0, result.stderr
+        record = json.loads(Path("out.json").read_text())
+        assert record["drafter"] == short
+        texts.append(record["text"])
+    assert texts[0] == texts[1]
+    assert invoke("demo", "--drafter", long, "--max-new-tokens", "2").exit_code == 0

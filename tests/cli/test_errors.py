@@ -35,20 +35,20 @@ def refused(code: int, *arguments: str) -> str:
 
 
 def test_a_missing_picture() -> None:
-    assert "no such file" in refused(1, "caption", "nowhere.png")
+    assert "no such file" in refused(2, "caption", "nowhere.png")
 
 
 def test_a_corrupt_picture_beside_a_good_one(picture: str, tmp_path: Path) -> None:
     bad, out = tmp_path / "bad.png", tmp_path / "out.json"
     bad.write_bytes(Path(picture).read_bytes()[:60])
-    assert "damaged or truncated" in refused(1, "caption", picture, str(bad), "--json", str(out))
+    assert "damaged or truncated" in refused(2, "caption", picture, str(bad), "--json", str(out))
     assert not out.exists()
 
 
 def test_something_that_is_no_picture(tmp_path: Path) -> None:
     text = tmp_path / "text.png"
     text.write_text("hello")
-    assert "expected PNG, JPEG or WebP" in refused(1, "caption", str(text))
+    assert "expected PNG, JPEG or WebP" in refused(2, "caption", str(text))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,8 @@ def test_something_that_is_no_picture(tmp_path: Path) -> None:
         ("--temperature", "-0.5", "expected a number of at least 0, got -0.5"),
         ("--temperature", "nan", "expected a number of at least 0, got nan"),
         ("--seed", "-1", "expected a number of at least 0, got -1"),
+        ("--drafter", "vlm/magic", "expected one of eagle, "),
+        ("--model", "nowhere", "expected 'zoo', a folder or a hub id"),
         ("--json", "no/such/folder/out.json", "expected an existing folder"),
         ("--json", ".", "expected a file name to write to, got the folder '.'"),
     ],
@@ -90,6 +92,21 @@ def test_a_refused_bench(option: str, value: str) -> None:
     assert f"{option}: expected" in refused(2, "bench", "vlm", option, value)
 
 
+def test_saved_drafters_are_read_before_a_bench_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_zoo(monkeypatch)
+    monkeypatch.setattr("mmspec.evaluate.bench_vlm.bench_vlm", lambda *a: pytest.fail("the bench began"))
+    line = refused(2, "bench", "vlm", "--suite", "drafters", "--drafter-path", f"mine={tmp_path}")
+    assert "expected config.json" in line
+
+
+def test_files_in_the_place_of_folders(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("{}")
+    assert "File exists" in refused(2, "demo", "--folder", str(file))
+    assert "--out: expected a folder" in refused(2, "train", "vlm-drafter", "--kind", "msd", "--out", str(file))
+    assert "expected lines with 'accept_length'" in refused(2, "bench", "curves", f"mine={file}")
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="a folder that nobody can write to")
 @pytest.mark.parametrize("arguments", [("supported",), ("zoo", "list"), ("bench", "vlm")])
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(arguments: tuple[str, ...]) -> None:
@@ -117,11 +134,11 @@ def test_two_outputs_in_one_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_exist(picture: str) -> None:
-    assert "expected 'zoo', a folder or a hub id" in refused(1, "caption", picture, "--model", "no/such/model")
+    assert "expected 'zoo', a folder or a hub id" in refused(2, "caption", picture, "--model", "no/such/model")
 
 
 def test_a_folder_without_a_model(picture: str, tmp_path: Path) -> None:
-    assert "model that takes pictures and text" in refused(1, "caption", picture, "--model", str(tmp_path))
+    assert "model that takes pictures and text" in refused(2, "caption", picture, "--model", str(tmp_path))
 
 
 @pytest.mark.parametrize(("file", "contents"), [("config.json", b"[1]"), ("model.safetensors", b"cut")])
@@ -130,19 +147,19 @@ def test_a_damaged_model(file: str, contents: bytes, picture: str, tmp_path: Pat
     model.save_pretrained(tmp_path / "model")
     processor.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / file).write_bytes(contents)
-    line = refused(1, "caption", picture, "--model", str(tmp_path / "model"))
+    line = refused(2, "caption", picture, "--model", str(tmp_path / "model"))
     assert line.startswith("Error: --model: expected a safetensors model that takes pictures and text, got ")
 
 
 def test_a_folder_without_a_drafter(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_zoo(monkeypatch)
     (tmp_path / "empty").mkdir()
-    assert "expected config.json" in refused(1, "caption", picture, "--drafter", str(tmp_path / "empty"))
+    assert "expected config.json" in refused(2, "caption", picture, "--drafter", str(tmp_path / "empty"))
 
 
 def test_a_placeholder_in_the_prompt(picture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_zoo(monkeypatch)
-    assert "placeholder" in refused(1, "caption", picture, "--prompt", "<image> and what else?")
+    assert "placeholder" in refused(2, "caption", picture, "--prompt", "<image> and what else?")
 
 
 def test_missing_weights_say_how_to_build_them(picture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -179,3 +196,24 @@ def test_nan_logits_keep_the_text_so_far_and_write_nothing(
 def test_the_help_needs_neither_torch_nor_transformers() -> None:
     code = "import sys, mmspec.cli; sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_every_help_text_arrives_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Square brackets are markup to the renderer: "[eval]" would vanish."""
+    import click
+    from rich.text import Text
+    from typer.main import get_command
+
+    monkeypatch.setenv("COLUMNS", "400")
+
+    def commands(command: click.Command, path: tuple[str, ...]) -> None:
+        shown = runner.invoke(app, [*path, "--help"]).stdout
+        for text in (command.help, *(getattr(parameter, "help", None) for parameter in command.params)):
+            for line in (text or "").replace("\\[", "[").split("\n"):
+                assert line.strip() in shown, (path, line)
+        for name, inner in getattr(command, "commands", {}).items():
+            commands(inner, (*path, name))
+
+    commands(get_command(app), ())
+    assert "mmspec[eval]" in runner.invoke(app, ["bench", "vlm", "--help"]).stdout
+    assert Text.from_markup("mmspec[eval]").plain != "mmspec[eval]"

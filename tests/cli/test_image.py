@@ -39,6 +39,7 @@ def drawn(*arguments: str) -> dict:
     for shown in (f"{record['seconds']} s", f"{record['step_compression']} values a pass", f"seed {record['seed']}",
                   "(exact)" if record["exact"] else "(relaxed)", record["out"]):  # fmt: skip
         assert shown in result.stdout
+    assert result.stdout.count("(relaxed)") == (not record["exact"])
     assert Image.open(record["out"]).format == "PNG"
     return record
 
@@ -96,13 +97,13 @@ def test_models_in_folders() -> None:
     record = drawn("a red circle", "--model", "captions")
     assert record["model"] == "captions"
     assert drawn("7", "8", "--model", "classes")["images"] == 2
-    assert "expected a label from 0 to 63, got 'a red circle'" in refused(1, "a red circle", "--model", "classes")
-    assert "expected a model of the zoo" in refused(1, "a", "--model", "captions", "--decoding", "eagle")
+    assert "expected a label from 0 to 63, got 'a red circle'" in refused(2, "a red circle", "--model", "classes")
+    assert "expected a model of the zoo" in refused(2, "a", "--model", "captions", "--decoding", "eagle")
 
 
 def test_a_model_of_transformers_in_a_folder() -> None:
     tiny_model("janus").save_pretrained("janus")
-    assert "expected a processor beside the model" in refused(1, "a red cube", "--model", "janus")
+    assert "expected a processor beside the model" in refused(2, "a red cube", "--model", "janus")
     processor("janus").save_pretrained("janus")
     record = drawn("a red cube", "--model", "janus", "--decoding", "sjd")
     assert record["exact"] and record["model"] == "janus" and record["plain_passes"] == 16
@@ -113,7 +114,7 @@ def test_classes_by_name() -> None:
     named = drawn("a red circle", "--model", "c2i", "--seed", "1", "--out", "name.png")
     assert Image.open("0.png").tobytes() == Image.open("name.png").tobytes()
     assert numbered["step_compression"] == named["step_compression"]
-    assert "a name such as 'red circle'" in refused(1, "a purple nothing", "--model", "c2i")
+    assert "a name such as 'red circle'" in refused(2, "a purple nothing", "--model", "c2i")
 
 
 def spoiled(*labels: int) -> None:
@@ -213,18 +214,19 @@ def test_a_refused_option_is_a_usage_error(options: tuple[str, ...], sentence: s
         (("--rule", "magic"), "rule: expected one of exact"),
         (("--rule", "gsd:groups=3"), "expected settings of group"),
         (("--rule", "block"), "rule 'block': expected drafts made anew every round"),
+        (("--rule", "reflection"), "--rule: rule 'reflection': expected a target that gives Gaussians"),
         (("--decoding", "zipar", "--rule", "gsd"), "decoding 'zipar_8' is relaxed and judges by its own rule"),
         (("--decoding", "mulo", "--upsampler", "learned"), "expected weights of t2i/upsampler, got none"),
     ],
 )
 def test_what_a_decoding_refuses(options: tuple[str, ...], sentence: str) -> None:
-    assert sentence in refused(1, "a red circle", *options)
+    assert sentence in refused(2, "a red circle", *options)
 
 
 def test_an_empty_prompt_and_a_folder_without_a_model() -> None:
     assert "PROMPT: expected a text, got an empty one" in refused(2, " ")
     Path("empty").mkdir()
-    assert "expected a .safetensors file, got none there" in refused(1, "a red circle", "--model", "empty")
+    assert "expected a .safetensors file, got none there" in refused(2, "a red circle", "--model", "empty")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_an_empty_prompt_and_a_folder_without_a_model() -> None:
 def test_a_damaged_model_is_named_in_one_sentence(file: str, contents: bytes) -> None:
     captioned(CAPTION).save_pretrained("damaged")
     Path("damaged", file).write_bytes(contents)
-    line = refused(1, "a red circle", "--model", "damaged")
+    line = refused(2, "a red circle", "--model", "damaged")
     assert line.startswith("Error: --model: expected a folder with a saved pipeline, got 'damaged' (")
 
 
@@ -333,3 +335,15 @@ def test_a_greedy_mismatch_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_refused_bench(option: str, value: str) -> None:
     result = runner.invoke(app, ["bench", "image", option, value])
     assert result.exit_code == 2 and f"{option}: expected" in result.stderr and result.stdout == ""
+
+
+def test_prompts_of_unknown_words_are_refused() -> None:
+    assert "expected words this model knows, got none in 'zebra'" in refused(2, "a red circle", "zebra")
+
+
+def test_parts_have_the_zoos_names_too() -> None:
+    short = drawn("a red circle", "--decoding", "eagle", "--seed", "3", "--out", "short.png")
+    long = drawn("a red circle", "--decoding", "t2i/eagle", "--seed", "3", "--out", "long.png")
+    assert long["drafter"] == short["drafter"] and Path("long.png").read_bytes() == Path("short.png").read_bytes()
+    assert drawn("a red circle", "--decoding", "gsd", "--drafter", "t2i/eagle")["drafter"] == short["drafter"]
+    assert "expected weights of t2i/upsampler" in refused(2, "a", "--decoding", "mulo", "--upsampler", "t2i/upsampler")

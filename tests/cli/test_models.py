@@ -34,7 +34,7 @@ def test_a_model_saved_in_a_folder(picture: str, tmp_path: Path) -> None:
     record = json.loads(out.read_text())
     assert record["drafter"] == "lookup" and record["model"].startswith(str(folder))
     result = runner.invoke(app, [*common, "--drafter", "eagle"])
-    assert result.exit_code == 1 and "expected the zoo's model" in result.stderr
+    assert result.exit_code == 2 and "expected the zoo's model" in result.stderr
 
 
 def test_a_drafter_saved_in_a_folder(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,7 +278,7 @@ def test_a_bad_file_of_examples(text: str, sentence: str, target: Path, tmp_path
     file = tmp_path / "bad.jsonl"
     file.write_text(text + "\n")
     common = ("--target", str(target), "--data", str(file), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
-    assert sentence in refused(1, *common)
+    assert sentence in refused(2, *common)
     assert not (tmp_path / "out").exists()
 
 
@@ -287,12 +287,12 @@ def test_sizes_are_the_kinds_own(target: Path, data: Path, tmp_path: Path) -> No
     config = load_drafter(tmp_path / "out").config
     assert (config.latents, config.block) == (2, 3)
     common = ("--target", str(target), "--data", str(data), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
-    assert "sizes: expected fields of" in refused(1, *common, "--size", "latents=2")
+    assert "--size: expected fields of" in refused(2, *common, "--size", "latents=2")
 
 
 def test_a_folder_without_a_model(data: Path, tmp_path: Path) -> None:
     common = ("--target", str(tmp_path), "--data", str(data), "--out", str(tmp_path / "out"), "--kind", "msd", *QUICK)
-    assert "--target: expected a safetensors model" in refused(1, *common)
+    assert "--target: expected a safetensors model" in refused(2, *common)
 
 
 def test_own_answers_only_where_there_are_no_others(target: Path, tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ class Weights:
     extra: Tensor | None = None
 
 
+class Misfit(ValueError):
+    """A rule was asked to judge what it is not made for."""
+
+
 class Rule:
     """An acceptance rule. Subclasses set the class attributes and implement `weigh` and `residual`.
 
@@ -61,16 +65,16 @@ class Rule:
         return self
 
     def check_evidence(self, evidence: Evidence) -> None:
-        """Raises ValueError when the target does not say what the rule judges by."""
+        """Raises Misfit, a ValueError, when the target does not say what the rule judges by."""
         if getattr(evidence, self.reads) is None:
             given = " and ".join(said for field, said in _SAID.items() if getattr(evidence, field) is not None)
-            raise ValueError(
+            raise Misfit(
                 f"rule {self.name!r}: expected a target that gives {_SAID[self.reads]}, got one that gives "
                 f"{given or 'none of its evidence'}; take a rule for such targets, such as 'exact'"
             )
 
     def check(self, draft: Draft) -> None:
-        """Raises ValueError when the rule is not proven for this draft's q record or shape."""
+        """Raises Misfit, a ValueError, when the rule is not proven for this draft's q record or shape."""
         if draft.tree.nodes == 1:
             return
         pair = (draft.law.kind, draft.law.drawn)
@@ -78,16 +82,14 @@ class Rule:
         alike = drawn if not draft.tree.max_rank and pair[1] in drawn else {pair[1]}  # one child: the same thing
         if not any((pair[0], way) in self.proven_for for way in alike):
             allowed = ", ".join(f"{k} {d}" for k, d in sorted(self.proven_for))
-            raise ValueError(f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}")
+            raise Misfit(f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}")
         if self.looks_ahead and draft.law.reused:
-            raise ValueError(
+            raise Misfit(
                 f"rule {self.name!r}: expected drafts made anew every round, got drafts that live on after a rejection; "
                 "use rule 'token' for chains and 'recursive' for trees"
             )
         if self.chains_only and draft.tree.max_rank:
-            raise ValueError(
-                f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node"
-            )
+            raise Misfit(f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         raise TypeError(f"{type(self).__name__} must define weigh")

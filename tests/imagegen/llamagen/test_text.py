@@ -56,3 +56,11 @@ def test_texts_may_be_left_as_they_are() -> None:
     assert not torch.equal(one, two)
     with pytest.raises(ValueError, match="length: expected at least 1"):
         CaptionEncoder(encoder, tokenizer, 0)
+
+
+@pytest.mark.parametrize("text", ("zebra", "Ein Zebra!", "斑马", "zebra , ."))
+def test_a_text_without_a_known_word_is_refused(text: str) -> None:
+    captions = CaptionEncoder(text_encoder(), word_tokenizer(), 6)
+    with pytest.raises(ValueError, match=f"prompts: expected words this model knows, got none in '{text}'"):
+        captions(["a red circle", text])
+    captions([f"{text} circle", ""])
