@@ -52,7 +52,14 @@ def image(
     seed: Annotated[int | None, typer.Option(help="Image i has seed + i; drawn and printed when left out.")] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("image.png"),
     grid: Annotated[int | None, typer.Option(metavar="N", help="N images side by side; prompts come round.")] = None,
-    batch: Annotated[int, typer.Option(metavar="N", help="Images generated at once.")] = 16,
+    batch: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Images generated at once. Drafting pays at 1 (2.0 to 2.6 times plain decoding on two cores), not at 8 and "
+            "above (0.7 to 0.8 times).",
+        ),
+    ] = 16,
     json: Json = None,
 ) -> None:
     """Draw pictures of prompts with drafted decoding."""

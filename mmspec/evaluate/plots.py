@@ -14,7 +14,7 @@ from mmspec.core.readers import read_text
 from mmspec.evaluate.suites import suite_of
 
 Line = tuple[Sequence[float], Sequence[float]]
-MARKERS, STROKES = "s^Dv*PX<>h", ("-", "--", ":", "-.")
+MARKERS = "s^Dv*PX<>h"
 AXES = {
     "pictures": "pictures in the prompt",
     "point": "drafted tokens",
@@ -51,33 +51,63 @@ def need_matplotlib() -> Any:
 
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
-    """Writes the panels side by side, three a row, as a PNG.   Raises ValueError where none of them has a line."""
+    """Writes the panels as a PNG, those of one title side by side in one row and every line in a color of its own, the same
+    in all panels.   Raises ValueError where none of them has a line."""
     if not any(panel.lines for panel in panels):
         raise ValueError("--plot: expected rows with figures to draw, got none, run more methods")
     plt = need_matplotlib()
-    across = min(3, len(panels))
-    down = -(-len(panels) // across)
+    across, down = layout(panels)
     width, height = (5, 4) if across > 2 else (7, 5)
     figure, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False)
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    colors = _colors(len(names))
+    looks = {name: (colors[i], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
     for axis, panel in zip(axes.flat, panels, strict=False):
-        for number, (name, (xs, ys)) in enumerate(panel.lines.items()):
-            # colors come round after ten lines, strokes then tell them apart; lone points have markers of their own
-            marker, size = ("o", 3) if len(xs) > 1 else (MARKERS[number % len(MARKERS)], 7)
-            color, stroke = f"C{number % 10}", STROKES[number // 10 % len(STROKES)]
-            axis.plot(xs, ys, marker=marker, markersize=size, color=color, linestyle=stroke, label=name)
-        axis.set(title=panel.title, xlabel=AXES[panel.x], ylabel=AXES[panel.y], ylim=(0, None))
-        axis.grid(alpha=0.3)
+        _draw_panel(axis, panel, looks)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
     figure.tight_layout()
+    handles = {
+        name: handle for axis in axes.flat for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(
-        *axes.flat[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small"
+        [handles[name] for name in names], names, loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small"
     )
     made = io.BytesIO()
     figure.savefig(made, format="png", dpi=100, bbox_inches="tight")
     plt.close(figure)
     with replacing(file) as temporary:
         temporary.write_bytes(made.getvalue())
+
+
+def layout(panels: Sequence[Panel]) -> tuple[int, int]:
+    """Columns and rows of a figure whose panels stand in the order given: about four a row, and never a title in two."""
+    together = max(sum(one.title == panel.title for one in panels) for panel in panels)
+    across = min(len(panels), together * (4 // together or 1) if together > 1 else 3)
+    return across, -(-len(panels) // across)
+
+
+def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -> None:
+    for name, (xs, ys) in panel.lines.items():
+        color, marker = looks[name]
+        # lone points have markers of their own
+        marker, size = ("o", 3) if len(xs) > 1 else (marker, 7)
+        axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
+    # from zero, with room above the highest line however flat all of them are
+    top = max((max(ys) for _, ys in panel.lines.values()), default=1)
+    axis.set(title=panel.title, xlabel=AXES[panel.x], ylabel=AXES[panel.y], ylim=(0, 1.06 * top or 1))
+    axis.grid(alpha=0.3)
+
+
+def _colors(count: int) -> list[Any]:
+    """So many different colors: the usual ten, their ten lighter ones, and beyond that even steps around the wheel."""
+    from matplotlib import colormaps
+    from matplotlib.colors import hsv_to_rgb
+
+    if count <= 20:
+        pairs = colormaps["tab20"].colors
+        return [*pairs[::2], *pairs[1::2]][:count]
+    return [tuple(hsv_to_rgb((i / count, 1 if i % 2 else 0.55, (0.6, 0.95, 0.8)[i % 3]))) for i in range(count)]
 
 
 def bench_panels(result: dict) -> list[Panel]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.evaluate.plots import bench_panels, draw, need_matplotlib, training_curve, training_panels
+from mmspec.evaluate.plots import Panel, bench_panels, draw, need_matplotlib, training_curve, training_panels
 
 
 def log(path: Path, *records: dict) -> Path:
@@ -56,3 +56,66 @@ def test_what_has_no_curve_is_refused(tmp_path: Path) -> None:
         bench_panels({"env": {"suite": "drafters"}, "rows": []})
     with pytest.raises(ValueError, match="expected rows with figures to draw"):
         draw(bench_panels({"env": {"suite": "lengths"}, "rows": []}), tmp_path / "none.png")
+
+
+def made_up(tasks: int, drafters: int, flat: bool = False) -> dict:
+    """A lengths bench of so many settings and drafters, each with a controlled row."""
+    rows = []
+    for task in range(tasks):
+        common = {"task": f"task {task}", "batch": 1, "temperature": 0.0}
+        for number in range(drafters):
+            for point in (1, 4, 8):
+                value = 1.0 + (0 if flat else number + point / 10)
+                row = {"drafter": f"d{number}", "method": f"d{number} {point}", "point": point, "controlled": False}
+                rows.append(common | row | {"accept_length": value, "speedup_vs_ar": value / 2})
+            row = {"drafter": f"d{number}", "method": f"d{number}, goodput", "point": None, "controlled": True}
+            rows.append(common | row | {"accept_length": 1.02, "speedup_vs_ar": 0.51})
+    return {"env": {"suite": "lengths"}, "rows": rows}
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Every figure that is drawn during the test, still open."""
+    plt = need_matplotlib()
+    kept: list = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    yield kept
+    monkeypatch.undo()
+    for figure in kept:
+        plt.close(figure)
+
+
+@pytest.mark.parametrize("drafters", (1, 3, 6, 13))
+@pytest.mark.parametrize("tasks", (1, 2, 5))
+def test_a_settings_panels_share_a_row_and_no_two_lines_a_color(
+    tasks: int, drafters: int, tmp_path: Path, figures: list
+) -> None:
+    draw(bench_panels(made_up(tasks, drafters)), tmp_path / "lengths.png")
+    (figure,) = figures
+    shown = [axis for axis in figure.axes if axis.get_title()]
+    rows = {}
+    for axis in shown:
+        rows.setdefault(axis.get_title(), set()).add(axis.get_subplotspec().rowspan.start)
+    assert len(shown) == 2 * tasks and all(len(places) == 1 for places in rows.values())
+    colors = {}
+    for axis in shown:
+        for line in axis.lines:
+            colors.setdefault(line.get_label(), set()).add(str(line.get_color()))
+    assert len(colors) == 2 * drafters and all(len(found) == 1 for found in colors.values())
+    assert len(set.union(*colors.values())) == 2 * drafters
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == set(colors)
+
+
+@pytest.mark.parametrize("flat", (False, True))
+def test_no_line_is_cut_however_flat_all_are(flat: bool, tmp_path: Path, figures: list) -> None:
+    draw(bench_panels(made_up(1, 3, flat)), tmp_path / "lengths.png")
+    for axis in figures[0].axes:
+        low, high = axis.get_ylim()
+        assert low == 0 and max(max(line.get_ydata()) for line in axis.lines) <= 0.96 * high
+
+
+def test_the_legend_names_lines_that_only_a_later_panel_has(tmp_path: Path, figures: list) -> None:
+    first, second = (Panel(name, "step", "accept_length", {name: ((1,), (2,))}) for name in "xy")
+    draw([first, second], tmp_path / "two.png")
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["x", "y"]

@@ -1,0 +1,114 @@
+"""Every command that README, CONTRIBUTING and the pages under docs/ show runs as written, its placeholders filled in.
+
+Models are tiny stand-ins; benches, training and building are followed up to where their work begins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from itertools import product
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from mmspec.evaluate.shelf import Shelf
+from tests.evaluate import tiny_images, tiny_zoo
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILL = {
+    "PROMPT": "a red circle", "IMAGE": "scene.png", "TEXT": "What is this?", "T": "0.5", "N": "4", "S": "2",
+    "FILE": "out.json", "FILE.png": "out.png", "PATH": "model", "FOLDER": "made", "NAME=LOG": "run=made/work/log.jsonl",
+    "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
+}  # fmt: skip
+NAMES = {"--drafter": "lookup", "--rule": "exact"}  # what NAME stands for behind an option; else for a model of the zoo
+
+
+class WorkBegins(Exception):
+    """A command got as far as its expensive part."""
+
+
+def shown(page: Path) -> list[str]:
+    """The command lines of a page, those in its sentences among them."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    parts = [part for line in lines for part in re.split(r"\s{2,}(?=mmspec )", line)]
+    return [*parts, *re.findall(r"`((?:mmspec|make) [^`]+)`", prose)]
+
+
+def filled(line: str) -> list[list[str]]:
+    """The arguments of a line that begins with mmspec, one list for each choice of its alternatives."""
+    line = re.sub(r"\s+#.*", "", line).replace('accelerate launch "$(which mmspec)"', "mmspec")
+    words = [word for word in shlex.split(line.replace("[", " ").replace("]", " "))[1:] if word != "..."]
+    choices: list[list[str]] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "NAME":
+            choices.append([NAMES.get(before, "vlm")])
+        else:
+            choices.append([FILL.get(one, one) for one in word.split("|") if one != "..."])
+    return [list(combination) for combination in product(*choices)]
+
+
+COMMANDS = sorted({tuple(a) for page in PAGES for line in shown(page) if "mmspec " in line and not line.startswith(".")
+                   for a in filled(line)})  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with what the placeholders name, tiny models in the place of the zoo's, and nothing expensive."""
+
+    def load(name: str) -> object:
+        home = tiny_images if name in tiny_images.tiny_image_zoo() else tiny_zoo
+        return home.load(name)
+
+    def begin(*arguments: object, **settings: object) -> None:
+        raise WorkBegins
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mmspec.zoo.load", load)
+    for expensive in ("bench._run", "bench_image._run", "train._train"):
+        monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
+    monkeypatch.setattr("mmspec.cli.train.open_shelf", lambda *a: Shelf(*tiny_zoo.tiny_zoo()["vlm"], "model"))
+    monkeypatch.setattr("mmspec.cli.zoo._BUILDERS", {"vlm": begin})
+    Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
+    Path("made/work").mkdir(parents=True)
+    Path("made/work/log.jsonl").write_text('{"step": 1, "accept_length": 2.0}\n')
+    Path("requests.jsonl").write_text((json.dumps({"text": "What?", "images": ["scene.png"]}) + "\n") * 12)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_shown_command_runs(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*arguments])
+    if not isinstance(result.exception, WorkBegins):
+        assert result.exit_code == 0, (result.output, result.exception)
+
+
+def test_every_page_and_every_command_is_among_them() -> None:
+    assert len(COMMANDS) > 25
+    assert {"image", "caption", "train", "bench", "zoo", "supported"} <= {arguments[0] for arguments in COMMANDS}
+    assert all(any("mmspec " in line for line in shown(page)) for page in PAGES if page.parent.name == "docs")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_targets_and_paths_that_are_shown_exist(page: Path) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    for line in shown(page):
+        words = line.split()
+        if words[:1] == ["make"]:
+            assert words[1] in targets, line
+        if "pytest" in words:
+            assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), line
+
+
+def test_a_command_that_is_wrong_is_found() -> None:
+    for wrong in ("mmspec bench vlm --suite nothing", "mmspec image --colour red", "mmspec sing"):
+        (arguments,) = filled(wrong)
+        assert CliRunner().invoke(app, arguments).exit_code == 2
