@@ -9,6 +9,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.proof.differs import Differs
 from mmspec.vlm.proof.words import ordinary
+from mmspec.vlm.requests import table_of_positions
 
 
 def reaches(parts: Parts, slots: int) -> None:
@@ -32,7 +33,9 @@ def reaches(parts: Parts, slots: int) -> None:
 
 def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
     mask = parts.embed.weight.new_zeros(1, 1, 1, place + 1)
-    position = torch.full_like(ids, place)
+    table = table_of_positions(parts)
+    # padded prompts have more slots than a learned table has positions; what a layer sees does not hang on them
+    position = torch.full_like(ids, place if table is None else min(place, table - 1))
     inputs = dict(input_ids=ids, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True)
     return parts.model(**inputs, return_dict=True).logits
 
