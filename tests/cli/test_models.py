@@ -72,6 +72,6 @@ def test_a_model_without_one_of_its_weights_is_refused(picture: str, tmp_path: P
     del state[gone]
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     result = runner.invoke(app, ["caption", picture, "--model", str(folder)])
-    assert result.exit_code == 1 and not result.stdout
+    assert result.exit_code == 2 and not result.stdout
     (line,) = result.stderr.splitlines()
     assert "got no model.language_model.layers.1.self_attn.v_proj.weight, which would be random" in line

@@ -64,7 +64,7 @@ def refused(folder: Path, *arguments: str) -> None:
             (place / "poison.py").write_text(POISON.format(marker=str(marker)))
     result = CliRunner().invoke(app, list(arguments), input="y\n" * 9)
     assert not marker.exists(), "the checkpoint's code ran"
-    assert result.exit_code == 1 and "wish to run" not in result.stdout + result.stderr, result.output
+    assert result.exit_code == 2 and "wish to run" not in result.stdout + result.stderr, result.output
     (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ") and str(folder) in line and "brings its own" in line
 
