@@ -39,6 +39,8 @@ def liven(model: nn.Module) -> None:
     tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
     head = model.get_output_embeddings()
     for name, weight in model.named_parameters():
+        if "gate" in name and weight.dim() < 2 and not weight.any():
+            weight.fill_(0.7)  # gates that start closed
         if weight.dim() < 2 or not weight.is_floating_point() or "A_log" in name:
             continue
         if weight in tables:

@@ -50,7 +50,7 @@ def compare(ours: Tensor, truth: Reference) -> str:
         return f"differs: shape {tuple(ours.shape)} instead of {tuple(truth.sequences.shape)}"
     if torch.equal(ours, truth.sequences):
         return "same"
-    start = ours.shape[1] - len(truth.logits)
+    start = ours.shape[1] - len(truth.logits)  # some classes return what was generated, without the prompt
     verdicts = []
     for row in range(len(ours)):
         places = (ours[row] != truth.sequences[row]).nonzero()

@@ -10,6 +10,22 @@ _INDEXER = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, 
 _SECTIONS = {"rope_parameters.mrope_section": [1, 1, 2]}  # cut to the head by `shrink`
 _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 
+_TIMM = {"model_type": "timm_wrapper", "architecture": "test_efficientnet", "hidden_size": 256, "model_args": None}
+_UNIFIED = {"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 1, "mm_embed_dim": 32,
+            "mm_posemb_size": 16, "output_proj_dims": 32}  # fmt: skip
+_CODES = range(16)  # of pictures that are read as tokens, from id 65 on
+_EMU3_MAP = {f"<|visual token {code:06d}|>": 65 + code for code in _CODES} | {
+    "<image>": 99, "<|extra_200|>": 61, "<|extra_201|>": 62, "<|image end|>": 63, "<|image token|>": 64,
+    "<|image start|>": 98,
+}  # fmt: skip
+_CHAMELEON_MAP = {
+    f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z": 65 + code for code in _CODES
+} | {"<image>": 99, "<racm3:break>": 98, "<eoss>": 97, "<s>": 1}
+_SEEING = {"initializer_range": 0.02}
+_GEMMA4_TOWER = {"model_type": "gemma4_vision", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                 "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8, "patch_size": 4,
+                 "pooling_kernel_size": 2, "position_embedding_size": 64}  # fmt: skip
+
 OVERRIDES: dict[str, dict] = {
     "aria": {"projector_patch_to_query_dict": {4: 4}},
     "bamba": {"attn_layer_indices": [1], **_MAMBA2},
@@ -53,4 +69,46 @@ OVERRIDES: dict[str, dict] = {
     "zamba": {"attention_hidden_size": 64, "attention_head_dim": 16},
     "zamba2": {"attention_hidden_size": 64, "attention_head_dim": 16, "n_mamba_heads": 4, "mamba_headdim": 16,
                "hybrid_layer_ids": [1]},
+    "blip-2": {"image_token_index": 99},
+    "instructblip": {"image_token_index": 99},
+    "instructblipvideo": {"video_token_index": 99},
+    "blip_2_vision_model": _SEEING,
+    "instructblip_vision_model": _SEEING,
+    "instructblipvideo_vision_model": _SEEING,
+    "blip_2_qformer": {"cross_attention_frequency": 1},
+    "instructblip_qformer": {"cross_attention_frequency": 1},
+    "instructblipvideo_qformer": {"cross_attention_frequency": 1},
+    "gemma4": {"vision_config": _GEMMA4_TOWER},
+    "vipllava": {"vision_feature_layer": [-1, -2]},
+    "granite4_vision": {"downsample_rate": "1/2", "deepstack_layer_map": [[-1, 0]], "spatial_target_layers": [0, 0, 0, 0],
+                        "vision_config.hidden_size": 64, "qformer_config.hidden_size": 64,
+                        "qformer_config.encoder_hidden_size": 64},
+    "qwen2_5_omni_thinker": {"vision_start_token_id": 90},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": 90},
+    "minicpmv4_6": {"image_token_id": 99, "video_token_id": 98},
+    "minicpmv4_7": {"image_token_id": 99, "video_token_id": 98},
+    "minicpm_ocr": {"image_token_id": 99, "video_token_id": 98},
+    "nemotron_h_omni": {"image_token_id": 99, "video_token_id": 98, "audio_token_id": 97},
+    "pixtral": {"image_size": 32},
+    "mllama_vision_model": {"vision_output_dim": 96},
+    "llama4_vision_model": {"intermediate_size": 128},
+    "muse_glimmer": {"out_hidden_size": 128},
+    "muse_spark": {"out_hidden_size": 128},
+    "gemma4_unified": {"vision_config": _UNIFIED},
+    "gemma3n": {"vision_config": _TIMM | {"model_type": "gemma3n_vision", "vocab_size": 8, "vocab_offset": 101},
+                "audio_config.vocab_offset": 109, "audio_config.vocab_size": 8, "image_token_id": 100,
+                "audio_token_id": 99},
+    "fast_vlm": {"vision_config": _TIMM | {"global_pool": "avg"}},
+    "perception_lm": {"vision_config": {"model_type": "timm_wrapper", "architecture": "test_vit",
+                                        "model_args": {"embed_dim": 64, "img_size": [32, 32]}}},
+    "chameleon": {"vocabulary_map": _CHAMELEON_MAP, "image_token_id": 99, "num_key_value_heads": 4},
+    "chameleon_vqgan": {"embed_dim": 8, "num_embeddings": 16, "latent_channels": 32, "base_channels": 32,
+                        "channel_multiplier": [1, 1], "num_res_blocks": 1},
+    "emu3": {"vocabulary_map": _EMU3_MAP, "image_token_id": 99},
+    "emu3_vqgan": {"codebook_size": 16, "embed_dim": 4, "latent_channels": 4, "base_channels": 32,
+                   "channel_multiplier": [1, 1], "num_res_blocks": 1, "attn_resolutions": [], "temporal_downsample_factor": 1},
+    "ernie4_5_vl_moe_text": {**_SECTIONS, "moe_intermediate_size": [48, 32]},
+    "granite_docling_vision": {"scale_factor": 2},
+    "deepseek_ocr2_sam_vision_model": {"downsample_channels": [16, 32]},
+    "unlimited_ocr_sam_vision_model": {"downsample_channels": [16, 32]},
 }  # fmt: skip

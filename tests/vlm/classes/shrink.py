@@ -47,7 +47,8 @@ PATTERNS = (
     (r"head_dim$|head_size$|dim_head$|attention_head_dim", 8),
     (r"(kv|key_value)_heads$|kv_n_heads|num_kv", 2),
     (r"(^|_)heads$|n_head$|num_(decoder_|encoder_)?attention_heads", 4),
-    (r"(^|_)(num_)?(hidden_|encoder_|decoder_|aligner_num_add_)?layers$|(^|_)n_layers?$|^depth$|num_blocks|resampler_depth", 2),
+    (r"(^|_)(num_)?(hidden_|encoder_|decoder_|aligner_num_add_)?layers$|(^|_)n_layers?$", 2),
+    (r"^depth$|num_blocks|resampler_depth", 2),
     (r"top_?k$|moe_k$|experts_per_tok(en)?$", 2),
     (r"num_experts$|local_experts$|routed_experts$", 4),
     (r"(inter|ffn|mlp|d_ff|dff|d_inner|inner|dim_ff|feed_forward|expert_dim|moe_hidden).*", 48),
@@ -103,6 +104,8 @@ def _fit_sections(config: dict) -> None:
     """Cuts M-RoPE sections to the tiny head; partial rotary gets a head of 16, else no frequency is left for an axis."""
     rope = config.get("rope_parameters") or {}
     for part in (rope, *(p for p in rope.values() if isinstance(p, dict))):
+        if part.get("partial_rotary_factor", 1.0) < 0.5:
+            config |= {name: 16 for name in ("head_dim", "global_head_dim") if name in config}
         if part.get("mrope_section"):
             share = part.get("partial_rotary_factor", 1.0)
             config["head_dim"] = 8 if share == 1.0 else 16

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import copy
+
+from torch import nn
+from transformers import PreTrainedConfig
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL,
 )
@@ -13,10 +15,11 @@ from transformers.models.auto.modeling_auto import (
 
 from tests.vlm.classes.build import model_of
 from tests.vlm.classes.cells import WAYS, outcome, reference, told
+from tests.vlm.classes.pictures import can_have_pictures, picture_prompt
 from tests.vlm.classes.prompts import text_prompt
 from tests.vlm.classes.variants import variants
 
-TEXT_PROMPTS = ("one", "ragged", "long")
+TEXT, PICTURES = ("one", "ragged", "long"), ("picture", "pictures", "rows", "mixed")
 
 
 def class_names() -> list[str]:
@@ -24,36 +27,33 @@ def class_names() -> list[str]:
     return list(dict.fromkeys((*CAUSAL.values(), *IMAGE_TEXT.values())))
 
 
-def record(name: str) -> dict:
+def record(name: str, prompts: tuple[str, ...] = TEXT + PICTURES) -> dict:
     """Outcomes of a class by variant, prompt and way; or why it cannot be built."""
-    found: dict[str, dict] = {}
-    plain: dict[str, Tensor] = {}
     try:
-        configs = list(variants(name))
+        configs = dict(variants(name))
+        found = {"default": _row(name, "default", configs.pop("default"), prompts)}
     except Exception as error:  # reported, not skipped
         return {"unbuilt": told(error)}
-    for label, config in configs:
+    for label, config in configs.items():
         try:
-            model = model_of(name, config)
-        except Exception as error:
-            if label == "default":
-                return {"unbuilt": told(error)}
-            continue
-        cells, same = {}, True
-        for prompt in TEXT_PROMPTS:
-            if prompt == "long" and label == "default":
-                continue
-            cells[prompt], sequences = _cell(model, text_prompt(prompt))
-            if label == "default":
-                plain[prompt] = sequences
-            same &= prompt in plain and sequences is not None and torch.equal(plain[prompt], sequences)
-        found[label] = cells
+            found[label] = _row(name, label, config, prompts)
+        except Exception as error:  # a variant the class's own code does not build
+            found[label] = f"unrunnable: {told(error)}"
     return {"variants": found}
 
 
-def _cell(model, inputs: dict[str, Tensor]) -> tuple[dict | str, Tensor | None]:
+def _row(name: str, label: str, config: PreTrainedConfig, prompts: tuple[str, ...]) -> dict:
+    model = model_of(name, config)
+    asked = [kind for kind in prompts if kind in TEXT and (kind, label) != ("long", "default")]
+    if can_have_pictures(model, name):
+        asked += [kind for kind in prompts if kind in PICTURES and (kind == "pictures") <= (label == "default")]
+    return {kind: _cell(name, model, kind) for kind in asked}
+
+
+def _cell(name: str, model: nn.Module, kind: str) -> dict | str:
     try:
+        inputs = text_prompt(kind) if kind in TEXT else picture_prompt(name, copy.deepcopy(model), kind)
         truth = reference(model, inputs)
-    except Exception as error:
-        return f"unrunnable: {told(error)}", None
-    return {way: outcome(model, inputs, way, truth) for way in WAYS}, truth.sequences
+    except Exception as error:  # of transformers' own code
+        return f"unrunnable: {told(error)}"
+    return {way: outcome(model, inputs, way, truth) for way in WAYS}
