@@ -13,30 +13,37 @@ def supported(json: Json = None) -> None:
     from mmspec.evaluate.supported import (
         RULES_BY,
         UNTESTED,
+        class_records,
         combination_records,
         drafter_records,
+        greedy_table,
         image_model_records,
         model_records,
+        refused_records,
         rule_records,
     )
 
     models, drafters, rules, pairs = model_records(), drafter_records(), rule_records(), combination_records()
-    images = image_model_records()
-    save_json(
-        json, {"models": models, "image models": images, "drafters": drafters, "rules": rules, "combinations": pairs}
-    )
+    images, classes, refused, found = image_model_records(), class_records(), refused_records(), greedy_table()
+    kept = {"models": models, "image models": images, "drafters": drafters, "rules": rules, "combinations": pairs}
+    save_json(json, kept | {"classes": classes, "refused classes": refused, "greedy table": found})
     untested = {(one["model"], one["drafter"]) for one in pairs if one["greedy tested by"] == UNTESTED}
     sampled = dict.fromkeys(one["sampled tested by"] for one in pairs)
     out = screen()
     laws = [_marked(one, {drafter for model, drafter in untested if model == one["model"]}) for one in models]
     out.print(_table("models: the law of each drafter's output, greedy and sampled", laws))
+    title = f"every causal and image-text class of transformers {found['transformers']}: taken"
+    out.print(_table(title, classes))
+    out.print(_table("refused, with a sentence and before any token", refused))
     out.print(_table("image models, beside LlamaGen", images))
     out.print(_table("drafters", drafters))
     out.print(_table("rules for sampled requests; greedy ones are verified by target-match", rules))
     out.print(
         f"Greedy output is tested by: {models[0]['tested by']}; ~ marks pairs that are {UNTESTED}.\n"
         f"Rules are tested by {RULES_BY}; sampled output by {', and by '.join(sampled)}.\n"
-        "Other decoder-only *ForCausalLM classes with full attention are taken too, untested.\n"
+        f"Classes: tiny random models of {len(found['classes'])} classes, greedily with and without drafts, against "
+        "transformers.generate;\nyes: the same tokens, partly: some requests are refused. A class that is not in the first "
+        "table proves itself when it is first used.\n"
         "Exact: sampled output has the model's law, greedy output its tokens (in fp32; at lower precision two nearly "
         "equal logits can change places).",
         soft_wrap=True,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 from mmspec import zoo
 from mmspec.core.rules.resolve import names as rule_names
@@ -68,6 +71,7 @@ _TESTED = frozenset(
         "Qwen3VLForConditionalGeneration",
     }
 )
+_VARIANTS = {"window": "small windows", "dynamic": "dynamic RoPE", "longrope": "longrope", "alibi": "ALiBi"}
 _BEHIND_PICTURE = "chi-square of the joint law of three tokens behind a picture, tiny LLaVA"
 _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
 _FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,)}
@@ -93,6 +97,46 @@ def model_records() -> list[dict]:
     """One record per model class: its inputs, the law of the output with each drafter, and how it is tested."""
     laws = {row.name: law_of(row) for row in drafter_rows()}
     return [{"model": one.name, "prompts hold": one.inputs, **laws, "tested by": one.tested} for one in architectures()]
+
+
+@cache
+def greedy_table() -> dict:
+    """What the suite found for every causal and image-text class of transformers: its version, and by class the inputs,
+    the outcomes by variant and the reasons. Made by `python -m tests.vlm.classes`, never by hand."""
+    return json.loads((files("mmspec.evaluate") / "greedy_table.json").read_text(encoding="utf-8"))
+
+
+def class_records() -> list[dict]:
+    """One record per class that is taken in its default form: what prompts held, and what became of its variants."""
+    records = []
+    for name, found in greedy_table()["classes"].items():
+        outcomes = found.get("outcomes", {})
+        if "same" in outcomes.get("default", ""):
+            forms = {title: _form(outcomes.get(variant)) for variant, title in _VARIANTS.items()}
+            records.append({"model class": name, "prompts hold": ", ".join(found["inputs"]), **forms})
+    return records
+
+
+def refused_records() -> list[dict]:
+    """One record per class that is not taken in its default form, with the sentence that says why."""
+    records = []
+    for name, found in greedy_table()["classes"].items():
+        if "same" not in found.get("outcomes", {}).get("default", ""):
+            records.append({"model class": name, "reason": _reason(found)})
+    return records
+
+
+def _reason(found: dict) -> str:
+    if "unbuilt" in found:
+        return f"not built tiny: {found['unbuilt']}"
+    fails = found["outcomes"]["default"] == "unrunnable"
+    return f"transformers.generate itself: {found['reasons']['default']}" if fails else found["reasons"]["default"]
+
+
+def _form(outcome: str | None) -> str:
+    if outcome is None:
+        return "-"
+    return {"same": "yes", "same+refused": "partly", "unrunnable": "-"}.get(outcome, outcome)
 
 
 def image_model_records() -> list[dict]:

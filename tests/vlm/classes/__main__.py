@@ -1,46 +1,54 @@
-"""`python -m tests.vlm.classes --out FILE [--only REGEX]`: the whole table, one line per class as it goes."""
+"""`python -m tests.vlm.classes --out FILE`: the whole table, one line per class as it goes.
+
+--only REGEX makes the classes whose name has it again and keeps the others of an existing FILE.
+--ship FILE also writes what `mmspec supported` shows of it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 import transformers
 
 from mmspec.core.files import write_json_atomic
+from tests.vlm.classes.summary import outcomes, summary
 from tests.vlm.classes.table import class_names, record
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", required=True, help="the JSON file to write")
-    parser.add_argument("--only", default="", help="only classes whose name has this regular expression")
-    parser.add_argument("--part", default="0/1", help="i/n: the i-th of n interleaved parts of the classes")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--ship", type=Path)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    part, parts = map(int, options.part.split("/"))
-    names = [name for name in class_names() if re.search(options.only, name)][part::parts]
-    rows = {}
+    rows = _kept(options.out) if options.only else {}
+    names = [name for name in class_names() if re.search(options.only, name)]
     for number, name in enumerate(names, 1):
         rows[name] = record(name)
-        counts = Counter(text.split(":")[0] for text in outcomes(rows[name]))
+        counts = Counter(text.partition(":")[0] for text in outcomes(rows[name]))
         print(f"{number}/{len(names)} {name}: {dict(counts)}", flush=True)
-    write_json_atomic(options.out, {"transformers": transformers.__version__, "classes": dict(sorted(rows.items()))})
+    _write(options.out, rows)
+    if options.ship:
+        _write(options.ship, {name: summary(found) for name, found in rows.items()})
+    unbuilt = [name for name, found in rows.items() if "unbuilt" in found]
+    print(f"{len(rows)} classes, {len(unbuilt)} not built: {', '.join(unbuilt)}")
 
 
-def outcomes(found: dict | str) -> Iterator[str]:
-    """Every outcome in a class's record."""
-    if isinstance(found, str):
-        yield found
-    else:
-        for key, value in found.items():
-            yield from ("unbuilt",) if key == "unbuilt" else outcomes(value)
+def _kept(file: Path) -> dict:
+    return json.loads(file.read_text(encoding="utf-8"))["classes"] if file.is_file() else {}
+
+
+def _write(file: Path, rows: dict) -> None:
+    write_json_atomic(file, {"transformers": transformers.__version__, "classes": dict(sorted(rows.items()))})
 
 
 main()

@@ -38,7 +38,7 @@ def outcome(model: nn.Module, inputs: dict[str, Tensor], way: str, truth: Refere
     """same, near-tie, or one of refused, differs and crashes with what happened behind a colon."""
     drafter = _drafter(way, continuation(truth.sequences, inputs["input_ids"].shape[1]))
     try:
-        ours = mmspec.generate(copy.deepcopy(model), drafter=drafter, **inputs, max_new_tokens=STEPS, do_sample=False)
+        ours = mmspec.generate(model, drafter=drafter, **inputs, max_new_tokens=STEPS, do_sample=False)
     except Exception as error:  # whatever it is goes into the table
         return f"{'refused' if _ours(error) else 'crashes'}: {told(error)}"
     return compare(ours, truth)

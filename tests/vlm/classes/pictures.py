@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.vlm.classes.prompts import padded
 from tests.vlm.classes.recipes import RECIPES, generic
-from tests.vlm.classes.rows import ROWS
+from tests.vlm.classes.rows import ONE_EACH, ROWS
 from tests.vlm.classes.shrink import WORDS
 
 COUNTS = {"picture": (1,), "pictures": (2,), "rows": (1, 1, 1), "mixed": (2, 0, 1)}  # pictures in each row of a prompt
@@ -63,6 +63,8 @@ def forward_of(model: nn.Module) -> inspect.Signature:
     return inspect.signature(model.forward)
 
 
-def can_have_pictures(model: nn.Module, name: str) -> bool:
-    """Whether the class takes pixels at all."""
-    return name in ROWS or "pixel_values" in forward_of(model).parameters
+def picture_kinds(name: str, model: nn.Module) -> tuple[str, ...]:
+    """Which of `COUNTS` the class can read; none when it takes no pixels."""
+    if ROWS.get(name) in ONE_EACH:
+        return tuple(kind for kind, counts in COUNTS.items() if set(counts) == {1})
+    return tuple(COUNTS) if name in ROWS or "pixel_values" in forward_of(model).parameters else ()

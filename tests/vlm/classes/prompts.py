@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tests.vlm.classes.shrink import PAD, WORDS
 
-LENGTHS = {"one": (10,), "long": (21,), "ragged": (12, 5, 9)}
+LENGTHS = {"one": (10,), "ragged": (12, 5, 9), "long": (21,)}
 
 
 def text_prompt(kind: str) -> dict[str, Tensor]:

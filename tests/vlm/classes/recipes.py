@@ -123,15 +123,16 @@ def two_resolutions(model: nn.Module, counts: tuple[int, ...], rng: torch.Genera
 
 
 def square_patches(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> Made:
-    """Kimi-K2.5: patches [patches, 3, P, P] with grids."""
+    """Kimi-K2.5, PaddleOCR-VL: patches [patches, 3, P, P] with grids."""
     inputs = patches(model.config.vision_config, sum(counts), rng)
     inputs["pixel_values"] = inputs["pixel_values"].reshape(-1, 3, PATCH, PATCH)
     return inputs, lengths_of(feature_maker(model)(**inputs, return_dict=True), sum(counts))
 
 
-def batched_patches(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> Made:
-    """PaddleOCR-VL: patches [patches, 3, P, P] as its processor gives them."""
-    return square_patches(model, counts, rng)
+def row_patches(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> Made:
+    """Fuyu: flat patches [pictures, patches, 3 P P]."""
+    inputs = {"pixel_values": torch.randn(sum(counts), 4, 3 * PATCH * PATCH, generator=rng)}
+    return inputs, lengths_of(feature_maker(model)(**inputs, return_dict=True), sum(counts))
 
 
 def target_sizes(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> Made:
@@ -170,6 +171,7 @@ def flat_grids(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) 
 RECIPES = {
     "DeepseekVLHybridForConditionalGeneration": two_resolutions,
     "FastVlmForConditionalGeneration": wide,
+    "FuyuForCausalLM": row_patches,
     "Gemma3nForConditionalGeneration": wide,
     "Gemma4ForConditionalGeneration": positioned,
     "Gemma4UnifiedForConditionalGeneration": positioned,
@@ -180,6 +182,6 @@ RECIPES = {
     "MiniCPMV4_7ForConditionalGeneration": target_sizes,
     "Molmo2ForConditionalGeneration": pooled,
     "NemotronH_Omni_Reasoning_V3": flat_grids,
-    "PaddleOCRVLForConditionalGeneration": batched_patches,
+    "PaddleOCRVLForConditionalGeneration": square_patches,
     "PerceptionLMForConditionalGeneration": one_tile,
 }

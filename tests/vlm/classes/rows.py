@@ -15,14 +15,12 @@ def words(count: int, rng: torch.Generator) -> list[int]:
 
 def beside(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> dict[str, Tensor]:
     """One picture for each row, in front of its text: GIT, BLIP."""
-    _one_each(counts)
     rows = [words(5 + 3 * n, rng) for n in range(len(counts))]
     return padded(rows) | {"pixel_values": torch.randn(len(counts), 3, SIDE, SIDE, generator=rng)}
 
 
 def queried(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> dict[str, Tensor]:
     """BLIP-2: as many placeholders as queries."""
-    _one_each(counts)
     config = model.config
     rows = [[config.image_token_index] * config.num_query_tokens + words(5 + 3 * n, rng) for n in range(len(counts))]
     return padded(rows) | {"pixel_values": torch.randn(len(counts), 3, SIDE, SIDE, generator=rng)}
@@ -37,7 +35,6 @@ def instructed(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) 
 
 def marked(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> dict[str, Tensor]:
     """Kosmos-2: places of the picture's vectors by a mask."""
-    _one_each(counts)
     count = model.config.latent_query_num
     rows = [[1] + [4] * count + words(5 + 3 * n, rng) for n in range(len(counts))]
     inputs = padded(rows)
@@ -45,6 +42,17 @@ def marked(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> d
         "pixel_values": torch.randn(len(counts), 3, SIDE, SIDE, generator=rng),
         "image_embeds_position_mask": (inputs["input_ids"] == 4).long(),
     }
+
+
+def flattened(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> dict[str, Tensor]:
+    """Kosmos-2.5: Kosmos-2 whose patches carry their row and column."""
+    inputs = marked(model, counts, rng)
+    inputs.pop("pixel_values")
+    size = model.config.vision_config.patch_embed_hidden_size
+    patches = torch.randn(len(counts), 4, 2 + size, generator=rng)
+    patches[..., :2] = torch.tensor([[1, 1], [1, 2], [2, 1], [2, 2]])
+    sides = torch.full((len(counts),), float(SIDE))
+    return inputs | {"flattened_patches": patches, "width": sides, "height": sides}
 
 
 def crossed(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> dict[str, Tensor]:
@@ -77,11 +85,6 @@ def gated(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> di
     }
 
 
-def _one_each(counts: tuple[int, ...]) -> None:
-    if set(counts) != {1}:
-        raise ValueError("this class reads one picture for each row")
-
-
 ROWS = {
     "BlipForConditionalGeneration": beside,
     "Blip2ForConditionalGeneration": queried,
@@ -89,5 +92,7 @@ ROWS = {
     "IdeficsForVisionText2Text": gated,
     "InstructBlipForConditionalGeneration": instructed,
     "Kosmos2ForConditionalGeneration": marked,
+    "Kosmos2_5ForConditionalGeneration": flattened,
     "MllamaForConditionalGeneration": crossed,
 }
+ONE_EACH = (beside, queried, instructed, marked, flattened)  # classes that read one picture for each row

@@ -15,11 +15,12 @@ from transformers.models.auto.modeling_auto import (
 
 from tests.vlm.classes.build import model_of
 from tests.vlm.classes.cells import WAYS, outcome, reference, told
-from tests.vlm.classes.pictures import can_have_pictures, picture_prompt
-from tests.vlm.classes.prompts import text_prompt
+from tests.vlm.classes.pictures import COUNTS, picture_kinds, picture_prompt
+from tests.vlm.classes.prompts import LENGTHS, text_prompt
 from tests.vlm.classes.variants import variants
 
-TEXT, PICTURES = ("one", "ragged", "long"), ("picture", "pictures", "rows", "mixed")
+TEXT = tuple(LENGTHS)
+PROMPTS = (*TEXT, *COUNTS)
 
 
 def class_names() -> list[str]:
@@ -27,7 +28,7 @@ def class_names() -> list[str]:
     return list(dict.fromkeys((*CAUSAL.values(), *IMAGE_TEXT.values())))
 
 
-def record(name: str, prompts: tuple[str, ...] = TEXT + PICTURES) -> dict:
+def record(name: str, prompts: tuple[str, ...] = PROMPTS) -> dict:
     """Outcomes of a class by variant, prompt and way; or why it cannot be built."""
     try:
         configs = dict(variants(name))
@@ -44,16 +45,16 @@ def record(name: str, prompts: tuple[str, ...] = TEXT + PICTURES) -> dict:
 
 def _row(name: str, label: str, config: PreTrainedConfig, prompts: tuple[str, ...]) -> dict:
     model = model_of(name, config)
-    asked = [kind for kind in prompts if kind in TEXT and (kind, label) != ("long", "default")]
-    if can_have_pictures(model, name):
-        asked += [kind for kind in prompts if kind in PICTURES and (kind == "pictures") <= (label == "default")]
-    return {kind: _cell(name, model, kind) for kind in asked}
+    asked = [kind for kind in TEXT if kind != "long" or label != "default"]
+    asked += [kind for kind in picture_kinds(name, model) if kind != "pictures" or label == "default"]
+    ours = copy.deepcopy(model)  # one for all requests: none may leave anything behind
+    return {kind: _cell(name, model, ours, kind) for kind in asked if kind in prompts}
 
 
-def _cell(name: str, model: nn.Module, kind: str) -> dict | str:
+def _cell(name: str, model: nn.Module, ours: nn.Module, kind: str) -> dict | str:
     try:
         inputs = text_prompt(kind) if kind in TEXT else picture_prompt(name, copy.deepcopy(model), kind)
         truth = reference(model, inputs)
     except Exception as error:  # of transformers' own code
         return f"unrunnable: {told(error)}"
-    return {way: outcome(model, inputs, way, truth) for way in WAYS}
+    return {way: outcome(ours, inputs, way, truth) for way in WAYS}

@@ -1,0 +1,53 @@
+"""What the package ships of the table: for each class its inputs, the outcome by variant and the reasons of refusals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tests.vlm.classes.pictures import COUNTS
+
+NEAR = "near-tie"  # counts as the same
+
+
+def outcomes(found: dict | str) -> Iterator[str]:
+    """Every outcome below a class, a variant or a prompt."""
+    if isinstance(found, str):
+        yield found
+    else:
+        for value in found.values():
+            yield from outcomes(value)
+
+
+def summary(found: dict) -> dict:
+    """A class's record as it is shipped.
+
+    inputs: what prompts held where output was the same.   outcomes: by variant same, refused, differs, crashes or
+    unrunnable (transformers itself fails), several with a plus.   reasons: why, by variant, the first one.
+    """
+    if "unbuilt" in found:
+        return {"unbuilt": found["unbuilt"]}
+    variants = found["variants"]
+    reasons = {label: reason for label, cells in variants.items() if (reason := _reason(cells))}
+    return {
+        "inputs": _inputs(variants),
+        "outcomes": {label: "+".join(_words(cells)) for label, cells in variants.items()},
+        "reasons": reasons,
+    }
+
+
+def _words(cells: dict | str) -> list[str]:
+    words = {text.partition(":")[0].replace(NEAR, "same") for text in outcomes(cells)}
+    return sorted(words - {"unrunnable"} or words, key=["same", "refused", "differs", "crashes", "unrunnable"].index)
+
+
+def _reason(cells: dict | str) -> str:
+    told = [text.partition(": ") for text in outcomes(cells)]
+    told.sort(key=lambda parts: ["same", NEAR, "unrunnable", "refused", "differs", "crashes"].index(parts[0]))
+    return re.sub(r"logits \S+ times as far off as", "logits further off than", told[-1][2])
+
+
+def _inputs(variants: dict) -> list[str]:
+    prompts = {kind for cells in variants.values() if isinstance(cells, dict) for kind, ways in cells.items()
+               if "same" in set(outcomes(ways))}  # fmt: skip
+    return [name for name, has in (("text", prompts - set(COUNTS)), ("images", prompts & set(COUNTS))) if has]
