@@ -58,11 +58,12 @@ def _marked(record: dict, untested: set[str]) -> dict:
 
 
 def _table(title: str, records: list[dict]) -> object:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for name in records[0]:
-        table.add_column(name)
+    for number, name in enumerate(records[0]):
+        table.add_column(name, no_wrap=number == 0)
     for record in records:
-        table.add_row(*map(str, record.values()))
+        table.add_row(*(escape(str(value)) for value in record.values()))
     return table

@@ -218,6 +218,7 @@ def test_zoo_list_and_supported(tmp_path: Path) -> None:
     record = json.loads(file.read_text())
     assert all(one["model"] in result.stdout and one["eagle2"] == "exact" for one in record["models"])
     assert {"drafter", "greedy", "sampled tested by"} <= record["combinations"][0].keys()
+    assert all(one["model class"] in result.stdout for one in record["classes"] + record["refused classes"])
 
 
 @pytest.mark.parametrize(

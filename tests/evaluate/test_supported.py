@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mmspec.evaluate import supported as page
 from mmspec.evaluate.supported import (
     UNTESTED,
+    class_records,
     combination_records,
     drafter_records,
     drafter_rows,
+    greedy_table,
     image_model_records,
     model_records,
+    refused_records,
     rule_records,
 )
 from mmspec.vlm.drafters.shaped import ShapedDrafter
@@ -63,3 +69,32 @@ def test_every_image_model_is_listed_with_its_published_sampler() -> None:
     assert samplers["JanusForConditionalGeneration"] == (5.0, 0)
     assert samplers["ChameleonForConditionalGeneration"] == (3.0, 2000)
     assert all(one["tested by"].startswith("random tiny model") for one in image_model_records())
+
+
+def test_every_class_of_the_table_is_shown_once_taken_or_refused() -> None:
+    taken, refused = ({one["model class"] for one in records} for records in (class_records(), refused_records()))
+    assert not taken & refused and taken | refused == set(greedy_table()["classes"])
+    assert {one["model"] for one in model_records()} <= taken
+    assert all(one["reason"] for one in refused_records())
+
+
+def test_what_is_shown_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "A": {
+            "inputs": ["text"],
+            "outcomes": {"default": "same", "window": "same+refused"},
+            "reasons": {"window": "w"},
+        },
+        "B": {"inputs": [], "outcomes": {"default": "refused", "dynamic": "refused"}, "reasons": {"default": "why"}},
+        "C": {"inputs": [], "outcomes": {"default": "unrunnable"}, "reasons": {"default": "KeyError: 1"}},
+        "D": {"unbuilt": "ValueError"},
+        "E": {"inputs": ["text"], "outcomes": {"default": "same", "dynamic": "differs"}, "reasons": {"dynamic": "x"}},
+    }
+    monkeypatch.setattr(page, "greedy_table", lambda: {"transformers": "0", "classes": table})
+    a, e = class_records()
+    assert (a["model class"], a["prompts hold"], a["small windows"], a["dynamic RoPE"]) == ("A", "text", "partly", "-")
+    assert (e["model class"], e["dynamic RoPE"]) == ("E", "differs")
+    reasons = {one["model class"]: one["reason"] for one in refused_records()}
+    assert reasons == {
+        "B": "why", "C": "transformers.generate itself: KeyError: 1", "D": "not built tiny: ValueError",
+    }  # fmt: skip

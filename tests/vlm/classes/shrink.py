@@ -26,7 +26,7 @@ EXACT = {
     "mamba_dt_rank": 4, "mamba_head_dim": 16, "mamba_headdim": 16, "mamba_n_heads": 4, "mamba_num_heads": 4,
     "mamba_ngroups": 1, "mamba_n_groups": 1, "max_image_size": SIDE, "max_window_layers": 1, "merge_kernel_size": [2, 2],
     "mm_tokens_per_image": 4, "n_mamba_heads": 2, "n_groups": 1, "ngram_vocab_size_base": 50, "no_rope_layer_interval": 2,
-    "num_dense_layers": 1, "num_hidden_layers_mtp": 1, "num_kv_shared_layers": 1, "num_position_embeddings": 16,
+    "num_dense_layers": 1, "num_position_embeddings": 16,
     "num_query_groups": 2, "num_query_tokens": 4, "latent_query_num": 4, "num_sliding_attention_heads": 4, "o_groups": 2,
     "num_nextn_predict_layers": 0,
     "patch_size": PATCH, "pos_emb_height": 4, "pos_emb_width": 4, "posemb_grid_size": 4, "prompt_length": 4,
@@ -38,7 +38,7 @@ EXACT = {
     "max_num_tiles": 2, "num_global_layers": 1, "num_hashes": 1, "projector_pooling_ratio": 1, "image_grid_pinpoints":
     [[8, 16], [16, 8], [16, 16]], "supported_aspect_ratios": [[1, 1], [1, 2], [2, 1]], "hidden_sizes": [16, 32],
     "vocab_size": VOCAB, "decoder_vocab_size": VOCAB, "unpadded_vocab_size": VOCAB, "vocab_size_per_layer_input": VOCAB,
-    "layer_types": None, "max_vit_seq_len": 64, "resolution": SIDE, "pooling_kernel_size": 1,
+    "max_vit_seq_len": 64, "resolution": SIDE, "pooling_kernel_size": 1,
 }  # fmt: skip
 
 # the first pattern that fits a field's name decides
@@ -105,7 +105,7 @@ def _fit_sections(config: dict) -> None:
     rope = config.get("rope_parameters") or {}
     for part in (rope, *(p for p in rope.values() if isinstance(p, dict))):
         if part.get("partial_rotary_factor", 1.0) < 0.5:
-            config |= {name: 16 for name in ("head_dim", "global_head_dim") if name in config}
+            part["partial_rotary_factor"] = 0.5  # of a head of 8
         if part.get("mrope_section"):
             share = part.get("partial_rotary_factor", 1.0)
             config["head_dim"] = 8 if share == 1.0 else 16
@@ -156,7 +156,7 @@ def _field(name: str, value: object, ids: dict, kept: list[int], keep: int, coun
     name = str(name)
     if isinstance(value, int) and not value:
         return value
-    if EXACT.get(name) is not None:
+    if name in EXACT:
         return [EXACT[name]] * len(value) if isinstance(value, list) and isinstance(EXACT[name], int) else EXACT[name]
     if isinstance(value, int) and value > 4 and not MULTIPLIERS.search(name):
         return next((size for pattern, size in PATTERNS if re.search(pattern, name)), value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import transformers as hf
@@ -13,7 +13,7 @@ from tests.vlm.classes.build import config_of
 
 WINDOW, SWITCH = 8, 16  # tokens a window holds; the length at which RoPE changes
 WINDOWS = ("sliding_window", "attention_chunk_size", "keep_window_size", "attention_window_size", "local_attention",
-           "local_attention_window_len", "sliding_window_size", "sscp_window")  # fmt: skip
+           "local_attention_window_len", "sliding_window_size")  # fmt: skip
 
 
 def variants(name: str) -> Iterator[tuple[str, hf.PreTrainedConfig]]:
@@ -26,7 +26,7 @@ def variants(name: str) -> Iterator[tuple[str, hf.PreTrainedConfig]]:
             yield label, config
 
 
-def _windowed(text: object, config: object, name: str) -> bool:
+def _windowed(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str) -> bool:
     found = False
     if getattr(text, "model_type", "") == "gpt_neo":
         text.window_size, found = WINDOW // 2, True
@@ -39,43 +39,40 @@ def _windowed(text: object, config: object, name: str) -> bool:
         text.max_window_layers = 1
     kinds = getattr(text, "layer_types", None)
     if found and kinds and set(kinds) == {"full_attention"} and hasattr(text, "sliding_window"):
-        text.layer_types = ["full_attention", "sliding_attention"] * (len(kinds) // 2) + ["full_attention"] * (
-            len(kinds) % 2
-        )
+        text.layer_types = [("full_attention", "sliding_attention")[n % 2] for n in range(len(kinds))]
     if hasattr(text, "floor_scale"):
         text.floor_scale, text.attn_temperature_tuning = 4, True
     return found
 
 
-def _alibi(text: object, config: object, name: str) -> bool:
+def _alibi(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str) -> bool:
     if not hasattr(text, "alibi"):
         return False
     text.alibi = True
     return True
 
 
-def _dynamic(text: object, config: object, name: str) -> bool:
-    return _with_rope(text, config, name, lambda size: {"rope_type": "dynamic", "factor": 4.0})
+def _dynamic(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str) -> bool:
+    return _with_rope(text, config, name, lambda size: {"rope_type": "dynamic"})
 
 
-def _longrope(text: object, config: object, name: str) -> bool:
-    changed = _with_rope(
-        text,
-        config,
-        name,
-        lambda size: {
-            "rope_type": "longrope",
-            "factor": 4.0,
-            "short_factor": torch.linspace(1.0, 1.5, size).tolist(),
-            "long_factor": torch.linspace(2.0, 6.0, size).tolist(),
-        },
-    )
+def _longrope(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str) -> bool:
+    changed = _with_rope(text, config, name, _long_factors)
     if changed:
         text.max_position_embeddings = 4 * SWITCH
+    if changed and text.model_type == "phimoe":
+        text.rope_parameters |= {"short_mscale": 1.1, "long_mscale": 1.2}
     return changed
 
 
-def _with_rope(text: object, config: object, name: str, fields: object) -> bool:
+def _long_factors(size: int) -> dict:
+    short, long = (torch.linspace(*ends, size).tolist() for ends in ((1.0, 1.5), (2.0, 6.0)))
+    return {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+
+
+def _with_rope(
+    text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str, fields: Callable[[int], dict]
+) -> bool:
     rope = getattr(text, "rope_parameters", None)
     if not rope or not hasattr(text, "max_position_embeddings"):
         return False
@@ -88,7 +85,7 @@ def _with_rope(text: object, config: object, name: str, fields: object) -> bool:
         text.original_max_position_embeddings = SWITCH
     for kind, part in rope.items() if nested else ((None, rope),):
         if kind in sizes:
-            part |= fields(sizes[kind]) | {"original_max_position_embeddings": SWITCH}
+            part |= fields(sizes[kind]) | {"factor": 4.0, "original_max_position_embeddings": SWITCH}
     return True
 
 
