@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from mmspec import zoo
+from mmspec.core.readers import read_json
 from mmspec.core.rules.resolve import names as rule_names
 from mmspec.core.rules.resolve import resolve
 from mmspec.evaluate.shelf import DRAFTERS
@@ -103,7 +103,7 @@ def model_records() -> list[dict]:
 def greedy_table() -> dict:
     """What the suite found for every causal and image-text class of transformers: its version, and by class the inputs,
     the outcomes by variant and the reasons. Made by `python -m tests.vlm.classes`, never by hand."""
-    return json.loads((files("mmspec.evaluate") / "greedy_table.json").read_text(encoding="utf-8"))
+    return read_json(Path(__file__).with_name("greedy_table.json"))
 
 
 def class_records() -> list[dict]:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import warnings
 from collections import Counter
@@ -17,6 +16,7 @@ import torch
 import transformers
 
 from mmspec.core.files import write_json_atomic
+from mmspec.core.readers import read_json
 from tests.vlm.classes.summary import outcomes, summary
 from tests.vlm.classes.table import class_names, record
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _kept(file: Path) -> dict:
-    return json.loads(file.read_text(encoding="utf-8"))["classes"] if file.is_file() else {}
+    return read_json(file)["classes"] if file.is_file() else {}
 
 
 def _write(file: Path, rows: dict) -> None:

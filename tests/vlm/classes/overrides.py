@@ -14,7 +14,7 @@ _HALF = _WHOLE | {"partial_rotary_factor": 0.5}
 _TIMM = {"model_type": "timm_wrapper", "architecture": "test_efficientnet", "hidden_size": 256, "model_args": None}
 _UNIFIED = {"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 1, "mm_embed_dim": 32,
             "mm_posemb_size": 16, "output_proj_dims": 32}  # fmt: skip
-_CODES = range(16)  # of pictures that are read as tokens, from id 65 on
+_CODES = range(32)  # of pictures that are read as tokens, from id 65 on
 _EMU3_MAP = {f"<|visual token {code:06d}|>": 65 + code for code in _CODES} | {
     "<image>": 99, "<|extra_200|>": 61, "<|extra_201|>": 62, "<|image end|>": 63, "<|image token|>": 64,
     "<|image start|>": 98,
@@ -34,7 +34,7 @@ OVERRIDES: dict[str, dict] = {
     "blip_2_qformer": {"cross_attention_frequency": 1},
     "blip_2_vision_model": _SEEING,
     "chameleon": {"vocabulary_map": _CHAMELEON_MAP, "image_token_id": 99, "num_key_value_heads": 4},
-    "chameleon_vqgan": {"embed_dim": 8, "num_embeddings": 16, "latent_channels": 32, "base_channels": 32,
+    "chameleon_vqgan": {"embed_dim": 8, "num_embeddings": 32, "latent_channels": 32, "base_channels": 32,
                         "channel_multiplier": [1, 1], "num_res_blocks": 1},
     "cohere_compass_text": {"rope_parameters": {"full_attention": _WHOLE, "sliding_attention": _WHOLE}},
     "dbrx": {"attn_config.rope_theta": 1e4, "attn_config.clip_qkv": 8.0},
@@ -44,7 +44,7 @@ OVERRIDES: dict[str, dict] = {
     "dots1": _MOE,
     "dots3_note_text": {"head_dim": 16},
     "emu3": {"vocabulary_map": _EMU3_MAP, "image_token_id": 99},
-    "emu3_vqgan": {"codebook_size": 16, "embed_dim": 4, "latent_channels": 4, "base_channels": 32,
+    "emu3_vqgan": {"codebook_size": 32, "embed_dim": 4, "latent_channels": 4, "base_channels": 32,
                    "channel_multiplier": [1, 1], "num_res_blocks": 1, "attn_resolutions": [], "temporal_downsample_factor": 1},
     "ernie4_5_vl_moe_text": {**_SECTIONS, "moe_intermediate_size": [48, 32]},
     "falcon_h1": {"mamba_d_ssm": 64, **_MAMBA2},
