@@ -102,14 +102,14 @@ class TextTarget:
         mask, positions = self.model_kwargs.get("attention_mask"), self.model_kwargs["position_ids"]
         inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
         if self.rope is not None:
-            self._longest = int(positions.max()) + 1
+            self._longest = int(_rotary(positions).max()) + 1
         with self._rotated(), watch(self.parts.decoder, self.levels) as seen:
             logits = self.parts.model(**inputs, return_dict=True).logits[:, -1:]
         self.prompt_embeds = seen.embeds
         self.prompt_hidden = seen.hidden if self.levels is None else seen.levels
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
-            self._last = int(self.next_position.max())
+            self._last = int(_rotary(positions[..., -1:]).max())
         # the last prompt token is the root of round 0, so its slot is left for the commit to count
         self.cache.advance(self.prompt.shape[1] - 1)
         if mask is not None and mask.dim() == 2:
@@ -242,3 +242,8 @@ class TextTarget:
             for node in path[: len(self.tokens[row]) - len(self.scores[row])]:
                 self.scores[row].append(evidence.scores[row, node])
                 self.logits[row].append(self._raw[row, node])
+
+
+def _rotary(positions: Tensor) -> Tensor:
+    """Positions that reach rotary tables: of the four axes of M-RoPE the first is the text's, which only masks read."""
+    return positions[1:] if positions.dim() == 3 and positions.shape[0] == 4 else positions

@@ -24,7 +24,10 @@ def ordinary(parts: Parts, batch: int, length: int, seed: int = 0) -> Tensor:
 def _numbers(config: object) -> set[int]:
     if isinstance(config, dict):
         return {
-            n for name, value in config.items() for n in _numbers(value) if isinstance(value, dict) or "token" in name
+            n
+            for name, value in config.items()
+            for n in _numbers(value)
+            if isinstance(value, dict) or "token" in str(name)
         }
     if isinstance(config, list | tuple):
         return {n for value in config for n in _numbers(value)}
