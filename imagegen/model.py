@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 
 
@@ -30,7 +30,8 @@ class ImageModel(Protocol):
     """An adapter. Values are codes 0..K-1 and, from K on, the forced specials of its geometry.
 
     name: what tables print.   geometry: see `Geometry`.   size: V, values.   codes: K.
-    layers: attention layers, all of one shape.   device, dtype: of the weights.
+    layers: attention layers, all of one shape.   cache: what keeps their keys and values, made once a request: `SlotPool`, or
+    `SlotCache` where they are transformers' own.   device, dtype: of the weights.
     no_pixels: one sentence why codes cannot be decoded, None where they can.
     """
 
@@ -39,6 +40,7 @@ class ImageModel(Protocol):
     size: int
     codes: int
     layers: int
+    cache: type[SlotPool]
     device: torch.device
     dtype: torch.dtype
     no_pixels: str | None
@@ -49,16 +51,16 @@ class ImageModel(Protocol):
     def rows(self, condition: object) -> int:
         """B, the images a condition asks for."""
 
-    def prefill(self, condition: object, cache: SlotCache, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: object, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
         """Runs the prompt of both branches if `paired` (cache rows: all conditional, then all unconditional).
 
         Returns what follows the prompt's last position (N = 1) and P, the slots the prompt took in every row of the cache
         (the caller counts them). Slots of padding are marked in `cache.hidden`, bool [C * B, P].
         """
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
         """One pass over drafted values. value, index: int64 [C * B, N], the values fed and which of the image's values
-        each is; bias: additive mask as `SlotCache.bias` returns it, None for one unpadded value a row.
+        each is; bias: additive mask as `SlotPool.bias` returns it, None for one unpadded value a row.
         """
 
     def decode(self, codes: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.verdict import Verdict, run_of
@@ -39,7 +38,7 @@ class ImageTarget:
         self.geometry, self.greedy, self.listener = model.geometry, warp.greedy, listener
         self.batch, self.total = model.rows(condition), model.geometry.total
         self.copies = 2 if guidance.paired else 1
-        self.cache = SlotCache(model.layers, self.total + 64, copies=self.copies)
+        self.cache = model.cache(model.layers, self.total + 64, copies=self.copies)
         device = model.device
         # one column more than there are values takes what a run has beyond the end
         self._stored = torch.zeros(self.batch, self.total + 1, dtype=torch.long, device=device)

@@ -28,6 +28,7 @@ class DecoderModel(ABC):
     """
 
     name: str
+    cache = SlotCache
     no_pixels: str | None = None
     vocabulary: Vocabulary | None = None
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.imagegen.model import FeatureModel
 
 
@@ -39,7 +38,7 @@ def lesson_of(model: FeatureModel, condition: object, values: Tensor, paired: bo
         raise ValueError(f"values: expected [B, {total}], as the model generates, got {list(values.shape)}; tokenise the "
                          "images at the model's resolution")  # fmt: skip
     copies = 2 if paired else 1
-    cache = SlotCache(model.layers, 2 * total, copies=copies)
+    cache = model.cache(model.layers, 2 * total, copies=copies)
     scored, slots = model.prefill(condition, cache, paired)
     if scored.prompt_hidden is None:
         raise ValueError(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.model import FeatureModel
 
 
@@ -20,7 +20,7 @@ class PromptSlots:
     count: Tensor
     padded: bool
 
-    def write(self, layer: DraftLayer, cache: SlotCache) -> int:
+    def write(self, layer: DraftLayer, cache: SlotPool) -> int:
         """Writes keys and values to an empty cache and counts them; returns the passes it took.
 
         A single layer has no use for what it would put out here: later slots only attend the keys and values.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
 from mmspec.core.drafting.unread import Unread
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
+from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chain
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.eagle.prompt import prompt_slots
@@ -41,7 +41,7 @@ class EagleState:
             raise ValueError(f"drafter: expected the prompt's hidden states, got none from {target.model.name}; use a drafter "
                              "that needs none, such as SJD")  # fmt: skip
         slots = prompt_slots(drafter, self.model, target.prompt_hidden, target.cache.hidden)
-        self.cache = SlotCache(1, slots.attend.shape[1] + target.total + 64, copies=self.copies)
+        self.cache = SlotPool(1, slots.attend.shape[1] + target.total + 64, copies=self.copies)
         self.passes += slots.write(drafter.layer, self.cache)
 
     def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.llamagen.conditioning import prefix_bias
 from mmspec.imagegen.llamagen.load import check_pair
@@ -41,7 +41,7 @@ class LlamaGenModel:
     Raises ValueError when transformer and tokenizer do not belong together.
     """
 
-    name = "LlamaGen"
+    name, cache = "LlamaGen", SlotPool
 
     def __init__(self, transformer: Transformer, vq: VQModel | None = None, captions: Encode | None = None):
         config = transformer.config
@@ -112,7 +112,7 @@ class LlamaGenModel:
     def rows(self, condition: Tensor | Caption) -> int:
         return len(condition) if isinstance(condition, Tensor) else len(condition.features)
 
-    def prefill(self, condition: Tensor | Caption, cache: SlotCache, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: Tensor | Caption, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
         count, copies = self.rows(condition), 2 if paired else 1
         drop = torch.arange(copies * count, device=self.device) >= count if paired else None
         if isinstance(condition, Tensor):
@@ -123,7 +123,7 @@ class LlamaGenModel:
         mask = condition.mask[:, -longest:].repeat(copies, 1)
         return self._prompt(embeds[:, -longest:], mask, cache)
 
-    def _prompt(self, embeds: Tensor, mask: Tensor | None, cache: SlotCache) -> tuple[Scored, int]:
+    def _prompt(self, embeds: Tensor, mask: Tensor | None, cache: SlotPool) -> tuple[Scored, int]:
         slots, bias = embeds.shape[1], None
         if mask is not None and not bool(mask.all()):
             bias, cache.hidden = prefix_bias(mask, slots, embeds.dtype), ~mask
@@ -132,7 +132,7 @@ class LlamaGenModel:
         last = states[:, -1:]
         return Scored(self.logits(last), last, states), slots
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
         states = self.transformer(self.embed(value), self.prefix + index, bias, cache)
         return Scored(self.logits(states), states)
 

@@ -59,7 +59,8 @@ class CaptionEmbedder(nn.Module):
     def __init__(self, caption_dim: int, dim: int, null_rows: int):
         super().__init__()
         self.cap_proj = CaptionMLP(caption_dim, dim)
-        self.register_buffer("uncond_embedding", torch.randn(null_rows, caption_dim) / caption_dim**0.5)
+        null = torch.empty(null_rows, caption_dim)
+        self.register_buffer("uncond_embedding", null.normal_(std=caption_dim**-0.5))
 
     def forward(self, features: Tensor, drop: Tensor | None = None) -> Tensor:
         """features: [B, P, caption_dim]; drop: bool [B], rows that get no caption. Returns [B, P, dim].

@@ -16,6 +16,7 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.infer import gpt_fields, null_rows, resolution, vq_fields
 from mmspec.imagegen.llamagen.names import from_lantern, is_lantern, to_lantern, unwrap
 from mmspec.imagegen.llamagen.store import read_weights
+from mmspec.imagegen.llamagen.t5 import T5Config, T5Encoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 
@@ -78,6 +79,20 @@ def vq_to_state_dict(model: VQModel) -> dict[str, Tensor]:
     return {**model.state_dict(), name: torch.zeros(size, device=model.quant_conv.weight.device)}
 
 
+def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str, Any]) -> T5Encoder:
+    """The encoder in a published checkpoint of any size, whole T5 models included, in eval mode and the checkpoint's dtype.
+
+    Of a float16 one the last projections of the layers stay float32, which they need.
+    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and as `T5Config.of` does.
+    """
+    config = T5Config.of(config)
+    own = {name: value for name, value in sd.items() if name == "shared.weight" or name.startswith("encoder.")}
+    tied = own.pop("encoder.embed_tokens.weight", None)
+    if tied is not None:
+        own.setdefault("shared.weight", tied)
+    return _fill(sketch(lambda: T5Encoder(config), len(own), "config"), own, wide=".wo.weight")
+
+
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:
     """Raises ValueError when transformer and tokenizer do not belong together, or do not give images of `image_size`."""
     if config.vocab_size != vq.codebook_size:
@@ -98,11 +113,15 @@ def _named(sd: Mapping[str, Any] | str | Path) -> AbstractContextManager:
     return nullcontext() if isinstance(sd, Mapping) else naming(sd)
 
 
-def _fill(model: nn.Module, weights: Mapping[str, Tensor]) -> Any:
+def _fill(model: nn.Module, weights: Mapping[str, Tensor], wide: str = "") -> Any:
+    """wide: how the names of those end that are never float16."""
     if wrong := mismatch(model.state_dict(), weights):
         raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
                          "whole state dict and the config it was made with")  # fmt: skip
-    dtype = next(iter(weights.values())).dtype
+    kept = {name for name in weights if wide and name.endswith(wide)}
+    dtype = next(value for name, value in weights.items() if name not in kept).dtype
     dtype = dtype if dtype.is_floating_point else torch.float32
-    model.load_state_dict({name: value.detach().to(dtype) for name, value in weights.items()}, assign=True)
+    wider = torch.float32 if dtype == torch.float16 else dtype
+    cast = {name: value.detach().to(wider if name in kept else dtype) for name, value in weights.items()}
+    model.load_state_dict(cast, assign=True)
     return model.eval().requires_grad_(False)

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import torch
 
-from mmspec.core.checkpoints import load_model, load_part
 from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.fields import check_types
 from mmspec.core.files import write_json_atomic, writing
@@ -17,6 +16,7 @@ from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.text_files import read_captions
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.pipeline import ImagePipeline
@@ -99,7 +99,8 @@ class LlamaGenPipeline(ImagePipeline):
             vq = load_component(folder / "vq", vq_from_state_dict).float()
             check_pair(transformer.config, vq.config, index.get("image_size"))
         if index.get("text_encoder") if indexed else (folder / "text_encoder").is_dir():
-            captions = _captions(folder, index.get("clean_captions", True), transformer.config.cls_token_num)
+            length, cleaned = transformer.config.cls_token_num, index.get("clean_captions", True)
+            captions = read_captions(folder, length, cleaned=cleaned)
         return cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -119,8 +120,8 @@ class LlamaGenPipeline(ImagePipeline):
             for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
                 with writing(folder / name):
                     part.save_pretrained(folder / name)
-            index["text_encoder"] = ["transformers", type(captions.encoder).__name__]
-            index["tokenizer"] = ["transformers", type(captions.tokenizer).__name__]
+            index["text_encoder"] = ["transformers", "T5EncoderModel"]  # whose files both it and `T5Encoder` write
+            index["tokenizer"] = ["transformers", "AutoTokenizer"]
             index["clean_captions"] = captions.cleaned
         index |= {"image_size": self.image_size, "guidance_scale": self.guidance_scale, "top_k": self.top_k}
         write_json_atomic(folder / INDEX, index)
@@ -133,11 +134,3 @@ class LlamaGenPipeline(ImagePipeline):
         if isinstance(self.model.captions, CaptionEncoder):
             self.model.captions.encoder.to(device=device, dtype=dtype)
         return self
-
-
-def _captions(folder: Path, cleaned: bool, length: int) -> CaptionEncoder:
-    from transformers import AutoTokenizer, T5EncoderModel
-
-    encoder = load_model(T5EncoderModel, folder / "text_encoder")
-    tokenizer = load_part(AutoTokenizer, folder / "tokenizer")
-    return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)

@@ -9,7 +9,8 @@ from mmspec.imagegen.llamagen.cleaning import clean
 
 
 class CaptionEncoder:
-    """Texts -> features over a `T5EncoderModel` of transformers (flan-t5-xl for the published models) and its tokenizer.
+    """Texts -> features over a `T5Encoder`, or a `T5EncoderModel` of transformers (flan-t5-xl for the published models), and
+    its tokenizer.
 
     length: tokens every caption is padded or cut to, the transformer's cls_token_num.
     cleaned: whether texts go through `clean` twice first, as the public sampler does.
@@ -27,30 +28,30 @@ class CaptionEncoder:
 
         Raises ValueError as `check` does.
         """
-        self.check(texts)
-        if self.cleaned:
-            texts = [clean(clean(text)) for text in texts]
-        rows = self.tokenizer(texts, max_length=self.length, padding="max_length", padding_side="right", truncation=True,
-                              return_tensors="pt")  # fmt: skip
-        device = self.encoder.get_input_embeddings().weight.device
-        ids, mask = rows["input_ids"].to(device), rows["attention_mask"].to(device)
+        ids, mask = self._read(texts)
+        device = next(self.encoder.parameters()).device
+        ids, mask = ids.to(device), mask.to(device)
         features = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         return to_the_right(features, mask.bool())
 
     def check(self, texts: list[str]) -> None:
         """Raises ValueError for a text of which the tokenizer knows no word: its picture would show anything. An empty text
         says nothing on purpose and passes."""
-        for text in texts:
-            words = clean(clean(text)) if self.cleaned else text
-            ids = (
-                [] if not text.strip() else self.tokenizer(words, max_length=self.length, truncation=True)["input_ids"]
-            )
-            special = set(self.tokenizer.all_special_ids)
-            known = self.tokenizer.convert_ids_to_tokens([one for one in ids if one not in special])
+        self._read(texts)
+
+    def _read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
+        """Ids and mask int64 [B, length], real tokens first."""
+        words = [clean(clean(text)) for text in texts] if self.cleaned else texts
+        rows = self.tokenizer(words, max_length=self.length, padding="max_length", padding_side="right", truncation=True,
+                              return_tensors="pt")  # fmt: skip
+        ids, mask, special = rows["input_ids"], rows["attention_mask"], set(self.tokenizer.all_special_ids)
+        for text, row, real in zip(texts, ids, mask.bool(), strict=True):
+            known = self.tokenizer.convert_ids_to_tokens([one for one in row[real].tolist() if one not in special])
             if text.strip() and not any(letter.isalnum() for token in known for letter in token):
                 raise ValueError(
                     f"prompts: expected words this model knows, got none in {text!r}; say it in other words"
                 )
+        return ids, mask
 
 
 def to_the_right(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

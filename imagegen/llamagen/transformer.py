@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.llamagen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.rope import GridTable, rotate
@@ -23,7 +23,7 @@ class Attention(nn.Module):
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
     def forward(
-        self, x: Tensor, turn: Tensor, bias: Tensor | None, cache: SlotCache | None, layer: int, causal: bool
+        self, x: Tensor, turn: Tensor, bias: Tensor | None, cache: SlotPool | None, layer: int, causal: bool
     ) -> Tensor:
         rows, count, dim = x.shape
         qkv = self.wqkv(x).view(rows, count, -1, self.head_dim)
@@ -61,7 +61,7 @@ class Block(nn.Module):
         self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
 
     def forward(
-        self, x: Tensor, turn: Tensor, bias: Tensor | None, cache: SlotCache | None, layer: int, causal: bool
+        self, x: Tensor, turn: Tensor, bias: Tensor | None, cache: SlotPool | None, layer: int, causal: bool
     ) -> Tensor:
         x = x + self.attention(self.attention_norm(x), turn, bias, cache, layer, causal)
         return x + self.feed_forward(self.ffn_norm(x))
@@ -112,7 +112,7 @@ class Transformer(nn.Module):
         embeds: Tensor,
         position: Tensor,
         bias: Tensor | None = None,
-        cache: SlotCache | None = None,
+        cache: SlotPool | None = None,
         causal: bool = False,
     ) -> Tensor:
         """embeds: [R, N, dim].   position: int64 [R, N] or [N], the prefix counted from 0, so image token t is at P + t.

@@ -137,10 +137,7 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
 
 def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageShelf, Drafter | None, object]:
     """The pipeline, the drafter and the rule."""
-    from mmspec.cli.console import quiet_transformers
-
     with waiting("loading the model"):
-        quiet_transformers()
         from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of, short_name
 
         decoding = short_name(decoding)
@@ -154,6 +151,7 @@ def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[Im
 
 
 def _shelf(model: str) -> ImageShelf:
+    from mmspec.cli.console import quiet_transformers
     from mmspec.evaluate.image_shelf import ZOO_MODELS, folder_shelf, zoo_shelf
 
     if model in ZOO_MODELS:
@@ -161,6 +159,7 @@ def _shelf(model: str) -> ImageShelf:
     if not Path(model).is_dir():
         zoo = ", ".join(ZOO_MODELS)
         raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
+    quiet_transformers()
     with reading(model, "a folder with a saved pipeline"):
         return folder_shelf(Path(model))
 

@@ -12,6 +12,7 @@ _PUBLIC = {
     "keys": ("Keys", "Purpose"),
     "length": ("ConfidenceStop", "FixedLength"),
     "loop": ("Decoding", "Memoryless"),
+    "pool": ("SlotPool",),
     "rules": ("Rule", "Weights", "resolve"),
     "stats": ("Stats",),
     "tree": ("Tree", "chain", "chains", "dynamic_tree", "static_tree"),

@@ -88,13 +88,13 @@ def _check_folder(kind: type, folder: Path) -> None:
     """`_check_sizes` for a model's folder."""
     from transformers import AutoConfig
 
-    if files := _weights(folder):  # where there are none, transformers says which are missing
+    if files := weight_files(folder):  # where there are none, transformers says which are missing
         tensors, held = sum(len(read_shapes(file)) for file in files), sum(file.stat().st_size for file in files)
         config = load_part(getattr(kind, "config_class", None) or AutoConfig, folder)
         _check_sizes(kind, config, tensors, held, folder)
 
 
-def _weights(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model's folder."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():

@@ -26,6 +26,7 @@ _MAKERS = {
     torch.rand,
     torch.randn,
 }
+_FILLS = (torch.Tensor.normal_, nn.init.normal_)
 
 
 def load_module(make: Callable[[], Module], file: str | Path) -> Module:
@@ -118,4 +119,8 @@ class _Counted(TorchFunctionMode):
         self.left -= func in _MAKERS
         if self.left < 0 and func in _MAKERS:
             raise _TooManyError
+        if func in _FILLS:
+            filled = args[0] if args else kwargs["tensor"]
+            if filled.is_meta:  # nothing is there to be filled, and torch would import its compiler to find that out
+                return filled
         return func(*args, **(kwargs or {}))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from mmspec.core.files import write_json_atomic
 from mmspec.core.readers import read_json
@@ -18,6 +18,9 @@ from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 
 from .world.prompts import LONGEST
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 GUIDANCE, TOP_K = 3.0, 0
 

@@ -108,6 +108,8 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "image_judge": load_judge,
 }
 
+_OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
+
 
 def names() -> list[str]:
     """Names `load` accepts."""
@@ -130,7 +132,7 @@ def load(name: str, *, progress: bool = False) -> Any:
     folder = folder_of(name)
     if not any(folder.rglob("*.safetensors")):
         raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
-    with nullcontext() if progress else _without_bars():
+    with _without_bars() if name in _OF_TRANSFORMERS and not progress else nullcontext():
         return LOADERS[name](folder)
 
 

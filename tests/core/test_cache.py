@@ -8,10 +8,12 @@ from weakref import ref
 import pytest
 import torch
 from torch import Tensor
+from transformers import Cache
 
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.loop import Decoding
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.jacobi import SCD
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.vlm import target as target_module
@@ -85,17 +87,23 @@ class Naive:
             committed += [new[:, row, :, node] for node in paths[row % len(paths)]]
 
 
+def write(pool: SlotPool, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """As a transformers model does where the pool is one of its caches, else directly."""
+    return pool.update(key, value, layer) if isinstance(pool, Cache) else pool.write(layer, key, value)
+
+
 @pytest.mark.poison
+@pytest.mark.parametrize("kind", (SlotPool, SlotCache))
 @pytest.mark.parametrize("copies", (1, 2))
-def test_random_commits_and_growth(copies: int) -> None:
+def test_random_commits_and_growth(copies: int, kind: type[SlotPool]) -> None:
     generator = torch.Generator().manual_seed(copies)
     layers, batch = 3, 3
-    cache, naive = SlotCache(layers, 2, copies=copies), Naive(batch * copies)
+    cache, naive = kind(layers, 2, copies=copies), Naive(batch * copies)
     for _ in range(30):
         nodes = int(torch.randint(1, 7, (), generator=generator))
         new = torch.randn(layers, batch * copies, 2, nodes, 4, generator=generator)
         for layer in range(layers):
-            keys, values = cache.layers[layer].update(new[layer], -new[layer])
+            keys, values = write(cache, layer, new[layer], -new[layer])
             assert keys.shape[2] == values.shape[2] == cache.width + nodes
         take = torch.rand(batch, nodes, generator=generator) < 0.6
         paths = [[0, *(row.nonzero()[:, 0] + 1).tolist()] for row in take[:, 1:]]
@@ -108,6 +116,14 @@ def test_random_commits_and_growth(copies: int) -> None:
                 expected = torch.stack(columns, 2)
                 assert torch.equal(cache.keys[:, row, :, : len(columns)], expected)
                 assert torch.equal(cache.values[:, row, :, : len(columns)], -expected)
+
+
+def test_the_cache_of_transformers_is_the_pool() -> None:
+    assert issubclass(SlotCache, SlotPool) and issubclass(SlotCache, Cache)
+    assert mmspec.core.SlotCache is SlotCache and not issubclass(SlotPool, Cache)
+    own = {name for name in vars(SlotPool) if not name.startswith("_")}
+    assert not own & vars(Cache).keys(), "a method of both would be another one for a model than for the engine"
+    assert SlotCache(3, 8, copies=2).copies == 2 and len(SlotCache(3, 8)) == SlotCache(3, 8).depth == 3
 
 
 def test_layers_of_other_shapes_are_refused() -> None:

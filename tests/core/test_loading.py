@@ -92,6 +92,21 @@ def test_a_list_without_end_is_given_up(file: Path) -> None:
     assert perf_counter() - began < 5 and torch.is_grad_enabled()
 
 
+def test_a_sketch_leaves_numbers_out_only_where_there_are_none() -> None:
+    class Drawn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Embedding(4, 3)
+            self.own = torch.zeros(9, device="cpu").normal_()
+            self.named = nn.init.normal_(torch.zeros(9, device="cpu"))
+            self.chained = torch.empty(2, 3).normal_(std=0.5)
+
+    made = sketch(Drawn, 1, "here")
+    assert made.own.any() and made.named.any()
+    assert made.rows.weight.is_meta and made.rows.weight.shape == (4, 3) and made.rows.weight.requires_grad
+    assert made.chained.is_meta and made.chained.shape == (2, 3)
+
+
 def test_a_sketch_has_no_memory_and_its_maker_may_fail() -> None:
     assert all(value.is_meta for value in sketch(Small, 5, "here").state_dict().values())
     with pytest.raises(ValueError, match="width: wrong"):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Law
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding
+from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chains
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.canvas import CanvasTarget
@@ -53,7 +53,7 @@ def feed(target: CanvasTarget, places: list[int], values: Tensor, drafted: int =
 def fresh(model: TinyModel, target: CanvasTarget, places: list[int], values: Tensor) -> Tensor:
     """Scores [B, n, V] of one causal pass over values at those places and nothing else."""
     other = CanvasTarget(model, LABELS, guidance=target.guidance, warp=target.warp)
-    other.cache = SlotCache(model.layers, 64, copies=other.copies)
+    other.cache = SlotPool(model.layers, 64, copies=other.copies)
     other.prefill()
     seen = torch.ones(len(places), len(places), dtype=torch.bool).tril()[None]
     bias, index = other.cache.bias(seen, model.dtype), torch.tensor(places).expand(2, -1)
@@ -116,7 +116,7 @@ def test_places_stay_open_where_the_draft_says_so_and_forced_ones_are_known() ->
 class Nan(TinyModel):
     """Loses its mind at place 5 of label 1."""
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> object:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> object:
         scored = super().forward(value, index, bias, cache)
         scored.logits[0] = torch.where((index[0] == 5)[:, None], torch.nan, scored.logits[0])
         return scored

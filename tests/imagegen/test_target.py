@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Law
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.loop import Memoryless
+from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chain
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
@@ -63,7 +63,7 @@ def logits_after(model: TinyModel, label: int, padded: int, values: Tensor) -> T
     if padded:
         seen[1:, 0] = False
     bias = torch.zeros(size, size).masked_fill_(~seen, -torch.inf)[None, None]
-    return model.run(x[None], bias, SlotCache(model.layers, size)).logits[0, -1]
+    return model.run(x[None], bias, SlotPool(model.layers, size)).logits[0, -1]
 
 
 def sampled(logits: Tensor, top_k: int, top_p: float, filter_order: str, uniform: float) -> int:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, one_hot, scaled_dot_product_attention
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.loop import Drafter
+from mmspec.core.pool import SlotPool
 from mmspec.core.rules.base import Rule
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import Scored
@@ -20,7 +20,7 @@ DIM, HEADS, LABELS, PROMPT = 32, 2, 5, 2
 class ColourTable:
     """What both models share: labels as prompts, one colour a code, V = K and the forced values."""
 
-    name, device, dtype, no_pixels = "tiny", torch.device("cpu"), torch.float32, None
+    name, device, dtype, no_pixels, cache = "tiny", torch.device("cpu"), torch.float32, None, SlotPool
 
     def __init__(self, geometry: Geometry, codes: int, seed: int):
         self.geometry, self.codes = geometry, codes
@@ -65,7 +65,7 @@ class TinyModel(ColourTable):
         self.narrow = [self.random(2 * DIM, DIM, scale=DIM**-0.5) for _ in range(self.layers)]
         self.head = self.random(DIM, self.size, scale=2 * DIM**-0.5)
 
-    def prefill(self, condition: Tensor, cache: SlotCache, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: Tensor, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
         label = torch.cat((condition, torch.full_like(condition, LABELS))) if paired else condition
         hidden = torch.zeros(len(label), PROMPT, dtype=torch.bool)
         hidden[:, 0] = condition.repeat(1 + paired) % 2 == 1
@@ -76,10 +76,10 @@ class TinyModel(ColourTable):
         cache.hidden = hidden if bool(hidden.any()) else None
         return Scored(scored.logits[:, -1:], scored.hidden[:, -1:], scored.hidden), PROMPT
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
         return self.run(self.embedding[value] + self.position[index], bias, cache)
 
-    def run(self, x: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+    def run(self, x: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
         rows, nodes, _ = x.shape
         for layer in range(self.layers):
             qkv = (layer_norm(x, (DIM,)) @ self.qkv[layer]).view(rows, nodes, 3, HEADS, DIM // HEADS)
@@ -116,11 +116,11 @@ class TableModel(ColourTable):
         self.table = self.random(*shape, scale=sharp) if table is None else table
         self.uncond = self.random(*shape, scale=sharp) if uncond is None else uncond
 
-    def prefill(self, condition: Tensor, cache: SlotCache, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: Tensor, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
         start = torch.zeros(len(condition) * (1 + paired), 1, dtype=torch.long)
         return self.forward(start, start - 1, None, cache), 1
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
         slots = torch.zeros(len(value), 1, value.shape[1], 1)
         cache.write(0, slots, slots)
         step = (index + 1).clamp(max=self.geometry.total - 1)

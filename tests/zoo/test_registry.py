@@ -21,7 +21,7 @@ def bars() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("bars")
-@pytest.mark.parametrize("name", ("vlm", "vlm/small", "t2i"))
+@pytest.mark.parametrize("name", ("vlm", "vlm/small"))
 def test_loading_draws_bars_only_when_asked_and_keeps_the_users_setting(
     name: str, capsys: pytest.CaptureFixture
 ) -> None:

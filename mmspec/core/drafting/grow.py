@@ -9,11 +9,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.length import LengthControl
+from mmspec.core.pool import SlotPool
 from mmspec.core.sample import draw, draw_several, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 
@@ -25,7 +25,7 @@ class Stepping(Protocol):
     """
 
     root: Tensor
-    cache: SlotCache
+    cache: SlotPool
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [B, n, V], log-weights of features [B, n, H].   depth: of the children, from 1."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.pool import SlotPool
 
 Fuse = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -94,7 +94,7 @@ class DraftLayer(nn.Module):
         gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
         return u + F.linear(F.silu(gate) * up, self.down.weight)
 
-    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
+    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotPool, bias: Tensor | None) -> Tensor:
         """Outputs [B, n, H] of n new slots, whose keys and values go to `cache`.
 
         bias: additive [B or 1, 1, n, slots]. Without one, a single slot attends all before it, and more slots attend
@@ -104,7 +104,7 @@ class DraftLayer(nn.Module):
         keys, values = cache.write(0, k, v)
         return self.finish(carry, self.attention(q, keys, values, bias, bias is None and attend.shape[1] > 1))
 
-    def remember(self, attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:
+    def remember(self, attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
         """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
         config = self.config
         remember(self.qkv, (config.num_attention_heads, config.groups, config.dim), attend, rotary, cache)
@@ -156,7 +156,7 @@ def rms_normed(norm: nn.RMSNorm, x: Tensor) -> Tensor:
     return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
-def remember(qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:
+def remember(qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
     """Writes the rotated keys and the values of new slots, without their queries. sizes: heads, groups, dim."""
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]

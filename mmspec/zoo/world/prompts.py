@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from .phrases import chance, choose, with_article
 from .pictures import Item, Picture
 from .words import BACKDROPS, COLORS, SHAPES, TONES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 LONGEST = 32  # tokens of a prompt, the end token included
 PAD, EOS, UNKNOWN = "<pad>", "</s>", "<unk>"
@@ -104,6 +107,8 @@ def _tokenizer() -> Tokenizer:
 
 def prompt_tokenizer() -> PreTrainedTokenizerFast:
     """One token a word with the end token last, as T5 has it; pad is 0, end 1, a word that no prompt holds 2."""
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         tokenizer_object=_tokenizer(),
         eos_token=EOS,

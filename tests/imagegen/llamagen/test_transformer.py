@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.sampling import Guidance
@@ -56,7 +56,7 @@ def test_cached_greedy_generation_equals_the_public_code(public, name: str, guid
     model, data = public
     labels, copies = data["in.class_ids"], 2 if guidance.paired else 1
     drop = torch.arange(3 * copies) >= 3
-    cache = SlotCache(2, 20, copies=copies)
+    cache = SlotPool(2, 20, copies=copies)
     x, tokens = model.condition(labels.repeat(copies), drop), []
     for step in range(16):
         logits = model.logits(model(x, torch.tensor([step]), cache=cache))[:, -1]
@@ -78,7 +78,7 @@ def test_passes_over_a_cache_equal_one_full_pass(masked: bool) -> None:
     mask = torch.arange(5) >= torch.tensor([[0], [2], [4]]) if masked else torch.ones(3, 5, dtype=torch.bool)
     drop = torch.tensor([False, True, False])
     full = model.training_logits(features, tokens, mask, drop)
-    cache = SlotCache(2, 8)
+    cache = SlotPool(2, 8)
     visible = (torch.ones(5, 5).tril().bool() & mask[:, None]) | torch.eye(5).bool()
     bias = torch.zeros(3, 1, 5, 5).masked_fill(~visible[:, None], -torch.inf)
     seen = [model(model.condition(features, drop), torch.arange(5), bias, cache)[:, -1:]]
@@ -123,7 +123,7 @@ def test_sixteen_bit_weights_keep_the_table_in_float32() -> None:
 
 
 def test_causal_over_filled_slots_is_refused() -> None:
-    model, cache = tiny(PARITY), SlotCache(2, 4)
+    model, cache = tiny(PARITY), SlotPool(2, 4)
     x = model.condition(torch.tensor([1]))
     model(x, torch.tensor([0]), cache=cache)
     cache.advance(1)

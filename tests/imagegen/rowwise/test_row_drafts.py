@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.pool import SlotPool
 from mmspec.core.simulation import chi_square
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive
@@ -56,7 +56,7 @@ def test_sampled_images_have_the_targets_law(drafter: RowDrafts) -> None:
 class Watching(TinyModel):
     """Notes the places of every pass, the root's first."""
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
         self.seen.append(index[0].tolist())
         return super().forward(value, index, bias, cache)
 

@@ -1,0 +1,193 @@
+"""The encoder half of T5, which reads the captions.
+
+transformers has one too, and trains the zoo's; but importing what its models are made of takes longer than drawing a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import log, pi, sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmspec.core.fields import from_fields
+from mmspec.imagegen.llamagen.store import write_component
+
+_TYPES = ("t5", "mt5")
+_PROJECTIONS = ("relu", "gated-gelu")  # of T5 1.0, and of everything later
+_LARGEST = 64504.0  # large models overflow in float16
+
+
+@dataclass(frozen=True, slots=True)
+class T5Config:
+    """Fields under their published names, as far as they shape the encoder.
+
+    Raises ValueError for sizes below 1 and for another feed_forward_proj than "relu" and "gated-gelu".
+    """
+
+    vocab_size: int = 32128
+    d_model: int = 512
+    d_kv: int = 64
+    d_ff: int = 2048
+    num_layers: int = 6
+    num_heads: int = 8
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    layer_norm_epsilon: float = 1e-6
+    feed_forward_proj: str = "relu"
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        buckets, far = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        if buckets < 4 or far <= buckets // 4:
+            raise ValueError(f"relative_attention_num_buckets: expected 4 or more, and a distance above a quarter of them, "
+                             f"got {buckets} and {far}; correct the config")  # fmt: skip
+        if self.feed_forward_proj not in _PROJECTIONS:
+            raise ValueError(f"feed_forward_proj: expected one of {', '.join(_PROJECTIONS)}, got "
+                             f"{self.feed_forward_proj!r}; use such a T5")  # fmt: skip
+
+    @classmethod
+    def of(cls, config: T5Config | Mapping[str, Any]) -> T5Config:
+        """From a config of transformers, whose other fields are for the decoder and for training.
+
+        Raises ValueError for another model_type and for fields of a wrong type.
+        """
+        if isinstance(config, cls):
+            return config
+        kind, known = config.get("model_type", "t5"), {field.name for field in fields(cls)}
+        if kind not in _TYPES:
+            raise ValueError(f"model_type: expected {' or '.join(_TYPES)}, got {kind!r}; give the pipeline a CaptionEncoder "
+                             "of that model")  # fmt: skip
+        return from_fields(cls, {name: value for name, value in config.items() if name in known}, what="a T5 encoder")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What transformers reads this config from."""
+        return {"architectures": ["T5EncoderModel"], "model_type": "t5", **asdict(self)}
+
+
+class Encoded(NamedTuple):
+    """last_hidden_state: float [B, P, d_model]."""
+
+    last_hidden_state: Tensor
+
+
+class T5Encoder(nn.Module):
+    """Token ids into features, after "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+
+    Its state dict has the published names. Attention is not scaled, and knows distances from one table that all layers add.
+    """
+
+    def __init__(self, config: T5Config):
+        super().__init__()
+        self.config = config
+        self.shared = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder = nn.Module()
+        self.encoder.block = nn.ModuleList(_Block(config, first=i == 0) for i in range(config.num_layers))
+        self.encoder.final_layer_norm = _Norm(config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Encoded:
+        """input_ids: int64 [B, P].   attention_mask: [B, P], nonzero at the tokens that are seen."""
+        x = self.shared(input_ids)
+        table = self.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
+        distance = table(buckets(input_ids.shape[1], self.config, x.device)).permute(2, 0, 1)  # [heads, P, P]
+        bias = torch.where(attention_mask.bool()[:, None, None], distance, torch.finfo(x.dtype).min)
+        for block in self.encoder.block:
+            for part in block.layer:
+                x = part(x, bias)
+        return Encoded(self.encoder.final_layer_norm(x))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes what transformers' `T5EncoderModel` and `t5_from_state_dict` read."""
+        write_component(self, Path(folder))
+
+
+def buckets(count: int, config: T5Config, device: torch.device) -> Tensor:
+    """int64 [P, P]: by which row of the table the query at i knows the key at j. Half of the rows are for keys behind it;
+    of either half the first half are for one distance each, the others grow with the logarithm."""
+    half = config.relative_attention_num_buckets // 2
+    near = half // 2
+    place = torch.arange(count, device=device)
+    offset = place - place[:, None]
+    away = offset.abs()
+    growth = torch.log(away.clamp_min(1).float() / near) / log(config.relative_attention_max_distance / near)
+    far = (near + (growth * (half - near)).long()).clamp_max(half - 1)
+    return torch.where(away < near, away, far) + half * (offset > 0)
+
+
+class _Norm(nn.Module):
+    def __init__(self, config: T5Config):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(config.d_model)), config.layer_norm_epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * (x * scale).to(self.weight.dtype)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: T5Config, first: bool):
+        super().__init__()
+        self.heads, inner = config.num_heads, config.num_heads * config.d_kv
+        self.q, self.k, self.v = (nn.Linear(config.d_model, inner, bias=False) for _ in range(3))
+        self.o = nn.Linear(inner, config.d_model, bias=False)
+        if first:
+            self.relative_attention_bias = nn.Embedding(config.relative_attention_num_buckets, config.num_heads)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+        return self.o(seen.transpose(1, 2).flatten(2))
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, config: T5Config):
+        super().__init__()
+        self.gated = config.feed_forward_proj.startswith("gated")
+        for name in ("wi_0", "wi_1") if self.gated else ("wi",):
+            self.add_module(name, nn.Linear(config.d_model, config.d_ff, bias=False))
+        self.wo = nn.Linear(config.d_ff, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = _gelu(self.wi_0(x)) * self.wi_1(x) if self.gated else F.relu(self.wi(x))
+        return self.wo(inner.to(self.wo.weight.dtype))
+
+
+class _SelfAttentionPart(nn.Module):
+    def __init__(self, config: T5Config, first: bool):
+        super().__init__()
+        self.SelfAttention, self.layer_norm = _Attention(config, first), _Norm(config)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        return _added(x, self.SelfAttention(self.layer_norm(x), bias))
+
+
+class _FeedForwardPart(nn.Module):
+    def __init__(self, config: T5Config):
+        super().__init__()
+        self.DenseReluDense, self.layer_norm = _FeedForward(config), _Norm(config)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        return _added(x, self.DenseReluDense(self.layer_norm(x)))
+
+
+class _Block(nn.Module):
+    def __init__(self, config: T5Config, first: bool):
+        super().__init__()
+        self.layer = nn.ModuleList((_SelfAttentionPart(config, first), _FeedForwardPart(config)))
+
+
+def _gelu(x: Tensor) -> Tensor:
+    """Its approximation by tanh, written out: torch's own rounds otherwise, and other pictures would come of it."""
+    return 0.5 * x * (1.0 + torch.tanh(sqrt(2.0 / pi) * (x + 0.044715 * x.pow(3.0))))
+
+
+def _added(x: Tensor, more: Tensor) -> Tensor:
+    x = x + more
+    return x.clamp(-_LARGEST, _LARGEST) if x.dtype == torch.float16 else x
