@@ -13,7 +13,7 @@ from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, chec
 
 if TYPE_CHECKING:
     from mmspec.core.stats import Stats
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.vlm.resources import VlmResources
 
 
 @told
@@ -60,7 +60,7 @@ def caption(
 
 
 def _answer(
-    shelf: Shelf,
+    shelf: VlmResources,
     pictures: tuple,
     prompt: str,
     name: str,
@@ -73,8 +73,8 @@ def _answer(
     from time import perf_counter
 
     import mmspec
-    from mmspec.evaluate.prompts import Prompt, encode
-    from mmspec.evaluate.vlm_methods import sampling
+    from mmspec.evaluate.vlm.requests import Prompt, encode
+    from mmspec.evaluate.vlm.runner import sampling
 
     with refusing():
         inputs = encode(shelf.processor, [Prompt(prompt, pictures)])
@@ -93,7 +93,7 @@ def _answer(
     return text, seconds, out.stats
 
 
-def _streamer(shelf: Shelf) -> object:
+def _streamer(shelf: VlmResources) -> object:
     from rich.text import Text
 
     from mmspec.cli.stream import DRAFTED, OWN, ColouredRuns

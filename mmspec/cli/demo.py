@@ -14,8 +14,8 @@ from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, chec
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.bench import Run
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.engine.runs import Run
+    from mmspec.evaluate.vlm.resources import VlmResources
 
 REPEATS = 3
 _REQUEST = "Describe this picture in detail."
@@ -52,7 +52,7 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
     """Renders the scenes to files and reads them back through the gate that users' pictures go through."""
     from mmspec.core.files import replacing
     from mmspec.core.images import open_image
-    from mmspec.evaluate.prompts import demo_scenes
+    from mmspec.evaluate.vlm.requests import demo_scenes
     from mmspec.zoo.world.render import render
 
     paths = []
@@ -64,11 +64,11 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
     return [(path, open_image(path)) for path in paths]
 
 
-def _decode(shelf: Shelf, pictures: list[Image], drafter: str, limit: int) -> list[tuple[Run, Run]]:
+def _decode(shelf: VlmResources, pictures: list[Image], drafter: str, limit: int) -> list[tuple[Run, Run]]:
     """(transformers, drafted) per picture, each the run of median time; warmed up and in turns."""
-    from mmspec.evaluate.bench import interleave
-    from mmspec.evaluate.prompts import Prompt, encode
-    from mmspec.evaluate.vlm_methods import run_ours, run_peer
+    from mmspec.evaluate.engine.runs import interleave
+    from mmspec.evaluate.vlm.requests import Prompt, encode
+    from mmspec.evaluate.vlm.runner import run_ours, run_peer
 
     asked = {"max_new_tokens": limit, "do_sample": False}
     chosen = shelf.drafter(drafter)
@@ -84,7 +84,7 @@ def _decode(shelf: Shelf, pictures: list[Image], drafter: str, limit: int) -> li
 
 
 def _median_run(attempts: list) -> Run:
-    from mmspec.evaluate.bench import Failure
+    from mmspec.evaluate.engine.runs import Failure
 
     for one in attempts:
         if isinstance(one, Failure):
@@ -92,7 +92,7 @@ def _median_run(attempts: list) -> Run:
     return sorted(attempts, key=lambda run: run.seconds)[len(attempts) // 2]
 
 
-def _record(path: Path, shelf: Shelf, plain: Run, drafted: Run) -> dict:
+def _record(path: Path, shelf: VlmResources, plain: Run, drafted: Run) -> dict:
     tokens = len(drafted.output[0])
     return {
         "image": str(path),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from mmspec.core.loop import Drafter
-    from mmspec.evaluate.image_shelf import ImageShelf
+    from mmspec.evaluate.image.resources import ImageResources
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
@@ -135,13 +135,13 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
 
 
-def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageShelf, Drafter | None, object]:
+def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageResources, Drafter | None, object]:
     """The pipeline, the drafter and the rule."""
     from mmspec.cli.console import quiet_transformers
 
     with waiting("loading the model"):
         quiet_transformers()
-        from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of, short_name
+        from mmspec.evaluate.image.decodings import Wishes, check_decoding, decoding_of, short_name
 
         decoding = short_name(decoding)
         wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
@@ -153,16 +153,16 @@ def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[Im
             return shelf, drafts, shelf.rule(rule or usual)
 
 
-def _shelf(model: str) -> ImageShelf:
-    from mmspec.evaluate.image_shelf import ZOO_MODELS, folder_shelf, zoo_shelf
+def _shelf(model: str) -> ImageResources:
+    from mmspec.evaluate.image.resources import ZOO_MODELS, folder_resources, zoo_resources
 
     if model in ZOO_MODELS:
-        return zoo_shelf(model)
+        return zoo_resources(model)
     if not Path(model).is_dir():
         zoo = ", ".join(ZOO_MODELS)
         raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
     with reading(model, "a folder with a saved pipeline"):
-        return folder_shelf(Path(model))
+        return folder_resources(Path(model))
 
 
 def _generate(
@@ -172,7 +172,7 @@ def _generate(
     from time import perf_counter
 
     from mmspec.core.rules.base import Misfit
-    from mmspec.evaluate.image_methods import figures_of
+    from mmspec.evaluate.image.runner import figures_of
 
     total, pictures, stats, errors = shelf.pipeline.model.geometry.total, [], [], {}
     stride = shelf.pipeline.model.geometry.stride

@@ -13,7 +13,7 @@ from mmspec.cli.options import Json, check_at_least
 from mmspec.cli.train_inputs import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.vlm.resources import VlmResources
     from mmspec.vlm.training.data import Data
     from mmspec.vlm.training.job import Job
 
@@ -118,7 +118,14 @@ def vlm_drafter(
 
 
 def _train(
-    job: Job, shelf: Shelf, examples: Data, out: Path, target: str, licence: str | None, resume: bool, tells: bool
+    job: Job,
+    shelf: VlmResources,
+    examples: Data,
+    out: Path,
+    target: str,
+    licence: str | None,
+    resume: bool,
+    tells: bool,
 ) -> dict[str, Any]:
     from mmspec.core.stopping import Stopped
     from mmspec.vlm.training.job import run_job
