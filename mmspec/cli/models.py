@@ -17,7 +17,7 @@ ZOO = "zoo"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def open_shelf(spec: str, option: str = "--model") -> VlmResources:
+def open_resources(spec: str, option: str = "--model") -> VlmResources:
     """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
 
     Raises BadOption when there is no such model, or it is none that takes pictures and text.

@@ -75,7 +75,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.load", load)
     for expensive in ("bench._run", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
-    monkeypatch.setattr("mmspec.cli.train.open_shelf", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model"))
+    monkeypatch.setattr(
+        "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
+    )
     monkeypatch.setattr("mmspec.cli.zoo._BUILDERS", {"vlm": begin})
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     Path("made/work").mkdir(parents=True)
