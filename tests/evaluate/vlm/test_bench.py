@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,19 @@ def test_batches_left_out_are_no_larger_than_the_prompts(prompts: int, batches: 
 
 def test_the_two_baselines_always_run() -> None:
     assert [method.key for method in Config(methods=("lookup",)).rows] == ["hf", "plain", "lookup"]
+
+
+def test_methods_may_have_the_names_the_zoo_gives_them() -> None:
+    keys = [method.key for method in Config(suite="drafters", methods=("vlm/msd", "eagle_text")).rows]
+    assert keys == ["hf", "plain", "eagle_text", "msd"]
+    with pytest.raises(ValueError, match="got 'vlm/magic', pick from these"):
+        Config(methods=("vlm/magic",))
+
+
+def test_a_saved_drafter_that_cannot_be_read_is_refused_before_the_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_tiny_zoo(monkeypatch)
+    config = Config(suite="drafters", saved=(("mine", str(tmp_path)),))
+    with pytest.raises(ValueError, match="expected config.json"):
+        config.check(DOMAIN.resources(config))
