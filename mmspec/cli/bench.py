@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmspec.cli.bench_options import parameters, settings
-from mmspec.cli.console import check_writable, quiet_transformers, refusing, save_json, screen, steps, told, waiting
+from mmspec.cli.console import check_writable, quiet_transformers, refusing, save_json, screen, told, waiting
 from mmspec.cli.options import Json, Markdown, Plot, named_paths
+from mmspec.cli.steps import steps
 from mmspec.cli.tables import bench_log, save_figures, show
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
 

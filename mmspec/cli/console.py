@@ -126,32 +126,6 @@ def progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def steps(title: str, requests: int, parts: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Two callables for work in parts that are made of requests, each told what has just been done.
-
-    On a terminal they move a bar; elsewhere there is a line on stderr for the beginning and for every part, so that a log
-    shows it is alive.
-    """
-    console, done = screen(stderr=True), 0
-
-    def line(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    def part(text: str) -> None:
-        nonlocal done
-        done += 1
-        line(f"{done} of {parts}: {text}")
-
-    if not console.is_terminal:
-        line(f"{title}: {requests:,} requests in {parts:,} parts")
-        yield (lambda text: None), part
-        return
-    with progress() as bar:
-        task = bar.add_task("warming up", total=requests)
-        yield (lambda text: bar.update(task, advance=1, description=text)), lambda text: None
-
-
-@contextmanager
 def waiting(text: str) -> Iterator[None]:
     """A spinner on stderr while something of unknown length runs; silent unless stderr is a terminal."""
     console = screen(stderr=True)
