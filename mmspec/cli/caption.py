@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import check_writable, refusing, save_json, screen, told, waiting
-from mmspec.cli.models import ZOO, open_shelf
+from mmspec.cli.models import ZOO, open_resources
 from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
 
 if TYPE_CHECKING:
     from mmspec.core.stats import Stats
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.vlm.resources import VlmResources
 
 
 @told
@@ -42,13 +42,13 @@ def caption(
         import secrets
 
         seed = secrets.randbelow(1 << 31)
-    shelf = open_shelf(model)
-    name = drafter or ("eagle" if shelf.is_zoo else "lookup")
-    text, seconds, stats = _answer(shelf, pictures, prompt, name, temperature, seed, max_new_tokens, stream)
+    resources = open_resources(model)
+    name = drafter or ("eagle" if resources.is_zoo else "lookup")
+    text, seconds, stats = _answer(resources, pictures, prompt, name, temperature, seed, max_new_tokens, stream)
     record = {
         "images": images,
         "prompt": prompt,
-        "model": shelf.name,
+        "model": resources.name,
         "drafter": name,
         "temperature": temperature,
         "seed": seed,
@@ -60,7 +60,7 @@ def caption(
 
 
 def _answer(
-    shelf: Shelf,
+    resources: VlmResources,
     pictures: tuple,
     prompt: str,
     name: str,
@@ -73,27 +73,27 @@ def _answer(
     from time import perf_counter
 
     import mmspec
-    from mmspec.evaluate.prompts import Prompt, encode
-    from mmspec.evaluate.vlm_methods import sampling
+    from mmspec.evaluate.vlm.requests import Prompt, encode
+    from mmspec.evaluate.vlm.runner import sampling
 
     with refusing():
-        inputs = encode(shelf.processor, [Prompt(prompt, pictures)])
-        chosen = shelf.drafter(name)
-    streamer = _streamer(shelf) if stream else None
+        inputs = encode(resources.processor, [Prompt(prompt, pictures)])
+        chosen = resources.drafter(name)
+    streamer = _streamer(resources) if stream else None
     asked = {**inputs, "max_new_tokens": limit, **sampling(temperature)}
     began = perf_counter()
     with nullcontext() if stream else waiting("generating"):
-        out = mmspec.generate(shelf.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **asked)
+        out = mmspec.generate(resources.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **asked)
     seconds = perf_counter() - began
     new = out.sequences[0, inputs["input_ids"].shape[1] :]
-    text = shelf.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+    text = resources.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
     if out.errors:
         screen().print("" if stream else text, markup=False, soft_wrap=True)
         raise ValueError("; ".join(out.errors.values()))
     return text, seconds, out.stats
 
 
-def _streamer(shelf: Shelf) -> object:
+def _streamer(resources: VlmResources) -> object:
     from rich.text import Text
 
     from mmspec.cli.stream import DRAFTED, OWN, ColouredRuns
@@ -102,7 +102,7 @@ def _streamer(shelf: Shelf) -> object:
     if out.is_terminal:
         out.print(Text.assemble(("drafted and accepted", DRAFTED), ", ", ("the target's own token", OWN), style="dim"))
     return ColouredRuns(
-        shelf.processor.tokenizer, lambda text, style: out.print(Text(text, style=style), end="", soft_wrap=True)
+        resources.processor.tokenizer, lambda text, style: out.print(Text(text, style=style), end="", soft_wrap=True)
     )
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import check_writable, progress, refusing, save_json, screen, told
-from mmspec.cli.models import ZOO, open_shelf
+from mmspec.cli.models import ZOO, open_resources
 from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.bench import Run
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.engine.runs import Run
+    from mmspec.evaluate.vlm.resources import VlmResources
 
 REPEATS = 3
 _REQUEST = "Describe this picture in detail."
@@ -34,11 +34,11 @@ def demo(
     check_writable(json)
     with refusing():
         folder.mkdir(parents=True, exist_ok=True)
-    shelf = open_shelf(ZOO)
+    resources = open_resources(ZOO)
     pictures = _draw(folder)
-    runs = _decode(shelf, [picture for _, picture in pictures], drafter, max_new_tokens)
-    records = [_record(path, shelf, *pair) for (path, _), pair in zip(pictures, runs, strict=True)]
-    record = {"model": shelf.name, "drafter": drafter, "scenes": records, **_summary(records)}
+    runs = _decode(resources, [picture for _, picture in pictures], drafter, max_new_tokens)
+    records = [_record(path, resources, *pair) for (path, _), pair in zip(pictures, runs, strict=True)]
+    record = {"model": resources.name, "drafter": drafter, "scenes": records, **_summary(records)}
     _print(record)
     save_json(json, record)
     if record["identical"] < len(records):
@@ -52,7 +52,7 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
     """Renders the scenes to files and reads them back through the gate that users' pictures go through."""
     from mmspec.core.files import replacing
     from mmspec.core.images import open_image
-    from mmspec.evaluate.prompts import demo_scenes
+    from mmspec.evaluate.vlm.requests import demo_scenes
     from mmspec.zoo.world.render import render
 
     paths = []
@@ -64,19 +64,19 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
     return [(path, open_image(path)) for path in paths]
 
 
-def _decode(shelf: Shelf, pictures: list[Image], drafter: str, limit: int) -> list[tuple[Run, Run]]:
+def _decode(resources: VlmResources, pictures: list[Image], drafter: str, limit: int) -> list[tuple[Run, Run]]:
     """(transformers, drafted) per picture, each the run of median time; warmed up and in turns."""
-    from mmspec.evaluate.bench import interleave
-    from mmspec.evaluate.prompts import Prompt, encode
-    from mmspec.evaluate.vlm_methods import run_ours, run_peer
+    from mmspec.evaluate.engine.runs import interleave
+    from mmspec.evaluate.vlm.requests import Prompt, encode
+    from mmspec.evaluate.vlm.runner import run_ours, run_peer
 
     asked = {"max_new_tokens": limit, "do_sample": False}
-    chosen = shelf.drafter(drafter)
+    chosen = resources.drafter(drafter)
     runners = {
-        "plain": lambda inputs, seed: run_peer(shelf.model, inputs, seed, **asked),
-        "drafted": lambda inputs, seed: run_ours(shelf.model, inputs, seed, chosen, "exact", **asked),
+        "plain": lambda inputs, seed: run_peer(resources.model, inputs, seed, **asked),
+        "drafted": lambda inputs, seed: run_ours(resources.model, inputs, seed, chosen, "exact", **asked),
     }
-    cases = [encode(shelf.processor, [Prompt(_REQUEST, (picture,))]) for picture in pictures]
+    cases = [encode(resources.processor, [Prompt(_REQUEST, (picture,))]) for picture in pictures]
     with progress() as bar:
         task = bar.add_task("captioning", total=len(runners) * (1 + REPEATS * len(cases)))
         results = interleave(cases, runners, repeats=REPEATS, on_run=lambda name: bar.advance(task))
@@ -84,7 +84,7 @@ def _decode(shelf: Shelf, pictures: list[Image], drafter: str, limit: int) -> li
 
 
 def _median_run(attempts: list) -> Run:
-    from mmspec.evaluate.bench import Failure
+    from mmspec.evaluate.engine.runs import Failure
 
     for one in attempts:
         if isinstance(one, Failure):
@@ -92,11 +92,11 @@ def _median_run(attempts: list) -> Run:
     return sorted(attempts, key=lambda run: run.seconds)[len(attempts) // 2]
 
 
-def _record(path: Path, shelf: Shelf, plain: Run, drafted: Run) -> dict:
+def _record(path: Path, resources: VlmResources, plain: Run, drafted: Run) -> dict:
     tokens = len(drafted.output[0])
     return {
         "image": str(path),
-        "text": shelf.processor.tokenizer.decode(drafted.output[0], skip_special_tokens=True).strip(),
+        "text": resources.processor.tokenizer.decode(drafted.output[0], skip_special_tokens=True).strip(),
         "tokens": tokens,
         "plain_tokens_per_second": round(len(plain.output[0]) / plain.seconds, 1),
         "drafted_tokens_per_second": round(tokens / drafted.seconds, 1),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from mmspec.core.loop import Drafter
-    from mmspec.evaluate.image_shelf import ImageShelf
+    from mmspec.evaluate.image.resources import ImageResources
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
@@ -66,9 +66,9 @@ def image(
     _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, grid, batch, out)
     check_writable(out, json)
     wishes = {"window": window, "coupling": coupling, "init": init, "drafter": drafter, "upsampler": upsampler}
-    shelf, drafts, chosen = _open(model, decoding, rule, wishes)
+    resources, drafts, chosen = _open(model, decoding, rule, wishes)
     with refusing():
-        wanted = shelf.given(prompts)
+        wanted = resources.given(prompts)
     count = grid or len(prompts)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
     if seed is None:
@@ -82,18 +82,18 @@ def image(
         "top_p": top_p,
         "filter_order": filter_order,
     }
-    pictures, figures, errors = _generate(shelf, drafts, chosen, wanted, seed, batch, settings)
+    pictures, figures, errors = _generate(resources, drafts, chosen, wanted, seed, batch, settings)
     drawn = len(errors) < count
     if drawn:
         _save(pictures, out)
     record = {
         "prompts": texts,
-        "model": shelf.name,
+        "model": resources.name,
         "decoding": decoding,
         "seed": seed,
-        "guidance": shelf.pipeline.guidance_scale if guidance is None else guidance,
+        "guidance": resources.pipeline.guidance_scale if guidance is None else guidance,
         "temperature": temperature,
-        "top_k": shelf.pipeline.top_k if top_k is None else top_k,
+        "top_k": resources.pipeline.top_k if top_k is None else top_k,
         "top_p": top_p,
         "filter_order": filter_order,
         "batch": batch,
@@ -135,52 +135,52 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
 
 
-def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageShelf, Drafter | None, object]:
+def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageResources, Drafter | None, object]:
     """The pipeline, the drafter and the rule."""
     with waiting("loading the model"):
-        from mmspec.evaluate.image_decodings import Wishes, check_decoding, decoding_of, short_name
+        from mmspec.evaluate.image.decodings import Wishes, check_decoding, decoding_of, short_name
 
         decoding = short_name(decoding)
         wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
         with refusing():
             check_decoding(decoding, Wishes(**wishes))
-        shelf = _shelf(model)
+        resources = _resources(model)
         with refusing():
-            drafts, usual = decoding_of(decoding, shelf, Wishes(**wishes))
-            return shelf, drafts, shelf.rule(rule or usual)
+            drafts, usual = decoding_of(decoding, resources, Wishes(**wishes))
+            return resources, drafts, resources.rule(rule or usual)
 
 
-def _shelf(model: str) -> ImageShelf:
+def _resources(model: str) -> ImageResources:
     from mmspec.cli.console import quiet_transformers
-    from mmspec.evaluate.image_shelf import ZOO_MODELS, folder_shelf, zoo_shelf
+    from mmspec.evaluate.image.resources import ZOO_MODELS, folder_resources, zoo_resources
 
     if model in ZOO_MODELS:
-        return zoo_shelf(model)
+        return zoo_resources(model)
     if not Path(model).is_dir():
         zoo = ", ".join(ZOO_MODELS)
         raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
     quiet_transformers()
     with reading(model, "a folder with a saved pipeline"):
-        return folder_shelf(Path(model))
+        return folder_resources(Path(model))
 
 
 def _generate(
-    shelf, drafts, rule, wanted, seed: int, batch: int, settings: dict
+    resources, drafts, rule, wanted, seed: int, batch: int, settings: dict
 ) -> tuple[list[Image | None], dict, dict[int, str]]:
     """The pictures of all prompts, None for a failed one; what they cost; and by number why one failed."""
     from time import perf_counter
 
     from mmspec.core.rules.base import Misfit
-    from mmspec.evaluate.image_methods import figures_of
+    from mmspec.evaluate.image.runner import figures_of
 
-    total, pictures, stats, errors = shelf.pipeline.model.geometry.total, [], [], {}
-    stride = shelf.pipeline.model.geometry.stride
+    total, pictures, stats, errors = resources.pipeline.model.geometry.total, [], [], {}
+    stride = resources.pipeline.model.geometry.stride
     began = perf_counter()
     for start in range(0, len(wanted), batch):
         part = wanted[start : start + batch]
         with _bars(len(part), total // stride, stride, start, len(wanted)) as listener:
             try:
-                out = shelf.pipeline(
+                out = resources.pipeline(
                     part, decoding=drafts, rule=rule, seed=[seed + start + i for i in range(len(part))], listener=listener,
                     **settings,
                 )  # fmt: skip

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 from mmspec.cli.console import BadOption, quiet_transformers, waiting
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.vlm.resources import VlmResources
 
 ZOO = "zoo"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def open_shelf(spec: str, option: str = "--model") -> Shelf:
+def open_resources(spec: str, option: str = "--model") -> VlmResources:
     """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
 
     Raises BadOption when there is no such model, or it is none that takes pictures and text.
     """
     with waiting("loading the model"):
         quiet_transformers()
-        from mmspec.evaluate.shelf import zoo_shelf
+        from mmspec.evaluate.vlm.resources import zoo_resources
 
-        return zoo_shelf() if spec == ZOO else _published(spec, option)
+        return zoo_resources() if spec == ZOO else _published(spec, option)
 
 
 @contextmanager
@@ -41,11 +41,11 @@ def reading(spec: str, what: str, option: str = "--model") -> Iterator[None]:
         raise BadOption(f"{option}: expected {what}, got {spec!r} ({kind}{error}), check it") from error
 
 
-def _published(spec: str, option: str) -> Shelf:
+def _published(spec: str, option: str) -> VlmResources:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     from mmspec.core.checkpoints import load_model, load_part
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.vlm.resources import VlmResources
 
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
@@ -54,4 +54,4 @@ def _published(spec: str, option: str) -> Shelf:
         processor = load_part(AutoProcessor, spec, local=local)
         model = load_model(AutoModelForImageTextToText, spec, local=local)
     size = sum(p.numel() for p in model.parameters())
-    return Shelf(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)
+    return VlmResources(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

@@ -11,7 +11,7 @@ import typer
 from mmspec.cli.console import BadOption
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
-Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown to this file.")]
+Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a Markdown page to this file.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec\\[eval]).")]
 Drafter = Annotated[
     str | None,
@@ -34,7 +34,7 @@ def check_drafter(name: str | None) -> str | None:
     """The short name of a drafter, or a folder; None of None.   Refuses what is neither."""
     if name is None:
         return None
-    from mmspec.evaluate.shelf import drafter_names, short_name, unknown_drafter
+    from mmspec.evaluate.vlm.drafters import drafter_names, short_name, unknown_drafter
 
     short = short_name(name)
     if short not in drafter_names() and not Path(name).is_dir():

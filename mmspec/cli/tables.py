@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmspec.cli.console import save_json, screen
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.engine.domain import Domain
 
 
 def bench_log(json: Path | None) -> Path | None:
     """Where a bench that writes `json` keeps what is finished until all is."""
-    from mmspec.evaluate.bench_log import log_beside
+    from mmspec.evaluate.engine.log import log_beside
 
     return log_beside(json)
 
@@ -22,27 +25,24 @@ def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
         log.unlink(missing_ok=True)
 
 
-def show(
-    result: dict,
-    markdown: Path | None,
-    plot: Path | None,
-    panels: Callable[[dict], list],
-    verdict: Callable[[dict], list[str]],
-) -> None:
-    """Prints the tables, writes them and the curves where asked to; raises ValueError for what `verdict` finds wrong."""
+def show(domain: Domain, result: dict, markdown: Path | None, plot: Path | None) -> None:
+    """Prints the tables, writes them and the curves where asked to; raises ValueError for what is wrong with the rows."""
     from mmspec.core.files import write_text_atomic
-    from mmspec.evaluate.plots import draw
-    from mmspec.evaluate.report import environment_line, tables
-    from mmspec.evaluate.report import markdown as as_markdown
+    from mmspec.evaluate.engine.verdict import verdict
+    from mmspec.evaluate.pages.markdown import linked
+    from mmspec.evaluate.pages.markdown import markdown as as_markdown
+    from mmspec.evaluate.pages.plots import draw
+    from mmspec.evaluate.pages.tables import environment_line, tables
 
+    page = domain.page(result)
     if markdown is not None:
-        write_text_atomic(markdown, as_markdown(result))
+        write_text_atomic(markdown, as_markdown(page, result, linked(plot, markdown)))
     if plot is not None:
-        draw(panels(result), plot)
+        draw(domain.panels(result), plot)
     out = screen()
-    out.print(environment_line(result), markup=False, soft_wrap=True)
-    for part in tables(result):
+    out.print(environment_line(page, result), markup=False, soft_wrap=True)
+    for part in tables(page, result):
         out.print(part, markup=False, soft_wrap=isinstance(part, str))
-    wrong = verdict(result)
+    wrong = verdict(domain, result)
     if wrong:
         raise ValueError("; ".join(wrong))

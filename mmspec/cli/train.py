@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told
-from mmspec.cli.models import ZOO, open_shelf
+from mmspec.cli.models import ZOO, open_resources
 from mmspec.cli.options import Json, check_at_least
 from mmspec.cli.train_inputs import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.shelf import Shelf
+    from mmspec.evaluate.vlm.resources import VlmResources
     from mmspec.vlm.training.data import Data
     from mmspec.vlm.training.job import Job
 
@@ -105,11 +105,11 @@ def vlm_drafter(
     )  # fmt: skip
     with refusing():
         examples = data_of(data, texts, held_out, seed)
-    shelf = open_shelf(target, "--target")
-    check_sizes(job, shelf.model)
+    resources = open_resources(target, "--target")
+    check_sizes(job, resources.model)
     place, tells = device_of(device)
-    shelf.model.to(place).requires_grad_(False)
-    card = _train(job, shelf, examples, out, target, licence or licence_of(target), resume, tells)
+    resources.model.to(place).requires_grad_(False)
+    card = _train(job, resources, examples, out, target, licence or licence_of(target), resume, tells)
     if not tells:
         return
     curve = _curve(out)
@@ -118,7 +118,14 @@ def vlm_drafter(
 
 
 def _train(
-    job: Job, shelf: Shelf, examples: Data, out: Path, target: str, licence: str | None, resume: bool, tells: bool
+    job: Job,
+    resources: VlmResources,
+    examples: Data,
+    out: Path,
+    target: str,
+    licence: str | None,
+    resume: bool,
+    tells: bool,
 ) -> dict[str, Any]:
     from mmspec.core.stopping import Stopped
     from mmspec.vlm.training.job import run_job
@@ -140,7 +147,7 @@ def _train(
 
         try:
             return run_job(
-                job, shelf.model, shelf.processor, examples, out, target=target, licence=licence, resume=resume,
+                job, resources.model, resources.processor, examples, out, target=target, licence=licence, resume=resume,
                 on_progress=on_progress,
             )  # fmt: skip
         except Stopped as stop:

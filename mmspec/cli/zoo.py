@@ -112,7 +112,7 @@ def build(
 
 
 def _build_vlm(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.evaluate.vlm_quality import evaluate_vlm
+    from mmspec.evaluate.vlm.quality import evaluate_vlm
     from mmspec.zoo.build_vlm import VlmRecipe
     from mmspec.zoo.build_vlm import build as train
 
@@ -120,7 +120,7 @@ def _build_vlm(out: Path, work: Path, resume: bool, device: str) -> dict:
 
 
 def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.evaluate.vlm_quality import evaluate_vlm
+    from mmspec.evaluate.vlm.quality import evaluate_vlm
     from mmspec.zoo.build_vlm import build as train
     from mmspec.zoo.build_vlm import small_recipe
 

@@ -1,1 +1,1 @@
-"""Benches, quality metrics and reports."""
+"""One bench engine, quality measures and pages that know no domain, and a folder for every domain."""

@@ -10,7 +10,7 @@ from mmspec import zoo
 from mmspec.core.readers import read_json
 from mmspec.core.rules.resolve import names as rule_names
 from mmspec.core.rules.resolve import resolve
-from mmspec.evaluate.shelf import DRAFTERS
+from mmspec.evaluate.vlm.drafters import DRAFTERS
 from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.vlm import supported as architectures
 from mmspec.vlm.drafters import kinds  # noqa: F401  registers every kind

@@ -94,7 +94,7 @@ def test_a_refused_bench(option: str, value: str) -> None:
 
 def test_saved_drafters_are_read_before_a_bench_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_zoo(monkeypatch)
-    monkeypatch.setattr("mmspec.evaluate.bench_vlm.bench_vlm", lambda *a: pytest.fail("the bench began"))
+    monkeypatch.setattr("mmspec.evaluate.engine.bench.bench", lambda *a, **k: pytest.fail("the bench began"))
     line = refused(2, "bench", "vlm", "--suite", "drafters", "--drafter-path", f"mine={tmp_path}")
     assert "expected config.json" in line
 

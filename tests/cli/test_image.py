@@ -277,10 +277,10 @@ def test_a_pareto_curve() -> None:
 def test_a_greedy_mismatch_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from mmspec.evaluate import image_rows
+    from mmspec.evaluate.engine import identity, rows
 
-    monkeypatch.setattr(image_rows, "TIE", 0.0)
-    make = image_rows.identical
+    monkeypatch.setattr(identity, "TIE", 0.0)
+    make = rows.identical
     spoiled = {"own": 0}
 
     def identical(plain, own):
@@ -292,7 +292,7 @@ def test_a_greedy_mismatch_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> N
                 ]
         return make(plain, own)
 
-    monkeypatch.setattr(image_rows, "identical", identical)
+    monkeypatch.setattr(rows, "identical", identical)
     asked = (
         "--suite",
         "speed",

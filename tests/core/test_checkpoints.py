@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmspec.core.checkpoints import load_model, load_part, strangers
-from mmspec.evaluate.image_shelf import folder_shelf
+from mmspec.evaluate.image.resources import folder_resources
 from mmspec.imagegen import LlamaGenPipeline
 from tests.evaluate.tiny_images import captioned
 from tests.evaluate.tiny_zoo import llava, tiny_zoo
@@ -175,10 +175,10 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 def test_an_image_model_without_a_weight_is_refused(tmp_path: Path) -> None:
     tiny_model("janus").save_pretrained(tmp_path)
     processor("janus").save_pretrained(tmp_path)
-    folder_shelf(tmp_path)
+    folder_resources(tmp_path)
     rewrite(tmp_path, lambda state: state.pop(key(tmp_path, "language_model.norm.weight")))
     with pytest.raises(ValueError, match="got no model.language_model.norm.weight, which would be random"):
-        folder_shelf(tmp_path)
+        folder_resources(tmp_path)
 
 
 def test_a_caption_encoder_without_a_weight_is_refused(tmp_path: Path) -> None:

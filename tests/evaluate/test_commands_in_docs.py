@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.evaluate.shelf import Shelf
+from mmspec.evaluate.vlm.resources import VlmResources
 from tests.evaluate import tiny_images, tiny_zoo
 
 ROOT = Path(__file__).parents[2]
@@ -73,9 +73,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mmspec.zoo.load", load)
-    for expensive in ("bench._run", "bench_image._run", "train._train"):
+    for expensive in ("bench._run", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
-    monkeypatch.setattr("mmspec.cli.train.open_shelf", lambda *a: Shelf(*tiny_zoo.tiny_zoo()["vlm"], "model"))
+    monkeypatch.setattr(
+        "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
+    )
     monkeypatch.setattr("mmspec.cli.zoo._BUILDERS", {"vlm": begin})
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     Path("made/work").mkdir(parents=True)

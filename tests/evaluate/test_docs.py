@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mmspec.evaluate.prompts import demo_scenes
+from mmspec.evaluate.vlm.requests import demo_scenes
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.zoo.world.render import render
 from tests.evaluate.tiny_images import use_tiny_images
@@ -86,7 +86,7 @@ def test_the_page_on_images_runs(
 
 
 def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
-    from mmspec.evaluate.image_decodings import DECODINGS
+    from mmspec.evaluate.image.decodings import DECODINGS
     from mmspec.imagegen.rules.by_name import relaxed_names
 
     page = IMAGES.read_text()

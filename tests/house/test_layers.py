@@ -107,7 +107,7 @@ def test_scripts_import_the_package_not_its_folders() -> None:
         ("mmspec.vlm.target", "import mmspec.imagegen"),
         ("mmspec.vlm.target", "import vlm"),
         ("mmspec.zoo.build", "from mmspec.evaluate import captions"),
-        ("mmspec.evaluate.bench", "from mmspec.cli import app"),
+        ("mmspec.evaluate.engine.bench", "from mmspec.cli import app"),
         ("mmspec.stray", "import os"),
         ("mmspec", "import torch"),
     ],
@@ -127,7 +127,7 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
             "from mmspec.core import draft\nfrom ..target import Target",
         ),
         ("mmspec.zoo.build", "from mmspec.vlm.drafters import eagle\nfrom mmspec.zoo.world import scene"),
-        ("mmspec.evaluate.bench", "import mmspec\nfrom mmspec import zoo"),
+        ("mmspec.evaluate.engine.bench", "import mmspec\nfrom mmspec import zoo"),
     ],
 )
 def test_an_allowed_import_passes(module: str, source: str) -> None:

@@ -12,7 +12,7 @@ READERS, CHECKPOINTS = "mmspec.core.readers", "mmspec.core.checkpoints"
 # what opens safetensors and JSON, under any name it is imported from
 OPENERS = {"load_file", "safe_open", "load_model", "read_text", "read_bytes"}
 # the image gate, which reads pictures, and the table of this machine's processor
-ELSEWHERE = {"mmspec.core.images": {"read_bytes"}, "mmspec.evaluate.machine": {"read_text"}}
+ELSEWHERE = {"mmspec.core.images": {"read_bytes"}, "mmspec.evaluate.engine.machine": {"read_text"}}
 
 
 def called(node: ast.Call) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.evaluate.prompts import demo_scenes
+from mmspec.evaluate.vlm.requests import demo_scenes
 from mmspec.zoo.registry import folder_of
 from mmspec.zoo.world.render import render
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.evaluate.image_shelf import folder_shelf
+from mmspec.evaluate.image.resources import folder_resources
 from mmspec.imagegen import LlamaGenPipeline
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.store import CONFIG, WEIGHTS, read_weights, write_component
@@ -59,10 +59,10 @@ def test_json_that_is_no_object_is_refused(tmp_path: Path, file: str, text: str)
 def test_a_model_folder_whose_config_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG).write_text(text)
     with pytest.raises(ValueError, match="expected (a )?JSON") as caught:
-        folder_shelf(tmp_path)
+        folder_resources(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / CONFIG}: ")
 
 
 def test_a_folder_without_a_config_is_read_as_llamagen(tmp_path: Path) -> None:
     LlamaGenPipeline(transformer(CLASS)).save_pretrained(tmp_path)
-    assert folder_shelf(tmp_path).pipeline.model.geometry.rows == 4
+    assert folder_resources(tmp_path).pipeline.model.geometry.rows == 4

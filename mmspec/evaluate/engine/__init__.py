@@ -1,0 +1,1 @@
+"""The bench engine: settings, cases, interleaved runs, rows. It knows no domain."""

@@ -1,0 +1,145 @@
+"""A bench from settings to rows: what is finished is kept and found again, whatever the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from mmspec.evaluate.engine.config import BenchConfig
+from mmspec.evaluate.engine.domain import Domain, Reference, Timed
+from mmspec.evaluate.engine.fingerprint import fingerprint
+from mmspec.evaluate.engine.log import BenchLog
+from mmspec.evaluate.engine.machine import environment, machine, threads
+from mmspec.evaluate.engine.method import Method
+from mmspec.evaluate.engine.rows import judged_row, timed_row
+from mmspec.evaluate.engine.runs import interleave, runner_or_failure
+from mmspec.evaluate.engine.setting import Setting
+
+Told = Callable[[str], None]
+
+
+def bench(
+    domain: Domain,
+    config: BenchConfig,
+    resources: Any = None,
+    *,
+    on_run: Told = lambda text: None,
+    on_part: Told = lambda text: None,
+    log: Path | None = None,
+) -> dict:
+    """{"env": ..., "rows": [...]}: one row per method and setting.
+
+    Timed rows are medians over the same requests, interleaved with the baselines. Where a suite measures quality too, its
+    figures stand in the timed rows. A method that fails gets a row with the reason instead of figures.
+    resources: the model and what belongs to it, the zoo's where left out.   on_run: told of every request, and of those
+    whose rows are kept.   on_part: told of every timed setting and every judged row that is finished.
+    log: where these are kept, and found again, see `BenchLog`.
+    """
+    resources = domain.resources(config) if resources is None else resources
+    code = fingerprint(config.folders())
+    with threads(config.threads), _log(log, domain, config, resources, code) as kept:
+        running = _Running(domain, config, resources, kept, on_run, on_part)
+        timed, judged = running.timed(), running.judged()
+        extras = domain.extras(config, resources, kept)
+        own = {"repeats": config.repeats, "seed": config.seed, "code": code}
+        env = environment(bench=domain.name, suite=config.suite, **own, **domain.environment(config, resources))
+    return {"env": env, "rows": _both(config, timed, judged, domain.quality), **extras}
+
+
+def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: Mapping[str, str]) -> list[dict]:
+    """The rows of a bench that times, judges, or does both; quality does not depend on the batch size."""
+    apart = {name for setting in config.judged() for name in setting.name()} - {"batch"}
+    return joined(timed, judged, sorted(apart), quality) if timed else judged
+
+
+def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any, code: str) -> BenchLog:
+    about = {"bench": domain.name, "settings": asdict(config), "methods": [method.key for method in config.rows]}
+    return BenchLog(file, {**about, "model": resources.name, "code": code, "machine": machine()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """One bench as it runs."""
+
+    domain: Domain
+    config: BenchConfig
+    resources: Any
+    kept: BenchLog
+    on_run: Told
+    on_part: Told
+
+    def timed(self) -> list[dict]:
+        """The rows of every timed setting."""
+        rows: list[dict] = []
+        for setting in self.config.settings():
+            where = self.domain.describe(setting.name())
+            make, skip = partial(self._time, setting, where), partial(self._skip, setting, where)
+            rows += self._once({"timed": setting.name()}, where, make, skip)
+        return rows
+
+    def judged(self) -> list[dict]:
+        """The rows of every judged setting."""
+        rows: list[dict] = []
+        for setting in self.config.judged():
+            where = self.domain.describe(setting.name())
+            # made once in a setting, and not at all where every row is kept
+            reference = cache(partial(self.domain.reference, self.config, self.resources, setting))
+            for method in self.config.serving(setting):
+                part = {"judged": {"method": method.key, **setting.name()}}
+                made = partial(self._judge, reference, method, setting)
+                rows.append(self._once(part, f"{where}, quality of {method.key}", made))
+                self.on_run(f"{where}, quality of {method.key}")
+        return rows
+
+    def _once(self, part: dict, text: str, make: Callable[[], Any], skip: Callable[[], None] = lambda: None) -> Any:
+        began, found = perf_counter(), []
+        value = self.kept.once(part, make, lambda: found.append(skip()))
+        self.on_part(f"{text}: {'kept' if found else f'{perf_counter() - began:.1f} s'}")
+        return value
+
+    def _time(self, setting: Setting, where: str) -> list[dict]:
+        """Times the methods of a setting in turn; their rows."""
+        methods, config = self.config.serving(setting), self.config
+        cases = self.domain.cases(self.resources, setting)
+        runners = {
+            method.key: runner_or_failure(partial(self.domain.runner, method, self.resources, setting))
+            for method in methods
+        }
+        results = interleave(
+            cases,
+            runners,
+            repeats=config.repeats,
+            seed=config.seed,
+            on_run=lambda key: self.on_run(f"{where}, {key}"),
+        )
+        timed = Timed(config, self.resources, setting, methods, cases, results)
+        shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0
+        rows = {one.key: timed_row(one, results, config.baselines, shared, greedy) for one in methods}
+        self.domain.complete(timed, rows)
+        return list(rows.values())
+
+    def _skip(self, setting: Setting, where: str) -> None:
+        """Tells of the requests of a setting whose rows are kept."""
+        for _ in range(self.config.timed_requests(setting)):
+            self.on_run(f"{where}, kept")
+
+    def _judge(self, reference: Callable[[], Reference], method: Method, setting: Setting) -> dict:
+        return judged_row(method, reference(), setting.row())
+
+
+def joined(timed: list[dict], judged: list[dict], names: Sequence[str], quality: Mapping[str, str]) -> list[dict]:
+    """Timed rows with the quality figures of their method and setting; None where it has none.
+
+    names: fields that tell settings apart.   quality: fields of timed rows, by what they are called in judged ones.
+    """
+    apart = ("key", *names)
+    found = {tuple(row[name] for name in apart): row for row in judged}
+    for row in timed:
+        other = found.get(tuple(row[name] for name in apart), {})
+        row |= {name: other.get(there) for name, there in quality.items()}
+        row["failed"] = row["failed"] or other.get("failed")
+    return timed

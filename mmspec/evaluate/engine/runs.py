@@ -1,0 +1,118 @@
+"""Timed requests: one run, and several methods on the same cases in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mmspec.core.stats import Stats
+
+Case = TypeVar("Case")
+
+# what a peer's decoding loop was seen to raise on inputs it cannot take; anything else is a bug here and ends the bench
+FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One timed request.
+
+    seconds: wall time of the whole call.   output: what was generated, per row; exact methods are compared by it.
+    target_passes: passes of the target, the prompt's among them.   accept_length: tokens per target pass and row.
+    parts: seconds by name (prefill, draft, target, verify, other), of methods that report them.
+    exact: as the method itself reports it.   drafter_passes: forward passes of the drafter's model.
+    row_passes: target passes each row took part in, of methods that count them.
+    """
+
+    seconds: float
+    output: tuple[tuple[Hashable, ...], ...]
+    target_passes: int
+    accept_length: float
+    parts: Mapping[str, float] | None = None
+    exact: bool = True
+    drafter_passes: int = 0
+    row_passes: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, or whatever the units are, over all rows."""
+        return sum(map(len, self.output))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request the method could not do; reason: one line."""
+
+    reason: str
+
+
+Attempt = Run | Failure
+Runner = Callable[[Case, int], Run]
+
+
+def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
+    """Runs once; what the method raises becomes a Failure."""
+    try:
+        return runner(case, seed)
+    except FAILURES as error:
+        message = " ".join(str(error).split())[:300]
+        return Failure(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def interleave(
+    cases: Sequence[Case],
+    runners: Mapping[str, Runner],
+    *,
+    repeats: int = 1,
+    seed: int = 0,
+    on_run: Callable[[str], None] = lambda name: None,
+) -> dict[str, list[list[Attempt]]]:
+    """Every method on every case, case by case, so that slow drifts of the machine meet all methods alike.
+
+    The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case
+    once, untimed. The seed of a request depends on its case and repeat only. Returns [method][case][repeat].
+    """
+    if not cases or repeats < 1:
+        raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")
+    names = list(runners)
+    for name in names:
+        attempt(runners[name], cases[0], seed)
+        on_run(name)
+    results: dict[str, list[list[Attempt]]] = {name: [[] for _ in cases] for name in names}
+    for repeat in range(repeats):
+        for index, case in enumerate(cases):
+            start = (index + repeat) % len(names)
+            for name in names[start:] + names[:start]:
+                results[name][index].append(attempt(runners[name], case, seed + index + repeat * len(cases)))
+                on_run(name)
+    return results
+
+
+def completed(attempts: Sequence[Sequence[Attempt]]) -> list[Run]:
+    """The runs among [case][repeat] attempts."""
+    return [one for case in attempts for one in case if isinstance(one, Run)]
+
+
+def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
+    """The failures among [case][repeat] attempts."""
+    return [one for case in attempts for one in case if isinstance(one, Failure)]
+
+
+def runner_or_failure(make: Callable[[], Runner]) -> Runner:
+    """The runner that `make` returns; one that raises the reason where what it needs is missing."""
+    try:
+        return make()
+    except (ImportError, ValueError) as error:
+        reason = str(error)
+
+        def fails(case: Case, seed: int) -> Run:
+            raise ValueError(reason)
+
+        return fails
+
+
+def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
+    """Seconds of a call by part; `other` is all that the engine did not attribute."""
+    parts = {name: getattr(stats, f"{name}_s") for name in ("prefill", "draft", "target", "verify")}
+    return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}

@@ -1,0 +1,1 @@
+"""The bench of image models: discrete image tokens."""

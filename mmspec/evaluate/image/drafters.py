@@ -1,0 +1,101 @@
+"""Makers of the drafters that benches of image models compare; what each needs is imported and loaded when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mmspec.core.loop import Drafter
+from mmspec.evaluate.image.resources import ImageResources
+
+Make = Callable[[ImageResources], Drafter]
+
+
+def jacobi(
+    window: int, tree: tuple[int, int] | None = None, drawn: str = "without_replacement", **settings: object
+) -> Make:
+    """A maker of `SJD`; tree: (depth, width)."""
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.imagegen.jacobi import SJD, Proactive
+
+        return SJD(window, tree=None if tree is None else Proactive(*tree, drawn), **settings)
+
+    return make
+
+
+def scd(window: int, coupling: str = "gumbel", tree: tuple[int, int] | None = None, **settings: object) -> Make:
+    """A maker of coupled `SJD`."""
+    return jacobi(window, tree, coupling=coupling, **settings)
+
+
+def eagle_chain(length: int) -> Make:
+    """A maker of the zoo's drafter over chains."""
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.core.drafting.shapes import Chain
+        from mmspec.core.length import FixedLength
+
+        return resources.part("eagle").with_shape(Chain(FixedLength(length)))
+
+    return make
+
+
+def eagle_tree(nodes: int, depth: int, drawn: str = "without_replacement") -> Make:
+    """A maker of the zoo's drafter over a fixed tree."""
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.core.drafting.shapes import StaticTree
+        from mmspec.imagegen.eagle.templates import deep_tree
+
+        return resources.part("eagle").with_shape(StaticTree(deep_tree(nodes, depth), drawn))
+
+    return make
+
+
+def zipar(window: int, adaptive: bool = False) -> Make:
+    """A maker of `ZipAR`."""
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.imagegen.rowwise import ZipAR
+
+        return ZipAR(window, adaptive)
+
+    return make
+
+
+def pjd(context: int, window: int) -> Make:
+    """A maker of `PJD`."""
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.imagegen.rowwise import PJD
+
+        return PJD(context, window)
+
+    return make
+
+
+def rows(lead: int, window: Make) -> Make:
+    """A maker of `RowDrafts` around a maker of `SJD`."""
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.imagegen.rowwise import RowDrafts
+
+        return RowDrafts(window(resources), lead)
+
+    return make
+
+
+def mulo(threshold: float = 0.05, learned: bool = False) -> Make:
+    """A maker of `MuLo` over the zoo's low-resolution model, through pixels or the trained upsampler.
+
+    As many codes are pooled as LANTERN's rows borrow from; the paper's radius of 3 would be a fifth of the zoo's grid.
+    """
+
+    def make(resources: ImageResources) -> Drafter:
+        from mmspec.imagegen.multiscale import MuLo, PixelUpsampler
+
+        low = resources.part("low")
+        upsampler = resources.part("upsampler") if learned else PixelUpsampler.of(resources.pipeline.model.vq)
+        return MuLo(low, upsampler, threshold, k=min(64, resources.pipeline.model.codes), radius=1)
+
+    return make

@@ -1,0 +1,81 @@
+"""How one request to an image model runs, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from time import perf_counter
+
+from mmspec.core.stats import Stats
+from mmspec.evaluate.engine.runs import Run, Runner, parts_of
+from mmspec.evaluate.image.config import ImageSetting
+from mmspec.evaluate.image.methods import ImageMethod
+from mmspec.evaluate.image.requests import Request
+from mmspec.evaluate.image.resources import ImageResources
+from mmspec.imagegen.output import ImageOutput
+
+Draw = Callable[[Sequence[Request], int | Sequence[int]], ImageOutput]
+
+
+def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Draw:
+    """A function of (prompts, seed) that generates their images. What it needs is loaded now."""
+    decoding, rule = method.make(resources), None if method.rule == "exact" else resources.rule(method.rule)
+
+    def draw(asked: Sequence[Request], seed: int | Sequence[int]) -> ImageOutput:
+        out = resources.pipeline(
+            [one.given for one in asked], decoding=decoding, rule=rule, seed=seed, **setting.arguments()
+        )
+        if out.errors:
+            raise ValueError("; ".join(out.errors.values()))
+        return out
+
+    return draw
+
+
+def runner(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Runner:
+    """A function of (prompts, seed) that generates once, timed, pixels included."""
+    draw = make_draw(method, resources, setting)
+
+    def run(asked: Sequence[Request], seed: int) -> Run:
+        began = perf_counter()
+        out = draw(asked, seed)
+        seconds, stats = perf_counter() - began, out.stats
+        return Run(
+            seconds,
+            tuple(map(tuple, out.tokens.tolist())),
+            stats.target_passes,
+            stats.accept_length,
+            parts_of(stats, seconds),
+            stats.exact,
+            stats.drafter_passes,
+            tuple(row_passes(stats)),
+        )
+
+    return run
+
+
+def row_passes(stats: Stats) -> list[int]:
+    """Target passes each image took part in, the prompt's among them."""
+    return [sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted))]
+
+
+def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
+    """What a call of several requests cost, rounded once for the screen and the file.
+
+    failed: numbers of images that stand in no mean, unless all have failed.
+    """
+    costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
+    whole = [pair for number, pair in enumerate(costs) if number not in failed]
+    passes, emitted = zip(*(whole or costs), strict=True)
+    times = ("prefill", "draft", "target", "verify", "other")
+    return {
+        "images": len(whole),
+        "seconds": round(seconds, 3),
+        "drafter": parts[0].drafter,
+        "rule": parts[0].rule,
+        "exact": all(stats.exact for stats in parts),
+        "target_passes": round(sum(passes) / len(passes), 1),
+        "plain_passes": round(sum(emitted) / len(emitted), 1),
+        "step_compression": round(sum(emitted) / sum(passes), 3),
+        "drafter_passes": sum(stats.drafter_passes for stats in parts),
+        **{f"{part}_s": round(sum(getattr(stats, f"{part}_s") for stats in parts), 4) for part in times},
+    }

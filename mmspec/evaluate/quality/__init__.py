@@ -1,0 +1,1 @@
+"""Measures of quality over features and scores, whatever they are of."""

@@ -1,0 +1,31 @@
+"""Which domains can be benched, each in a folder of its own; a new one is a folder and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.engine.config import BenchConfig
+    from mmspec.evaluate.engine.domain import Domain
+
+DOMAINS = {
+    "vlm": "mmspec.evaluate.vlm",
+    "image": "mmspec.evaluate.image",
+}
+
+
+def config_of(name: str) -> type[BenchConfig]:
+    """What a bench of this domain can be asked for. Imports no models, so that the command line can list it."""
+    return import_module(f"{_folder(name)}.config").Config
+
+
+def domain_of(name: str) -> Domain:
+    """All that the engine needs of this domain."""
+    return import_module(f"{_folder(name)}.domain").DOMAIN
+
+
+def _folder(name: str) -> str:
+    if name not in DOMAINS:
+        raise ValueError(f"domain: expected one of {', '.join(DOMAINS)}, got {name!r}, pick one of these")
+    return DOMAINS[name]

@@ -1,0 +1,1 @@
+"""The bench of vision-language models: text behind pictures."""

@@ -1,0 +1,51 @@
+"""How easy a text is for the target that wrote it: an easy text flatters every drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.evaluate.engine.domain import Timed
+from mmspec.evaluate.engine.runs import Run
+from mmspec.evaluate.vlm.methods import PEER
+from mmspec.evaluate.vlm.runner import end_tokens
+
+
+@torch.no_grad()
+def certainty(timed: Timed) -> dict:
+    """Two shares over the tokens of each case's first run that transformers completed.
+
+    top1_probability: the target's mean largest probability at temperature 1.   answer_share: where texts cannot end by
+    themselves, tokens up to the first place where the target would most probably have ended its answer, else None.
+    """
+    model, natural = timed.resources.model, timed.setting.task.natural
+    ends = torch.tensor(end_tokens(model), dtype=torch.long)
+    top1, inside = [], []
+    for inputs, case in zip(timed.cases, timed.results[PEER], strict=True):
+        run = next((one for one in case if isinstance(one, Run)), None)
+        if run is None:
+            continue
+        longest = max(map(len, run.output))
+        new = torch.tensor([[*row, *[0] * (longest - len(row))] for row in run.output])
+        there = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in run.output])
+        logits = _logits(model, inputs, new)
+        if not natural:
+            inside.append((torch.isin(logits.argmax(-1), ends).cumsum(-1) == 0)[there])
+            logits = logits.index_fill(-1, ends, float("-inf"))
+        top1.append(logits.softmax(-1).amax(-1)[there])
+    return {"top1_probability": _mean(top1), "answer_share": _mean(inside)}
+
+
+def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tensor:
+    """float32 [B, T, V], what the target says before each of the tokens int64 [B, T]."""
+    # in two passes: a sampled placeholder id would ask the first one for a picture
+    first = model(**inputs, use_cache=True, logits_to_keep=1)
+    mask = torch.cat([inputs["attention_mask"], torch.ones_like(new)], 1)
+    rest = model(input_ids=new, attention_mask=mask, past_key_values=first.past_key_values)
+    return torch.cat([first.logits, rest.logits[:, :-1]], 1).float()
+
+
+def _mean(parts: list[Tensor]) -> float | None:
+    return round(float(torch.cat(parts).float().mean()), 3) if parts else None

@@ -1,0 +1,91 @@
+"""What `mmspec bench vlm` can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from mmspec.evaluate.engine.config import BenchConfig, option
+from mmspec.evaluate.engine.setting import Setting
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.vlm.methods import VlmMethod
+    from mmspec.evaluate.vlm.requests import Task
+    from mmspec.evaluate.vlm.resources import VlmResources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VlmSetting(Setting):
+    """task: what is asked.   limit: longest answer in tokens."""
+
+    task: Task
+    limit: int
+
+    def name(self) -> dict:
+        return {"task": self.task.name, "batch": self.batch, "temperature": self.temperature}
+
+    def row(self) -> dict:
+        return {
+            **self.name(),
+            "pictures": self.task.pictures,
+            "prompts": self.cases * self.batch,
+            "limit": self.limit,
+            "natural_end": self.task.natural,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(BenchConfig):
+    """What to run; None takes what the suite says.
+
+    prompts: of every task.   new_tokens: longest answer of every task.   saved: drafters to compare too, (name, folder).
+    """
+
+    about: ClassVar[str] = (
+        "The zoo's vision-language model: transformers, plain, and every drafter, paired and interleaved."
+    )
+    baselines: ClassVar[dict[str, str]] = {"hf": "hf", "ar": "plain"}
+
+    suite: str = option("methods", "methods, drafters, pictures, blocks or lengths.")
+    prompts: int | None = option(None, "Held-out prompts of every task.", least=1)
+    new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
+    saved: tuple[tuple[str, str], ...] = option(
+        (), "A saved drafter to compare too; may be repeated.", flag="--drafter-path", shown="NAME=FOLDER"
+    )
+
+    def __post_init__(self) -> None:
+        keys = [method.key for method in self.known()]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
+        super().__post_init__()
+
+    def short_name(self, name: str) -> str:
+        from mmspec.evaluate.vlm.drafters import short_name
+
+        return short_name(name)
+
+    def known(self) -> tuple[VlmMethod, ...]:
+        return self.plan().rows(self.saved)
+
+    def settings(self) -> Iterator[VlmSetting]:
+        for task in self.plan().tasks:
+            for batch in self.batches:
+                for temperature in self.temperatures:
+                    yield VlmSetting(
+                        batch=batch,
+                        temperature=temperature,
+                        prompts=self.prompts * task.times,
+                        seed=self.seed,
+                        task=task,
+                        limit=self.new_tokens or task.new_tokens,
+                    )
+
+    def check(self, resources: VlmResources) -> None:
+        for folder in self.folders():
+            resources.drafter(str(folder))
+
+    def folders(self) -> list[Path]:
+        return [Path(folder) for _, folder in self.saved]

@@ -1,0 +1,44 @@
+"""A method `mmspec bench vlm` compares, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mmspec.evaluate.engine.method import Method
+from mmspec.evaluate.vlm.resources import VlmResources
+from mmspec.evaluate.vlm.variants import Change
+
+PEER, PLAIN = "hf", "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class VlmMethod(Method):
+    """engine: whose loop decodes.   drafter: a name in DRAFTERS or a folder.   change: what this row changes about the
+    drafter.   options: for transformers' generate; a callable is given the resources.
+    point: where plots put the row, such as its fixed length.   controlled: its lengths follow measured costs; compared with
+    the other rows of the same `rivals`.
+    """
+
+    engine: Literal["transformers", "mmspec"] = "mmspec"
+    drafter: str = "none"
+    change: Change | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    point: int | None = None
+    rivals: str = ""
+    controlled: bool = False
+
+    def row(self) -> dict:
+        return {
+            "method": self.title,
+            "key": self.key,
+            "drafter": self.drafter,
+            "point": self.point,
+            "controlled": self.controlled,
+        }
+
+    def build_drafter(self, resources: VlmResources) -> object:
+        """The drafter of the row, changed; None for plain decoding.   Raises ValueError where its weights are missing."""
+        drafter = resources.drafter(self.drafter)
+        return drafter if self.change is None else self.change(drafter)

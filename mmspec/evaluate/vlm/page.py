@@ -1,0 +1,158 @@
+"""What the tables and the curves of `mmspec bench vlm` show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mmspec.evaluate.pages.columns import COLUMNS as SHARED
+from mmspec.evaluate.pages.columns import Cell, chosen, figure, grouped, ratio
+from mmspec.evaluate.pages.page import Page
+from mmspec.evaluate.pages.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, no_curve
+from mmspec.evaluate.vlm.suites import SUITES
+
+BY = ("task", "batch", "temperature")
+AXES = {
+    "pictures": "pictures in the prompt",
+    "point": "drafted tokens",
+    "accept_length": ACCEPT_LENGTH,
+    "drafter_cost_ms": "drafter: prefill + one round, ms",
+    "drafter_passes_per_token": "drafter passes a token",
+    "speedup_vs_ar": SPEEDUP,
+}
+
+
+def _round(row: dict) -> str:
+    parts = [row[f"{part}_ms"] for part in ("draft", "target", "verify", "other")]
+    return "-" if parts[0] is None else " + ".join(map(str, parts))
+
+
+# every column a suite can name
+COLUMNS: dict[str, Cell] = {
+    **SHARED,
+    "x plain (10-90 %)": ratio("speedup_vs_ar", "spread_vs_ar"),
+    "x transformers (10-90 %)": ratio("speedup_vs_hf", "spread"),
+    "ms a round: draft + target + verify + other": _round,
+    "verify share": figure("verify_share"),
+    "drafter passes a token": figure("drafter_passes_per_token"),
+    "prefill ms": figure("drafter_prefill_ms"),
+    "step ms": figure("drafter_step_ms"),
+    "round ms": figure("drafter_round_ms"),
+    "rows": figure("drafter_rows"),
+    "parameters": grouped("parameters"),
+    "training s": figure("training_seconds"),
+    "cost of MSD's": figure("cost_vs_reference"),
+    "accept length of MSD's": figure("accept_vs_reference"),
+    "best fixed": figure("best_fixed"),
+    "x best fixed (10-90 %)": ratio("speedup_vs_best_fixed", "spread_vs_best_fixed"),
+}
+
+
+def describe(row: Mapping) -> str:
+    """The setting of a row in words."""
+    return f"{row['task']}, batch {row['batch']}, T = {row['temperature']:g}"
+
+
+def page(result: dict) -> Page:
+    """The page of a bench file."""
+    suite = SUITES[result["env"]["suite"]]
+    columns = chosen(COLUMNS, suite.columns)
+    return Page(suite.about, columns, BY, _title, (*_same_drafts(result), *summary(result)))
+
+
+def _title(rows: Sequence[dict]) -> str:
+    first = rows[0]
+    sure = f"mean top-1 probability {first['top1_probability']}"
+    if first["natural_end"]:
+        asked = f"at most {first['limit']} new tokens, {sure}"
+    else:
+        asked = f"{first['limit']} new tokens, {sure}, share of tokens inside the answer {first['answer_share']}"
+    return f"{describe(first)}: {first['prompts']} prompts, {asked}"
+
+
+def _same_drafts(result: dict) -> list[str]:
+    """A sentence per temperature on what each rule accepts of identical drafts."""
+    made = []
+    for one in result.get("same_drafts", []):
+        lengths = one["accept_length"]
+        text = one.get("failed") or ", ".join(f"{name} {value}" for name, value in lengths.items())
+        made.append(
+            f"accept length on identical sampled trees, T = {one['temperature']:g}, {one['prompts']} prompts: {text}"
+        )
+    return made
+
+
+def summary(result: dict) -> list[str]:
+    """Sentences on the lowest row of each length controller, the best row, and the reference drafter; [] where a suite
+    asks for none of it."""
+    rows = [row for row in result["rows"] if row["speedup_vs_ar"]]
+    reference = SUITES[result["env"]["suite"]].reference
+    return [*_controllers(rows), *_best(rows, reference), *_reference(rows, reference)]
+
+
+def _controllers(rows: Sequence[dict]) -> list[str]:
+    """How far below plain decoding and below the best fixed length a controller ever fell."""
+    controlled = [row for row in rows if row["controlled"]]
+    made = []
+    for name, what in (("speedup_vs_ar", "plain decoding"), ("speedup_vs_best_fixed", "the best fixed length")):
+        known = [row for row in controlled if row.get(name)]
+        if known:
+            least = min(known, key=lambda row: row[name])
+            made.append(f"goodput against {what}: {least[name]}x at least, over {len(known)} rows ({_where(least)})")
+    return made
+
+
+def _best(rows: Sequence[dict], reference: str) -> list[str]:
+    if not reference:
+        return []
+    first = [row for row in rows if row["task"] == rows[0]["task"]]
+    best = max(first, key=lambda row: row["speedup_vs_ar"])
+    return [f"fastest: {_where(best)}, {best['speedup_vs_hf']}x transformers, {best['speedup_vs_ar']}x plain decoding"]
+
+
+def _reference(rows: Sequence[dict], reference: str) -> list[str]:
+    """Per setting, the drafters whose drafts are kept less than the reference's."""
+    made = []
+    for row in rows:
+        if row["key"] == reference:
+            others = [r for r in rows if _setting(r) == _setting(row) and r.get("accept_vs_reference")]
+            fewer = [f"{r['method']} {r['accept_length']}" for r in others if r["accept_vs_reference"] < 1]
+            text = ", ".join(fewer) or "none"
+            made.append(f"{_where(row)}, accept length {row['accept_length']}; drafters below it: {text}")
+    return made
+
+
+def _where(row: dict) -> str:
+    return f"{row['method']}; {describe(row)}"
+
+
+def _setting(row: dict) -> tuple:
+    return tuple(row[name] for name in BY)
+
+
+def panels(result: dict) -> list[Panel]:
+    """The curves of a bench file.   Raises ValueError for a suite without a plot."""
+    name = result["env"]["suite"]
+    plot = SUITES[name].plot
+    if plot is None:
+        raise no_curve(name)
+    x, ys = plot
+    settings: dict[str, list[dict]] = {}
+    for row in result["rows"]:
+        # where pictures are the x axis, every number of them is a task
+        task = "" if x == "pictures" else f"{row['task']}, "
+        settings.setdefault(f"{task}batch {row['batch']}, T = {row['temperature']:g}", []).append(row)
+    return [Panel(title, AXES[x], AXES[y], _lines(rows, x, y)) for title, rows in settings.items() for y in ys]
+
+
+def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:
+    """A line per method over pictures; per drafter over lengths or blocks, level where a row has no place of its own."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.get(y) is not None and row.get(x) is not None and row["drafter"] != "none":
+            points.setdefault(row["method"] if x == "pictures" else row["drafter"], []).append((row[x], row[y]))
+    lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+    if x == "point" and lines:
+        ends = min(min(xs) for xs, _ in lines.values()), max(max(xs) for xs, _ in lines.values())
+        level = {row["method"]: (ends, (row[y], row[y])) for row in rows if row["controlled"] and row.get(y)}
+        lines |= level
+    return lines

@@ -1,0 +1,81 @@
+"""What rows of `mmspec bench vlm` say beside the engine's figures: passes, training, costs, and one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from mmspec.evaluate.engine.domain import Timed
+from mmspec.evaluate.engine.ratios import mean, middle, paired_ratios, spread
+from mmspec.evaluate.engine.rows import Results
+from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.vlm.drafter_costs import drafter_costs
+from mmspec.evaluate.vlm.drafters import card_of
+from mmspec.evaluate.vlm.methods import PLAIN, VlmMethod
+from mmspec.evaluate.vlm.resources import VlmResources
+from mmspec.evaluate.vlm.runner import generation_of
+
+MEASURED = 4  # requests a drafter is timed alone on
+
+
+def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
+    """Adds to the rows of a setting what drafters cost to run and to train, and what relates the rows to one another."""
+    suite = timed.config.plan()
+    for method in timed.methods:
+        row, runs = rows[method.key], completed(timed.results[method.key])
+        passes = [run.drafter_passes * len(run.output) / run.tokens for run in runs]
+        row |= {"drafter_passes_per_token": mean(passes), "parameters": None, "training_seconds": None}
+        if row["exact"] is not None:
+            row |= training_of(method, timed.resources)
+            row |= _costs(method, timed) if suite.measured else {}
+    _compare(timed, rows, suite.reference)
+
+
+def training_of(method: VlmMethod, resources: VlmResources) -> dict:
+    """Parameters of a trained drafter, and the seconds its training took where a card tells."""
+    drafter = resources.drafter(method.drafter)
+    size = sum(p.numel() for p in drafter.parameters()) if isinstance(drafter, nn.Module) else None
+    return {"parameters": size, "training_seconds": card_of(method.drafter).get("training", {}).get("seconds")}
+
+
+def _costs(method: VlmMethod, timed: Timed) -> dict:
+    """A trained drafter timed alone; nothing for others, nor for what wraps one."""
+    if method.drafter == "none" or not hasattr(drafter := method.build_drafter(timed.resources), "shape_for"):
+        return {}
+    asked = generation_of(timed.resources, timed.setting)
+    return drafter_costs(timed.resources.model, drafter, timed.cases[:MEASURED], **asked)
+
+
+def _compare(timed: Timed, rows: Mapping[str, dict], reference: str) -> None:
+    """Adds to the rows of one setting what relates them to one another.
+
+    accept_vs_reference, cost_vs_reference: against the reference drafter's row, where there is one.
+    best_fixed, speedup_vs_best_fixed, spread_vs_best_fixed: for a controlled row, against the best of the rows that leave
+    the length of the same drafter fixed, plain decoding among them; best by its median against plain decoding.
+    """
+    other = rows.get(reference)
+    for method in timed.methods:
+        row = rows[method.key]
+        if reference:
+            row["accept_vs_reference"] = _ratio(row, other, "accept_length")
+            row["cost_vs_reference"] = _ratio(row, other, "drafter_cost_ms")
+        if method.controlled:
+            fixed = [m.key for m in timed.methods if m.key == PLAIN or m.rivals == method.rivals and not m.controlled]
+            row |= _against_best([key for key in fixed if rows[key]["speedup_vs_ar"]], rows, timed.results, method.key)
+
+
+def _against_best(fixed: Sequence[str], rows: Mapping[str, dict], results: Results, key: str) -> dict:
+    best = max(fixed, key=lambda name: rows[name]["speedup_vs_ar"], default=None)
+    ratios = paired_ratios(results[best], results[key]) if best else []
+    return {
+        "best_fixed": best and rows[best]["method"],
+        "speedup_vs_best_fixed": middle(ratios),
+        "spread_vs_best_fixed": spread(ratios),
+    }
+
+
+def _ratio(row: dict, other: dict | None, name: str) -> float | None:
+    if other is None or not row.get(name) or not other.get(name):
+        return None
+    return round(row[name] / other[name], 3)

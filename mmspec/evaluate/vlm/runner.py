@@ -1,0 +1,116 @@
+"""How one request to a vision-language model runs, through transformers or through the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+import mmspec
+from mmspec.evaluate.engine.runs import Run, Runner, parts_of
+from mmspec.evaluate.vlm.config import VlmSetting
+from mmspec.evaluate.vlm.methods import VlmMethod
+from mmspec.evaluate.vlm.resources import VlmResources
+
+Inputs = Mapping[str, Tensor]
+
+
+def sampling(temperature: float) -> dict:
+    """Arguments of `generate` for plain greedy decoding, or for the model's own law at this temperature."""
+    if temperature == 0:
+        return {"do_sample": False}
+    return {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+
+
+def end_tokens(model: nn.Module) -> list[int]:
+    """Ids that end a text of this model."""
+    ends = model.generation_config.eos_token_id
+    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
+
+
+def ending(model: nn.Module, natural: bool) -> dict:
+    """Arguments of `generate` that let a model end its text, or keep it from that.
+
+    Merely not stopping at the end-of-text token would go on behind it, where no training has been. The processor that
+    suppresses it looks at no prefix, so it costs every method one call a pass.
+    """
+    ends = end_tokens(model)
+    return {} if natural else {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
+
+
+def generation_of(resources: VlmResources, setting: VlmSetting) -> dict:
+    """Arguments of `generate` that all methods of a setting share."""
+    ends = ending(resources.model, setting.task.natural)
+    return {"max_new_tokens": setting.limit, **ends, **sampling(setting.temperature)}
+
+
+def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Runner:
+    """A function of (inputs, seed) that decodes once, timed. What it needs is loaded now."""
+    model, asked = resources.model, generation_of(resources, setting)
+    if method.engine == "transformers":
+        options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
+        return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
+    drafter = method.build_drafter(resources)
+    return lambda inputs, seed: run_ours(model, inputs, seed, drafter, method.rule, **asked)
+
+
+def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> Run:
+    """One timed request through the engine."""
+    began = perf_counter()
+    out = mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, return_dict=True, **inputs, **generation)
+    seconds = perf_counter() - began
+    if out.errors:
+        raise ValueError("; ".join(out.errors.values()))
+    stats = out.stats
+    ids = _generated(out.sequences, inputs, stats.emitted)
+    return Run(
+        seconds,
+        ids,
+        stats.target_passes,
+        stats.accept_length,
+        parts_of(stats, seconds),
+        stats.exact,
+        stats.drafter_passes,
+    )
+
+
+def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> Run:
+    """One timed request through transformers' own `generate`."""
+    torch.manual_seed(seed)
+    with torch.no_grad(), counted(model) as passes:
+        began = perf_counter()
+        sequences = model.generate(**inputs, **generation)
+        seconds = perf_counter() - began
+    ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
+    ids = tuple(_ended(row, ends) for row in _generated(sequences, inputs))
+    return Run(seconds, ids, passes[0], max(map(len, ids)) / passes[0])
+
+
+@contextmanager
+def counted(model: nn.Module) -> Iterator[list[int]]:
+    """Counts forward passes of the model inside the block."""
+    passes = [0]
+
+    def count(*_: object) -> None:
+        passes[0] += 1
+
+    hook = model.register_forward_pre_hook(count)
+    try:
+        yield passes
+    finally:
+        hook.remove()
+
+
+def _generated(sequences: Tensor, inputs: Inputs, lengths: list[int] | None = None) -> tuple[tuple[int, ...], ...]:
+    """Generated ids per row, cut to `lengths` where given."""
+    rows = sequences[:, inputs["input_ids"].shape[1] :].tolist()
+    return tuple(tuple(row if lengths is None else row[: lengths[i]]) for i, row in enumerate(rows))
+
+
+def _ended(row: tuple[int, ...], ends: list[int]) -> tuple[int, ...]:
+    """A row up to its first end token, without the padding behind it."""
+    stop = next((index + 1 for index, token in enumerate(row) if token in ends), len(row))
+    return row[:stop]

@@ -1,0 +1,203 @@
+"""The suites of `mmspec bench vlm` as data: which methods meet which tasks, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from mmspec import zoo
+from mmspec.core.drafting.shapes import DynamicTree, StaticTree
+from mmspec.core.length import ConfidenceStop
+from mmspec.evaluate.engine.method import GREEDY, SAMPLED
+from mmspec.evaluate.engine.suite import Suite
+from mmspec.evaluate.vlm.drafters import DRAFTERS, title_of
+from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
+from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
+from mmspec.evaluate.vlm.variants import (
+    HEAD,
+    Change,
+    blocks,
+    both,
+    chained,
+    shaped,
+    whole_layer,
+    with_acceptance_head,
+    with_goodput,
+    with_vision_skip,
+)
+
+LONGEST = 12
+FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against
+TRAINED = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "hydra", "medusa")
+_HF, _AR = VlmMethod(PEER, "transformers", engine="transformers"), VlmMethod(PLAIN, "mmspec plain", point=0)
+_COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
+_COSTS = ("prefill ms", "step ms", "round ms", "rows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VlmSuite(Suite):
+    """methods: rows of their own.   each: the rows of one drafter, from its name and title.   drafters: of those rows.
+    measured: drafters are also timed alone, see `drafter_costs`.   reference: the drafter others are compared with.
+    plot: (row field of the x axis, row fields drawn against it).
+    """
+
+    tasks: tuple[Task, ...]
+    methods: tuple[VlmMethod, ...] = ()
+    each: Callable[[str, str], tuple[VlmMethod, ...]] = lambda name, title: ()
+    drafters: tuple[str, ...] = ()
+    columns: tuple[str, ...] = _COMMON
+    prompts: int = 30
+    batches: tuple[int, ...] = (1, 4)
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    measured: bool = False
+    reference: str = ""
+    plot: tuple[str, tuple[str, ...]] | None = None
+
+    def rows(self, saved: Iterable[tuple[str, str]] = ()) -> tuple[VlmMethod, ...]:
+        """All methods, those of drafters saved in folders, (name, folder), among them; baselines come first.
+
+        A drafter that the zoo does not know has no rows; one it knows and has no weights of gets failed ones.
+        """
+        there = {None, "", *zoo.names()}
+        known = [name for name in self.drafters if DRAFTERS[name].part in there]
+        made = [method for name in known for method in self.each(name, title_of(name))]
+        for name, folder in saved:
+            like_the_zoo = [(method, both(chained(7), method.change)) for method in self.each(name, name)]
+            made += [replace(method, drafter=folder, change=change) for method, change in like_the_zoo]
+        own = [method for method in self.methods if {method.part, DRAFTERS[method.drafter].part} <= there]
+        return (_HF, _AR, *made, *own)
+
+
+def _as_it_is(name: str, title: str) -> tuple[VlmMethod, ...]:
+    return (VlmMethod(name, title, drafter=name, rivals=name),)
+
+
+def _chained_blocks(count: int) -> Change:
+    return both(chained(8), blocks(count))
+
+
+def _block_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    return tuple(
+        VlmMethod(
+            f"{name}-{count}",
+            f"{title}, {count} a pass",
+            drafter=name,
+            change=both(chained(8), blocks(count)),
+            point=count,
+        )
+        for count in range(1, 6)
+    )
+
+
+def _length_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    shared = {"drafter": name, "rivals": name}
+    fixed = [
+        VlmMethod(f"{name}-{length}", f"{title}, chain of {length}", change=chained(length), point=length, **shared)
+        for length in FIXED
+    ]
+    return (*fixed, _goodput(name, title))
+
+
+def _goodput(name: str, title: str) -> VlmMethod:
+    """The controller over chains as long as the longest fixed one."""
+    change = both(chained(LONGEST), with_goodput)
+    return VlmMethod(f"{name}-goodput", f"{title}, goodput", drafter=name, change=change, rivals=name, controlled=True)
+
+
+_EAGLE = "eagle"
+_UNTRAINED = (
+    VlmMethod("lookup", "prompt lookup", drafter="lookup"),
+    VlmMethod("recycling", "Token Recycling", drafter="recycling"),
+    VlmMethod("small", "small model chain", drafter="small"),
+)
+_ENGINE = (
+    VlmMethod(
+        "hf-lookup", "transformers prompt lookup", engine="transformers", options={"prompt_lookup_num_tokens": 10}
+    ),
+    VlmMethod(
+        "hf-assisted",
+        "transformers assisted",
+        engine="transformers",
+        options={"assistant_model": lambda resources: resources.zoo_part("vlm/small")[0]},
+    ),
+    VlmMethod("eagle", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
+    VlmMethod("eagle-static", "EAGLE static tree", drafter=_EAGLE, change=shaped(StaticTree()), at=GREEDY),
+    VlmMethod("eagle-chain", "EAGLE chain", drafter=_EAGLE, change=chained(7), at=GREEDY),
+    *(
+        VlmMethod(
+            f"eagle-{rule}",
+            f"EAGLE sampled tree, {title}",
+            drafter=_EAGLE,
+            change=shaped(StaticTree()),
+            rule=rule,
+            at=SAMPLED,
+        )
+        for rule, title in (("traversal", "traversal"), ("recursive", "recursive"), ("match", "target-match"))
+    ),
+    VlmMethod("eagle-block", "EAGLE sampled chain, block", drafter=_EAGLE, change=chained(7), rule="block", at=SAMPLED),
+    *_UNTRAINED,
+)
+_SHAPED = (
+    VlmMethod("eagle-tree", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
+    VlmMethod(
+        "eagle-confidence", "EAGLE, confidence stop", drafter=_EAGLE, change=chained(ConfidenceStop(longest=LONGEST))
+    ),
+    VlmMethod("eagle-specdecpp", "EAGLE, SpecDec++", drafter=_EAGLE, change=with_acceptance_head(LONGEST), part=HEAD),
+    VlmMethod("msd-viskip", "MSD, ViSkip", drafter="msd", change=with_vision_skip),
+    _goodput(_EAGLE, "EAGLE"),
+    _goodput("msd", "MSD"),
+    *_as_it_is("random", "untrained EAGLE"),
+    _goodput("random", "untrained EAGLE"),
+)
+
+SUITES: dict[str, VlmSuite] = {
+    "methods": VlmSuite(
+        about="rules, shapes and drafters without training, on texts that never end",
+        tasks=(ENDLESS,),
+        methods=_ENGINE,
+        columns=(*_COMMON, "ms a round: draft + target + verify + other", "verify share", "identical"),
+    ),
+    "drafters": VlmSuite(
+        about="every trained drafter, captions and questions",
+        tasks=(CAPTIONS, QUESTIONS),
+        methods=_SHAPED,
+        each=_as_it_is,
+        drafters=TRAINED,
+        columns=(*_COMMON, "drafter passes a token", *_COSTS, "parameters", "training s", "identical"),
+        measured=True,
+        reference="eagle_text",
+    ),
+    "pictures": VlmSuite(
+        about="drafters on prompts of 1, 4, 8 and 16 pictures",
+        tasks=ALBUMS,
+        methods=(VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer),),
+        each=_as_it_is,
+        drafters=TRAINED,
+        prompts=9,
+        batches=(1,),
+        temperatures=(0.0,),
+        columns=(*_COMMON, *_COSTS, "cost of MSD's", "accept length of MSD's", "identical"),
+        measured=True,
+        reference="msd",
+        plot=("pictures", ("accept_length", "drafter_cost_ms", "speedup_vs_ar")),
+    ),
+    "blocks": VlmSuite(
+        about="several tokens a drafter pass",
+        tasks=(CAPTIONS, QUESTIONS),
+        each=_block_rows,
+        drafters=("flash",),
+        batches=(1,),
+        columns=(*_COMMON, "drafter passes a token", "step ms", "round ms", "identical"),
+        measured=True,
+        plot=("point", ("accept_length", "drafter_passes_per_token", "speedup_vs_ar")),
+    ),
+    "lengths": VlmSuite(
+        about="the goodput controller against every fixed length",
+        tasks=(CAPTIONS, QUESTIONS, ONE_WORD),
+        each=_length_rows,
+        drafters=("eagle", "weak", "random"),
+        prompts=12,
+        columns=(*_COMMON, "best fixed", "x best fixed (10-90 %)", "identical"),
+        plot=("point", ("accept_length", "speedup_vs_ar")),
+    ),
+}

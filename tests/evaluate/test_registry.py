@@ -1,0 +1,199 @@
+"""A new domain is a folder and a line of the registry: its command, rows, log, page and plot come with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mmspec.cli import bench as bench_command
+from mmspec.evaluate import registry
+from mmspec.evaluate.engine.config import BenchConfig
+from mmspec.evaluate.engine.domain import Domain
+from mmspec.evaluate.engine.rows import FIELDS
+from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
+from tests.house.tree import ROOT
+
+SHAM = Path(__file__).parent / "sham"
+runner = CliRunner()
+
+
+@pytest.fixture
+def sham(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+    """`mmspec bench` with the sham domain in its registry."""
+    monkeypatch.setitem(registry.DOMAINS, "sham", "tests.evaluate.sham")
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    app.command("sham")(bench_command.command("sham"))
+    return app
+
+
+def invoke(app: typer.Typer, *words: str):
+    result = runner.invoke(app, ["sham", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_a_sham_domain_is_short() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in SHAM.glob("*.py")) < 80
+
+
+def test_a_sham_domain_has_rows_a_page_and_a_plot(sham: typer.Typer) -> None:
+    result = invoke(sham, "--json", "b.json", "--markdown", "b.md", "--plot", "b.png", "--temperature", "0,1")
+    assert result.exit_code == 0, result.stderr
+    file = json.loads(Path("b.json").read_text())
+    assert [(row["key"], row["temperature"]) for row in file["rows"]] == [
+        (key, t) for t in (0.0, 1.0) for key in ("ar", "by-1", "by-3")
+    ]
+    for row in file["rows"]:
+        assert row.keys() >= {*FIELDS, "sure", "identical"} and row["exact"] and row["tokens"] == 12
+        assert row["accept_length"] == {"ar": 1, "by-1": 2, "by-3": 4}[row["key"]]
+        assert row["speedup_vs_ar"] == pytest.approx(1.4 / (0.2 + 1.2 / row["accept_length"]), abs=1e-3)
+        assert row["identical"] == (None if row["temperature"] else "2/2")
+        assert f"{row['speedup_vs_ar']} ({row['spread'][0]}-{row['spread'][1]})" in result.stdout
+    assert Path("b.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in Path().iterdir()) == ["b.json", "b.md", "b.png"]
+
+
+def test_options_are_the_fields_of_the_config(sham: typer.Typer) -> None:
+    words = ("--step", "5", "--methods", "by", "--prompts", "6", "--batch", "1,3", "--repeats", "2", "--seed", "7")
+    assert invoke(sham, *words, "--json", "b.json").exit_code == 0
+    file = json.loads(Path("b.json").read_text())
+    assert [(row["key"], row["batch"], row["requests"]) for row in file["rows"]] == [
+        (key, batch, 2 * 6 // batch) for batch in (1, 3) for key in ("ar", "by-1", "by-3")
+    ]
+    assert file["env"]["bench"] == "sham" and (file["env"]["seed"], file["env"]["repeats"]) == (7, 2)
+    assert "By how much a number grows." in re.sub(r"[\s│]+", " ", invoke(sham, "--help").stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--step", "0"), "--step: expected at least 1, got 0, change it"),
+        (("--batch", "1,9"), "--batch: expected 1 to 4 (the prompts), got (1, 9), change one"),
+        (("--batch", "0"), "--batch: expected at least 1, got (0,), change it"),
+        (("--batch", "x"), "--batch: expected numbers separated by commas, got 'x', write for example 1,4"),
+        (("--temperature", "nan"), "--temperature: expected at least 0, got (nan,), change it"),
+        (("--seed", "10000"), "--seed: expected 0 to 9999, got 10000, change it"),
+        (("--suite", "magic"), "--suite: expected one of count, got 'magic', pick one of these"),
+        (("--methods", "magic"), "--methods: expected some of ar, by, got 'magic', pick from these"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error_in_one_sentence(words: tuple, said: str, sham: typer.Typer) -> None:
+    result = invoke(sham, *words)
+    assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
+
+
+def test_every_domain_has_a_command_and_the_same_shape() -> None:
+    files = {
+        name: {path.name for path in Path(registry.__file__).parent.joinpath(name).glob("*.py")} for name in DOMAINS
+    }
+    shape = {"config.py", "domain.py", "requests.py", "methods.py", "runner.py", "certainty.py", "suites.py", "page.py",
+             "resources.py", "drafters.py", "rows.py", "quality.py"}  # fmt: skip
+    assert all(shape <= found for found in files.values())
+    assert [one.name for one in bench_command.app.registered_commands if one.name] == [*DOMAINS]
+    for name in DOMAINS:
+        assert isinstance(domain_of(name), Domain) and domain_of(name).name == name
+        assert issubclass(config_of(name), BenchConfig) and domain_of(name).config is config_of(name)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_help_names_every_suite(name: str) -> None:
+    from importlib import import_module
+
+    suites = import_module(f"{DOMAINS[name]}.suites").SUITES
+    said = config_of(name).__dataclass_fields__["suite"].metadata["help"]
+    assert set(re.findall(r"\w+", re.sub(r"\(.*?\)", "", said))) - {"or"} == set(suites)
+
+
+def test_the_engine_pages_and_quality_know_no_domain() -> None:
+    root = Path(registry.__file__).parent
+    for path in (path for part in ("engine", "pages", "quality") for path in (root / part).glob("*.py")):
+        for line in re.findall(r"^\s*(?:from|import) (\S+)", path.read_text(), re.M):
+            assert not line.startswith(("mmspec.vlm", "mmspec.imagegen", "mmspec.zoo", "transformers")), (path, line)
+            assert not any(line.startswith(DOMAINS[name]) for name in DOMAINS), (path, line)
+
+
+def test_an_unknown_domain_is_refused() -> None:
+    with pytest.raises(ValueError, match="domain: expected one of vlm, image, got 'magic', pick one of these"):
+        domain_of("magic")
+
+
+def test_the_command_line_and_its_domains_load_no_heavy_library() -> None:
+    code = "import sys, mmspec.cli; print([n for n in ('torch', 'transformers', 'numpy', 'PIL') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_off_a_terminal_a_bench_says_that_it_is_alive(sham: typer.Typer) -> None:
+    first, *lines = invoke(sham, "--temperature", "0,1", "--json", "b.json").stderr.splitlines()
+    assert first == "bench sham, suite count: 18 requests in 2 parts"
+    assert [re.sub(r"\d+\.\d s", "_ s", line) for line in lines] == [
+        "1 of 2: batch 2, T = 0: _ s",
+        "2 of 2: batch 2, T = 1: _ s",
+    ]
+
+
+def test_in_long_parts_a_log_has_a_line_now_and_then(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmspec.cli.steps._ALIVE", 0.0)
+    _, *lines, last = invoke(sham, "--methods", "by-3").stderr.splitlines()
+    assert lines[0] == "  1 of 6 requests: batch 2, T = 0, ar" and lines[-1].startswith("  6 of 6 requests: batch 2")
+    assert len(lines) == 6 and last.startswith("1 of 1: ")
+
+
+def test_a_stopped_bench_goes_on_and_says_what_was_kept(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmspec.evaluate.engine import bench
+
+    whole, made = bench.interleave, []
+
+    def interleave(*given, **named):
+        made.append(1)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return whole(*given, **named)
+
+    monkeypatch.setattr(bench, "interleave", interleave)
+    words = ("--temperature", "0,1", "--json", "b.json")
+    assert invoke(sham, *words).exit_code == 130
+    about, part = map(json.loads, Path("b.json.part.jsonl").read_text().splitlines())
+    assert part["code"] == about["about"]["code"] and part["part"] == {"timed": {"batch": 2, "temperature": 0.0}}
+    again = invoke(sham, *words)
+    assert again.exit_code == 0 and "1 of 2: batch 2, T = 0: kept" in again.stderr and len(made) == 3
+    assert json.loads(Path("b.json").read_text())["env"]["code"] == part["code"]
+
+
+def test_rows_of_other_code_are_measured_again(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmspec.evaluate.engine import bench
+
+    words = ("--temperature", "0,1", "--json", "b.json")
+    kept = Path("b.json.part.jsonl")
+    monkeypatch.setattr(bench, "fingerprint", lambda folders: "0.1.0+one")
+    monkeypatch.setattr(bench_command, "save_figures", lambda json, log, result: None)
+    assert "kept" not in invoke(sham, *words).stderr
+    assert invoke(sham, *words).stderr.count("kept") == 2
+    monkeypatch.setattr(bench, "fingerprint", lambda folders: "0.1.0+two")
+    assert "kept" not in invoke(sham, *words).stderr
+    codes = [json.loads(line).get("code") for line in kept.read_text().splitlines()]
+    assert codes == [None, "0.1.0+one", "0.1.0+one", None, "0.1.0+two", "0.1.0+two"]
+
+
+def test_an_exact_row_with_other_output_fails_the_bench(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from tests.evaluate.sham.domain import DOMAIN
+
+    def spoiled(method, resources, setting):
+        run = DOMAIN.runner(method, resources, setting)
+        return (lambda case, seed: replace(run(case, seed), output=((0,),) * 2)) if method.key == "by-3" else run
+
+    monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=spoiled))
+    result = invoke(sham, "--json", "b.json")
+    assert result.exit_code == 1 and Path("b.json").is_file()
+    assert "3 drafted (batch 2, T = 0): expected the numbers of plain counting, got them in 0 of 2" in result.stderr
