@@ -10,7 +10,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, save_json, screen, told
 from mmspec.cli.options import Json
-from mmspec.zoo.registry import DRAFTERS
+from mmspec.zoo.files.registry import DRAFTERS
 
 app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
 
@@ -59,7 +59,7 @@ def list_models(json: Json = None) -> None:
 
 
 def _describe(name: str) -> dict:
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
 
     folder = folder_of(name)
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
@@ -97,7 +97,7 @@ def build(
         raise BadOption(f"NAME: expected one of {', '.join(_BUILDERS)}, got {name!r}, see `mmspec zoo list`")
     import torch
 
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
 
     if device != "cpu" and not (device.partition(":")[0] == "cuda" and torch.cuda.is_available()):
         raise BadOption(f"--device: expected cpu or an available cuda device, got {device!r}, use --device cpu")
@@ -113,16 +113,16 @@ def build(
 
 def _build_vlm(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.evaluate.vlm_quality import evaluate_vlm
-    from mmspec.zoo.build_vlm import VlmRecipe
-    from mmspec.zoo.build_vlm import build as train
+    from mmspec.zoo.training.build_vlm import VlmRecipe
+    from mmspec.zoo.training.build_vlm import build as train
 
     return train(VlmRecipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
 
 
 def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.evaluate.vlm_quality import evaluate_vlm
-    from mmspec.zoo.build_vlm import build as train
-    from mmspec.zoo.build_vlm import small_recipe
+    from mmspec.zoo.training.build_vlm import build as train
+    from mmspec.zoo.training.build_vlm import small_recipe
 
     return train(small_recipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
 
@@ -130,8 +130,8 @@ def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
 def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
-        from mmspec.zoo.build_drafter import RECIPES
-        from mmspec.zoo.build_drafter import build as train
+        from mmspec.zoo.training.build_drafter import RECIPES
+        from mmspec.zoo.training.build_drafter import build as train
 
         return train(name, RECIPES[name], zoo.load("vlm"), out, work, resume, device)
 
@@ -140,33 +140,33 @@ def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
 
 def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.build_acceptance import build
+    from mmspec.zoo.training.build_acceptance import build
 
     return build(zoo.load("vlm"), zoo.load("vlm/eagle"), out, work, device)
 
 
 def _build_clip(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.clip_training import build
+    from mmspec.zoo.training.build_clip import build
 
     return build(out, work, resume=resume, device=device)
 
 
 def _build_judge(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.judge_training import build
+    from mmspec.zoo.training.build_judge import build
 
     return build(out, work, resume=resume, device=device)
 
 
 def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.build_llamagen import build_t2i
+    from mmspec.zoo.training.build_llamagen import build_t2i
 
     return build_t2i(out, work, resume, device)
 
 
 def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
-        from mmspec.zoo.build_llamagen import build_beside, c2i_recipe, low_recipe
-        from mmspec.zoo.registry import folder_of
+        from mmspec.zoo.files.registry import folder_of
+        from mmspec.zoo.training.build_llamagen import build_beside, c2i_recipe, low_recipe
 
         recipe = c2i_recipe() if name == "c2i" else low_recipe()
         return build_beside(recipe, folder_of("t2i"), out, work, resume, device)
@@ -176,14 +176,14 @@ def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
 
 def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.build_image_eagle import build
+    from mmspec.zoo.training.build_image_eagle import build
 
     return build(zoo.load("t2i"), out, work, resume=resume)
 
 
 def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.build_upsampler import build
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
+    from mmspec.zoo.training.build_upsampler import build
 
     return build(folder_of("t2i") / "vq", out, work, resume=resume)
 

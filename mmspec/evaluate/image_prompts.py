@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mmspec.zoo.picture_batches import HELD_OUT
+from mmspec.zoo.training.picture_batches import HELD_OUT
 from mmspec.zoo.world.phrases import with_article
 from mmspec.zoo.world.pictures import class_names, sample_picture
 from mmspec.zoo.world.prompts import prompt_of

@@ -1,0 +1,131 @@
+"""Build the zoo VLMs from nothing: a densely pretrained tower, then the captioner; resumable, CPU or GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlavaForConditionalGeneration, LlavaProcessor
+
+from mmspec.core.files import write_json_atomic, writing
+from mmspec.core.readers import read_json
+from mmspec.vlm.training.checkpoint import load_state
+
+from ..architectures.llava import TextSize, new_model, new_processor
+from ..architectures.vision_tower import PatchReader, new_tower, pretrain_tower
+from ..files.registry import folder_of, load_small, load_vlm
+from ..files.shared_tower import leave_out_tower
+from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
+from .loop import Plan, start_over
+
+
+@dataclass(frozen=True, slots=True)
+class VlmRecipe:
+    """Everything that decides a zoo VLM; the defaults are the shipped `vlm`."""
+
+    name: str = "vlm"
+    size: TextSize = TextSize()
+    tower_steps: int = 3160
+    steps: int = 1240
+    lr: float = 1.5e-3
+    seed: int = 0
+
+
+def small_recipe() -> VlmRecipe:
+    """The assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
+    return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=700, lr=2e-3)
+
+
+def build(
+    recipe: VlmRecipe,
+    out: Path,
+    work: Path,
+    resume: bool = True,
+    device: str = "cpu",
+    measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
+    preview: Path | None = None,
+    preview_from: float = 0.4,
+) -> dict[str, Any]:
+    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
+
+    The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
+    figures to the card. `preview` names a folder that receives a loadable copy at every checkpoint after `preview_from`
+    of the captioner's steps.
+    """
+    folder = work / recipe.name.replace("/", "_")
+    if not resume:
+        start_over(folder)
+    reader, tower_accuracy = _tower(recipe, work / "tower", resume, device)
+    processor = new_processor()
+    torch.manual_seed(recipe.seed)
+    model = new_model(processor.tokenizer, recipe.size)
+    model.model.vision_tower.load_state_dict(reader.tower.state_dict())
+    start_projector(model, reader)
+
+    def on_save(step: int) -> None:
+        if preview is not None and step >= preview_from * recipe.steps:
+            export(model, processor, preview)
+
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
+    figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
+    export(model, processor, out)
+    lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
+    card = {
+        "name": recipe.name,
+        "class": "LlavaForConditionalGeneration",
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "data": "procedural world of mmspec.zoo.world, rendered and captioned from seeds",
+        "tower_seeds": [0, recipe.tower_steps * 32],
+        "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
+        "model_seed": recipe.seed,
+        "tower_steps": recipe.tower_steps,
+        "steps": recipe.steps,
+        "tower_patch_accuracy": tower_accuracy,
+        "training": {key: round(value, 4) for key, value in figures.items()},
+        "command": f"mmspec zoo build {recipe.name}",
+    }
+    write_card(out, card)
+    if measure is not None:
+        card["evaluation"] = measure(*(load_small if lean else load_vlm)(out))
+        write_card(out, card)
+    return card
+
+
+def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[PatchReader, dict[str, float]]:
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        reader = PatchReader(new_tower())
+        load_state(folder / "state.safetensors", reader)
+        return reader, read_json(finished)
+    finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
+    reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
+    write_json_atomic(finished, accuracy)
+    return reader, accuracy
+
+
+def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out: Path) -> None:
+    """Write fp16 safetensors and the processor's files to `out`, complete or not at all."""
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    half = LlavaForConditionalGeneration(model.config)
+    half.load_state_dict(model.state_dict())
+    with writing(partial):
+        half.half().save_pretrained(partial)
+        processor.save_pretrained(partial)
+    if out.exists():
+        for path in partial.iterdir():
+            os.replace(path, out / path.name)
+        partial.rmdir()
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(partial, out)
+
+
+def write_card(out: Path, card: dict[str, Any]) -> None:
+    """Write `card.json`, by rename."""
+    write_json_atomic(out / "card.json", card)
