@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mmspec.zoo.training.picture_batches import HELD_OUT
 from mmspec.zoo.world.phrases import with_article
-from mmspec.zoo.world.pictures import class_names, sample_picture
+from mmspec.zoo.world.pictures import HELD_OUT, class_names, sample_picture
 from mmspec.zoo.world.prompts import prompt_of
 
 FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on

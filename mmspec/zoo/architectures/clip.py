@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from PIL import Image
-from safetensors.torch import save_file
 from torch import Tensor
 
-from mmspec.core.fields import from_fields
-from mmspec.core.files import replacing, write_json_atomic
-from mmspec.core.loading import load_module
-from mmspec.core.readers import naming, read_json
-
-from ..training.picture_batches import image_pixels
 from ..world.pictures import PICTURE_SIDE
 from ..world.prompts import LONGEST, prompt_tokenizer
+from .pixels import image_pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +39,14 @@ class ClipSize:
             )
 
 
-def new_clip(size: ClipSize = ClipSize(), seed: int = 0) -> CLIP:
+def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
     """A freshly initialised open_clip model: its ResNet with attention pooling, which learns shapes from far fewer pictures
     than a ViT, and a text tower that reads `prompt_tokenizer()` ids up to the end token.
+
+    seed: None leaves torch's random numbers alone, for weights that will be read.
     """
-    torch.manual_seed(seed)
-    return _clip(size)
-
-
-def _clip(size: ClipSize) -> CLIP:
+    if seed is not None:
+        torch.manual_seed(seed)
     tokenizer = prompt_tokenizer()
     vision = CLIPVisionCfg(layers=size.layers, width=size.width, head_width=8 * size.width, image_size=PICTURE_SIDE)
     text = CLIPTextCfg(
@@ -102,20 +94,3 @@ class PictureClip:
     def score(self, images: Sequence[Image.Image] | Tensor, prompts: Sequence[str]) -> Tensor:
         """Cosine of every image with its own prompt, float32 [N]."""
         return F.cosine_similarity(self.encode_images(images), self.encode_texts(prompts), dim=-1)
-
-
-def save_clip(model: CLIP, size: ClipSize, folder: Path) -> None:
-    """Write fp16 safetensors and config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    tensors = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
-    with replacing(folder / "model.safetensors") as partial:
-        save_file(tensors, partial)
-    write_json_atomic(folder / "config.json", asdict(size))
-
-
-def load_clip(folder: Path) -> PictureClip:
-    """The CLIP stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    with naming(folder / "config.json"):
-        size = from_fields(ClipSize, read_json(folder / "config.json"))
-    return PictureClip(load_module(lambda: _clip(size), folder / "model.safetensors"))

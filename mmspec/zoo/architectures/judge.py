@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.core.fields import from_fields
-from mmspec.core.files import replacing, write_json_atomic
-from mmspec.core.loading import load_module
-from mmspec.core.readers import naming, read_json
-
-from ..training.picture_batches import image_pixels
 from ..world.pictures import PICTURE_SIDE, Picture
 from ..world.prompts import named_objects
 from ..world.words import COLORS, SHAPES
+from .pixels import image_pixels
 
 CELL = 8
 GRID = PICTURE_SIDE // CELL
@@ -141,19 +134,3 @@ def objects_of(asked: Picture | str) -> list[tuple[str, str]]:
     if isinstance(asked, str):
         return named_objects(asked)
     return [(item.shape, item.color) for item in asked.items]
-
-
-def save_judge(model: Reader, folder: Path) -> None:
-    """Write fp16 safetensors and config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().cpu().half().contiguous() for name, value in model.state_dict().items()}
-    with replacing(folder / "model.safetensors") as partial:
-        save_file(tensors, partial)
-    write_json_atomic(folder / "config.json", asdict(model.size))
-
-
-def load_judge(folder: Path) -> ImageJudge:
-    """The judge stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    with naming(folder / "config.json"):
-        size = from_fields(JudgeSize, read_json(folder / "config.json"))
-    return ImageJudge(load_module(lambda: Reader(size), folder / "model.safetensors"))

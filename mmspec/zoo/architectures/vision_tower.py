@@ -1,24 +1,17 @@
-"""The zoo's vision tower, pretrained densely: every patch inside an object is told what it belongs to."""
+"""The zoo's vision tower, a small CLIP ViT, and the heads that read its patches while it is pretrained."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import CLIPVisionConfig, CLIPVisionModel
 
-from ..training.loop import Plan, train
-from ..world.render import render_array
-from ..world.scene import EVAL_START, Scene, SceneConfig, sample_scene
 from ..world.words import BACKDROPS, COLORS, IMAGE_SIDE, KINDS, SIZES, TEXTURES, TONES
 
 PATCH = 8
 SIDE = IMAGE_SIDE // PATCH
-CROWDED = SceneConfig(least=9, most=9, digit_share=0.5)
 HEADS = {
     "color": (tuple(COLORS), 1.0),
     "kind": (KINDS, 1.5),
@@ -29,7 +22,6 @@ HEADS = {
     "row": (tuple(str(i) for i in range(SIDE)), 0.3),  # captions name places: a tower that forgets them is no use
     "column": (tuple(str(i) for i in range(SIDE)), 0.3),
 }
-IGNORE = -100
 
 
 def tower_config() -> CLIPVisionConfig:
@@ -80,79 +72,3 @@ def new_tower(seed: int = 0) -> CLIPVisionModel:
     with torch.no_grad():
         table[1:] = 0.3 * grid_embedding(SIDE, table.shape[1])
     return tower
-
-
-def to_pixels(arrays: list[np.ndarray]) -> Tensor:
-    """uint8 [96, 96, 3] pictures as the processor would hand them over, float32 [B, 3, 96, 96] in -1..1."""
-    stacked = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
-    return stacked.float().div_(127.5).sub_(1.0)
-
-
-def patch_labels(scene: Scene) -> dict[str, np.ndarray]:
-    """Class index per patch and head, int64 [144], IGNORE where a head has nothing to say."""
-    labels = {name: np.full((SIDE, SIDE), IGNORE, dtype=np.int64) for name in HEADS}
-    labels["tone"][:] = list(TONES).index(scene.background.tone)
-    labels["backdrop"][:] = BACKDROPS.index(scene.background.texture)
-    labels["row"][:], labels["column"][:] = np.mgrid[0:SIDE, 0:SIDE]
-    centers = np.arange(SIDE) * PATCH + PATCH / 2
-    for thing in scene.things:
-        rows = np.flatnonzero((centers > thing.y) & (centers < thing.y + thing.pixels))
-        columns = np.flatnonzero((centers > thing.x) & (centers < thing.x + thing.pixels))
-        window = np.ix_(rows, columns)
-        for name in ("color", "kind", "size", "texture"):
-            labels[name][window] = HEADS[name][0].index(getattr(thing, name))
-        for name in ("tone", "backdrop"):
-            labels[name][window] = IGNORE
-    return {name: grid.reshape(-1) for name, grid in labels.items()}
-
-
-def tower_batch(first_seed: int, size: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Pictures float32 [B, 3, 96, 96] and labels int64 [B, 144] of the crowded scenes from `first_seed` on."""
-    scenes = [sample_scene(first_seed + i, CROWDED) for i in range(size)]
-    labels = [patch_labels(scene) for scene in scenes]
-    stacked = {name: torch.from_numpy(np.stack([row[name] for row in labels])) for name in HEADS}
-    return to_pixels([render_array(scene) for scene in scenes]), stacked
-
-
-def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """Weighted cross-entropy of the heads and the patch accuracies (digits apart from shapes)."""
-    total = torch.zeros((), device=next(iter(labels.values())).device)
-    notes = {}
-    for name, (_, weight) in HEADS.items():
-        scores, target = logits[name].float().flatten(0, 1), labels[name].flatten()
-        total = total + weight * F.cross_entropy(scores, target, ignore_index=IGNORE)
-        right = scores.argmax(-1) == target
-        if name == "kind":
-            for part, wanted in (("shape", (target >= 0) & (target < 8)), ("digit", target >= 8)):
-                notes[part] = float(right[wanted].float().mean())
-        else:
-            notes[name] = float(right[target != IGNORE].float().mean())
-    return total, notes
-
-
-def pretrain_tower(
-    folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu"
-) -> tuple[PatchReader, dict[str, float]]:
-    """Train a fresh tower on patch labels in bf16 autocast; returns it, heads included, and held-out accuracies."""
-    reader = PatchReader(new_tower()).to(device)
-
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        pixels, labels = tower_batch(step * batch, batch)
-        with torch.autocast(device, torch.bfloat16):
-            logits = reader(pixels.to(device))
-        return reading_loss(logits, {name: label.to(device) for name, label in labels.items()})
-
-    train(reader, loss_of, Plan(steps=steps, lr=lr), folder, "vision tower", resume)
-    return reader, evaluate_tower(reader)
-
-
-@torch.no_grad()
-def evaluate_tower(reader: PatchReader, count: int = 128) -> dict[str, float]:
-    """Patch accuracies on `count` crowded evaluation scenes (handwriting never trained on)."""
-    device = next(reader.parameters()).device
-    pixels, labels = tower_batch(EVAL_START + (1 << 20), count)
-    reader.eval()
-    with torch.autocast(device.type, torch.bfloat16):
-        logits = reader(pixels.to(device))
-    reader.train()
-    return {k: round(v, 4) for k, v in reading_loss(logits, {n: t.to(device) for n, t in labels.items()})[1].items()}

@@ -53,14 +53,14 @@ def load_head(folder: Path) -> Any:
 
 def load_clip(folder: Path) -> Any:
     """The picture CLIP stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.architectures.clip import load_clip
+    from mmspec.zoo.files.scorers import load_clip
 
     return load_clip(folder)
 
 
 def load_judge(folder: Path) -> Any:
     """The reader of pictures stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.architectures.judge import load_judge
+    from mmspec.zoo.files.scorers import load_judge
 
     return load_judge(folder)
 

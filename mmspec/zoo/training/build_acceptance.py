@@ -15,8 +15,8 @@ from mmspec.vlm.training.batches import Batches
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.vlm.training.teacher import Teacher
 
+from ..files.cards import write_card
 from .build_drafter import PICTURES, TEXTS, own_answers
-from .build_vlm import write_card
 from .drafter_requests import Pictures
 
 STEPS, BATCH = 150, 12

@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from open_clip.model import CLIP
 from torch import Tensor, nn
 
-from ..architectures.clip import ClipSize, PictureClip, load_clip, new_clip, save_clip, token_ids
-from ..world.pictures import Picture
+from ..architectures.clip import ClipSize, PictureClip, new_clip, token_ids
+from ..architectures.pixels import to_pixels
+from ..files.cards import write_card
+from ..files.scorers import load_clip, save_clip
+from ..world.pictures import HELD_OUT, Picture
 from ..world.prompts import prompt_of
-from .build_vlm import write_card
 from .loop import Plan, train
-from .picture_batches import HELD_OUT, damaged, picture_arrays, sample_pictures, to_pixels
+from .picture_batches import damaged, picture_arrays, sample_pictures
 
 FIRST_SEED = 1 << 28
 SETTLE = 16  # batches that the norms' statistics are taken over after training

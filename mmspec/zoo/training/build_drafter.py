@@ -18,7 +18,7 @@ from mmspec.vlm.training.recipes import AnyObjective, equal, new_drafter
 from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 
-from .build_vlm import write_card
+from ..files.cards import write_card
 from .drafter_requests import HeldOut, Pictures, Texts
 
 PICTURES, TEXTS = 4608, 480

@@ -16,13 +16,12 @@ from mmspec.imagegen.eagle.templates import deep_tree
 from mmspec.imagegen.eagle.training import EagleLoss, loss_of
 from mmspec.imagegen.pipeline import ImagePipeline
 
+from ..files.cards import write_card
 from ..files.image_codes import Codes, own_codes, read_codes
 from ..files.llamagen import GUIDANCE
-from ..world.pictures import sample_picture
+from ..world.pictures import HELD_OUT, sample_picture
 from ..world.prompts import prompt_of
-from .build_vlm import write_card
 from .loop import Plan, train
-from .picture_batches import HELD_OUT
 
 MEASURED: dict[str, Shape] = {"chain5": Chain(FixedLength(5)), "tree24": StaticTree(deep_tree(24))}
 

@@ -11,12 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..architectures.judge import CELL, GRID, ImageJudge, Reader, load_judge, objects_of, save_judge
-from ..world.pictures import Picture
+from ..architectures.judge import CELL, GRID, ImageJudge, Reader, objects_of
+from ..architectures.pixels import to_pixels
+from ..files.cards import write_card
+from ..files.scorers import load_judge, save_judge
+from ..world.pictures import HELD_OUT, Picture
 from ..world.words import COLORS
-from .build_vlm import write_card
 from .loop import Plan, train
-from .picture_batches import HELD_OUT, damaged, picture_arrays, sample_pictures, to_pixels
+from .picture_batches import damaged, picture_arrays, sample_pictures
 
 FIRST_SEED = 3 << 29  # far from the pictures of every other training
 IGNORE = -100

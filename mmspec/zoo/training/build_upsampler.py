@@ -14,11 +14,12 @@ from torch import Tensor
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.multiscale.learned import LatentUpsampler, upsampler_loss
 
+from ..architectures.pixels import to_pixels
+from ..files.cards import write_card
 from ..files.llamagen import read_vq
-from ..world.pictures import low_res
-from .build_vlm import write_card
+from ..world.pictures import HELD_OUT, low_res
 from .loop import Plan, train
-from .picture_batches import HELD_OUT, picture_arrays, sample_pictures, to_pixels
+from .picture_batches import picture_arrays, sample_pictures
 
 FIRST_SEED = (1 << 28) + (1 << 27)
 Pictures = Callable[[int, int], np.ndarray]

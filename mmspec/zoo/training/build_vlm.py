@@ -17,11 +17,13 @@ from mmspec.core.readers import read_json
 from mmspec.vlm.training.checkpoint import load_state
 
 from ..architectures.llava import TextSize, new_model, new_processor
-from ..architectures.vision_tower import PatchReader, new_tower, pretrain_tower
+from ..architectures.vision_tower import PatchReader, new_tower
+from ..files.cards import write_card
 from ..files.registry import folder_of, load_small, load_vlm
 from ..files.shared_tower import leave_out_tower
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
 from .loop import Plan, start_over
+from .vision_tower import pretrain_tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,3 @@ def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out:
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial, out)
-
-
-def write_card(out: Path, card: dict[str, Any]) -> None:
-    """Write `card.json`, by rename."""
-    write_json_atomic(out / "card.json", card)

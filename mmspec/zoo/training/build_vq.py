@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import Tensor
 
-from mmspec.core.files import replacing, write_json_atomic
+from mmspec.imagegen.llamagen.store import write_component
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 
-from ..world.pictures import PICTURE_SIDE, low_res
-from .build_vlm import write_card
+from ..architectures.pixels import to_bytes, to_pixels
+from ..files.cards import write_card
+from ..world.pictures import HELD_OUT, PICTURE_SIDE, low_res
 from .loop import Plan, train
-from .picture_batches import HELD_OUT, picture_arrays, sample_pictures, to_bytes, to_pixels
+from .picture_batches import picture_arrays, sample_pictures
 
 FIRST_SEED = 1 << 27
 CROP = PICTURE_SIDE // 2
@@ -158,15 +159,6 @@ def _reconstruct(model: VQModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
     return model.decode(rows), codes
 
 
-def save_vq(model: VQModel, folder: Path) -> None:
-    """Write fp16 safetensors and config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().cpu().half().contiguous() for name, value in model.state_dict().items()}
-    with replacing(folder / "model.safetensors") as partial:
-        save_file(tensors, partial)
-    write_json_atomic(folder / "config.json", asdict(model.config))
-
-
 def build(
     out: Path,
     work: Path,
@@ -184,7 +176,7 @@ def build(
     model = VQModel(config or vq_config())
     figures = train_vq(model, work / "vq", recipe, resume, device)
     model.half().float()  # what a reader of the weights gets is what is measured
-    save_vq(model, out)
+    write_component(deepcopy(model).half().cpu(), out)
     card = {
         "name": "vq",
         "class": "mmspec.imagegen.llamagen.vq.VQModel",

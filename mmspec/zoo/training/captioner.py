@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
-from ..architectures.vision_tower import PatchReader, tower_batch
+from ..architectures.vision_tower import PatchReader
 from ..world.words import COLORS, DIGITS, SHAPES
 from .conversations import Row, RowBatch, RowEncoder, many_row, picture_row, text_row
 from .loop import Plan, train
+from .vision_tower import tower_batch
 
 FIRST_SEED = 1 << 24  # far from the tower's scenes
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from ..architectures.vision_tower import SIDE, to_pixels
+from ..architectures.pixels import to_pixels
+from ..architectures.vision_tower import SIDE
 from ..world.captions import (
     BRIEF_REQUESTS,
     IMAGINE_REQUESTS,
@@ -112,7 +113,9 @@ class RowEncoder:
             for part, fill in enumerate(fills)
         )
         pictures = [render_array(scene) for row in rows for scene in row.scenes]
-        return RowBatch(ids, supervised, positions, branch_mask(branch), to_pixels(pictures) if pictures else None)
+        return RowBatch(
+            ids, supervised, positions, branch_mask(branch), to_pixels(np.stack(pictures)) if pictures else None
+        )
 
     def _encode_pieces(self, rows: list[Row]) -> list[list[int]]:
         texts = []

@@ -11,8 +11,6 @@ import mmspec
 from mmspec.zoo.files.registry import DRAFTERS, LOADERS
 from mmspec.zoo.training import build_drafter
 from mmspec.zoo.training.build_drafter import RECIPES, DrafterRecipe, build
-from mmspec.zoo.training.drafter_requests import HeldOut, Pictures, Texts
-from mmspec.zoo.world.scene import EVAL_START
 
 
 def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
@@ -30,27 +28,3 @@ def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch:
     assert card == json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["parameters"] == sum(p.numel() for p in drafter.parameters())
     assert card["training"]["loss"] > 0
-
-
-def test_requests_are_pure_functions_of_their_index() -> None:
-    for stream in (Pictures(300), Texts(8), HeldOut()):
-        one, two = stream[3], stream[3]
-        assert (one.key, one.text, one.answer) == (two.key, two.text, two.answer)
-        assert [image.tobytes() for image in one.images] == [image.tobytes() for image in two.images]
-        with pytest.raises(IndexError):
-            stream[len(stream)]
-    counts = {len(Pictures(300)[index].images) for index in (0, 84, 85, 276)}
-    assert counts == {1, 2, 3, 6}
-
-
-def test_held_out_pictures_come_from_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    import mmspec.zoo.training.drafter_requests as lessons
-
-    seen: list[int] = []
-    sample = lessons.sample_scene
-    monkeypatch.setattr(lessons, "sample_scene", lambda seed: seen.append(seed) or sample(seed))
-    HeldOut()[0]
-    assert min(seen) >= EVAL_START
-    seen.clear()
-    Pictures(300)[0], Texts(8)[0], Pictures(300)[276]
-    assert max(seen) < EVAL_START

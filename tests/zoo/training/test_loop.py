@@ -1,3 +1,5 @@
+"""The training loop: resumed, stopped and refused runs."""
+
 from __future__ import annotations
 
 import os
@@ -7,15 +9,11 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from mmspec.core.files import locked
 from mmspec.core.stopping import Stopped
 from mmspec.vlm.training.checkpoint import load_state
-from mmspec.zoo import load, names
-from mmspec.zoo.files.shared_tower import leave_out_tower
-from mmspec.zoo.training import build_llamagen, build_vlm
 from mmspec.zoo.training.loop import Plan, train
 
 
@@ -72,28 +70,6 @@ def test_a_run_that_starts_over_leaves_no_older_state(tmp_path):
         train(_problem()[0], _stop_at(loss_of, 0), plan, tmp_path, "t", resume=False)
     again, _ = _problem()
     assert load_state(tmp_path / "state.safetensors", again) == 0
-
-
-@pytest.mark.parametrize(
-    ("builder", "first", "later"),
-    [(build_vlm, "_tower", ["vlm"]), (build_llamagen, "build_vq", ["caption_encoder", "t2i"])],
-)
-@pytest.mark.parametrize("resume", [True, False])
-def test_a_build_that_starts_over_forgets_its_later_stages_first(builder, first, later, resume, tmp_path, monkeypatch):
-    def stopped(*given, **named):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(builder, first, stopped)
-    states = [tmp_path / name / "state.safetensors" for name in later]
-    for state in states:
-        state.parent.mkdir()
-        state.touch()
-    with pytest.raises(KeyboardInterrupt):
-        if builder is build_vlm:
-            builder.build(builder.VlmRecipe(), tmp_path / "out", tmp_path, resume)
-        else:
-            builder.build_t2i(tmp_path / "out", tmp_path, resume)
-    assert [state.exists() for state in states] == [resume] * len(states)
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):
@@ -163,21 +139,3 @@ def test_a_loss_that_is_not_finite_stops(tmp_path):
     layer, loss_of = _problem()
     with pytest.raises(ValueError, match="finite loss"):
         train(layer, lambda step: (loss_of(step)[0] * float("nan"), {}), Plan(steps=2, lr=1e-2), tmp_path, "t")
-
-
-def test_unknown_names_are_listed():
-    assert {"vlm", "vlm/small"} <= set(names())
-    with pytest.raises(ValueError, match="vlm/small"):
-        load("nothing")
-
-
-def test_a_tower_that_another_file_holds_is_left_out_and_found_again(tmp_path):
-    tensors = {"vision_tower.a": torch.randn(3), "language_model.b": torch.randn(2)}
-    for name, tower in (("first", 0.0), ("same", 0.0), ("other", 1.0)):
-        (tmp_path / name).mkdir()
-        moved = {**tensors, "vision_tower.a": tensors["vision_tower.a"] + tower}
-        save_file(moved, tmp_path / name / "model.safetensors")
-    assert leave_out_tower(tmp_path / "same", tmp_path / "first")
-    assert not leave_out_tower(tmp_path / "other", tmp_path / "first")
-    assert set(load_file(tmp_path / "same" / "model.safetensors")) == {"language_model.b"}
-    assert len(load_file(tmp_path / "other" / "model.safetensors")) == 2

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from mmspec.zoo.training.picture_batches import (
-    damaged,
-    image_pixels,
-    picture_arrays,
-    sample_pictures,
-    to_bytes,
-    to_pixels,
-)
+from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.pictures import (
     CLASSES,
     PICTURE_SIDE,
@@ -110,20 +102,3 @@ def test_half_the_side_is_the_mean_of_boxes() -> None:
     assert half.shape == (2, 32, 32, 3) and half.dtype == np.uint8
     assert np.array_equal(half[1], low_res(whole[1]))
     assert np.abs(half[:, 3, 4].astype(float) - whole[:, 6:8, 8:10].mean((1, 2))).max() <= 0.5
-
-
-def test_pixels_and_bytes_are_each_others_inverse() -> None:
-    whole = picture_arrays(sample_pictures(0, 3))
-    pixels = to_pixels(whole)
-    assert pixels.shape == (3, 3, 64, 64) and np.array_equal(to_bytes(pixels), whole)
-    assert torch.equal(image_pixels(torch.from_numpy(whole)), image_pixels(torch.from_numpy(whole).permute(0, 3, 1, 2)))
-    torch.testing.assert_close(image_pixels(torch.from_numpy(whole)), pixels)
-    with pytest.raises(ValueError, match="expected a uint8 tensor"):
-        image_pixels(pixels)
-
-
-def test_damage_is_light_and_a_function_of_its_seed() -> None:
-    pixels = to_pixels(picture_arrays(sample_pictures(0, 8)))
-    once = damaged(pixels, 5)
-    assert torch.equal(once, damaged(pixels, 5)) and not torch.equal(once, damaged(pixels, 6))
-    assert once.abs().max() <= 1 and 0.01 < (once - pixels).abs().mean() < 0.35
