@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -111,20 +111,19 @@ def build(
         out_console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
 
 
-def _build_vlm(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.evaluate.vlm_quality import evaluate_vlm
-    from mmspec.zoo.training.build_vlm import VlmRecipe
-    from mmspec.zoo.training.build_vlm import build as train
+def _build_vlm(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec.evaluate.vlm_quality import evaluate_vlm
+        from mmspec.zoo.training.build_vlm import VlmRecipe, small_recipe
+        from mmspec.zoo.training.build_vlm import build as train
 
-    return train(VlmRecipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
+        def measure(*pair: Any) -> dict[str, float]:
+            return evaluate_vlm(*pair).as_dict()
 
+        recipe = VlmRecipe() if name == "vlm" else small_recipe()
+        return train(out, work, recipe, resume=resume, device=device, measure=measure)
 
-def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.evaluate.vlm_quality import evaluate_vlm
-    from mmspec.zoo.training.build_vlm import build as train
-    from mmspec.zoo.training.build_vlm import small_recipe
-
-    return train(small_recipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
+    return build
 
 
 def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
@@ -133,7 +132,7 @@ def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
         from mmspec.zoo.training.build_drafter import RECIPES
         from mmspec.zoo.training.build_drafter import build as train
 
-        return train(name, RECIPES[name], zoo.load("vlm"), out, work, resume, device)
+        return train(out, work, zoo.load("vlm"), name, RECIPES[name], resume=resume, device=device)
 
     return build
 
@@ -142,7 +141,7 @@ def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
     from mmspec.zoo.training.build_acceptance import build
 
-    return build(zoo.load("vlm"), zoo.load("vlm/eagle"), out, work, device)
+    return build(out, work, zoo.load("vlm"), zoo.load("vlm/eagle"), device=device)
 
 
 def _build_clip(out: Path, work: Path, resume: bool, device: str) -> dict:
@@ -160,7 +159,7 @@ def _build_judge(out: Path, work: Path, resume: bool, device: str) -> dict:
 def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.training.build_llamagen import build_t2i
 
-    return build_t2i(out, work, resume, device)
+    return build_t2i(out, work, resume=resume, device=device)
 
 
 def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
@@ -169,7 +168,7 @@ def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
         from mmspec.zoo.training.build_llamagen import build_beside, c2i_recipe, low_recipe
 
         recipe = c2i_recipe() if name == "c2i" else low_recipe()
-        return build_beside(recipe, folder_of("t2i"), out, work, resume, device)
+        return build_beside(out, work, folder_of("t2i"), recipe, resume=resume, device=device)
 
     return build
 
@@ -178,19 +177,19 @@ def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict
     from mmspec import zoo
     from mmspec.zoo.training.build_image_eagle import build
 
-    return build(zoo.load("t2i"), out, work, resume=resume)
+    return build(out, work, zoo.load("t2i"), resume=resume)
 
 
 def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_of
     from mmspec.zoo.training.build_upsampler import build
 
-    return build(folder_of("t2i") / "vq", out, work, resume=resume)
+    return build(out, work, folder_of("t2i") / "vq", resume=resume)
 
 
 _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
-    "vlm": _build_vlm,
-    "vlm/small": _build_small,
+    "vlm": _build_vlm("vlm"),
+    "vlm/small": _build_vlm("vlm/small"),
     **{f"vlm/{name}": _build_drafter(f"vlm/{name}") for name in DRAFTERS},
     "vlm/specdecpp": _build_head,
     "t2i": _build_t2i,

@@ -50,8 +50,8 @@ def test_zoo_build_trains_the_named_recipe(
 ) -> None:
     seen = []
 
-    def build(recipe, out, work, resumed, device, measure):
-        seen.append((recipe.name, out, work, resumed, device, callable(measure)))
+    def build(out, work, recipe, *, resume, device, measure):
+        seen.append((recipe.name, out, work, resume, device, callable(measure)))
         return {"evaluation": {"objects_right": 0.9}}
 
     monkeypatch.setattr("mmspec.zoo.training.build_vlm.build", build)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +12,15 @@ from torch import Tensor, nn
 
 from ..architectures.clip import ClipSize, PictureClip, new_clip, token_ids
 from ..architectures.pixels import to_pixels
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..files.scorers import load_clip, save_clip
 from ..world.pictures import HELD_OUT, Picture
 from ..world.prompts import prompt_of
-from .loop import Plan, train
+from .on_pictures import PictureRecipe, train_on_pictures
 from .picture_batches import damaged, picture_arrays, sample_pictures
 
-FIRST_SEED = 1 << 28
+SHIPPED = PictureRecipe(steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28)
 SETTLE = 16  # batches that the norms' statistics are taken over after training
-
-
-@dataclass(frozen=True, slots=True)
-class ClipRecipe:
-    """Everything that decides the training; the defaults are the shipped model's."""
-
-    steps: int = 800
-    lr: float = 2e-3
-    batch: int = 128
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 2:
-            raise ValueError(f"ClipRecipe: expected steps >= 1 and batch >= 2, got {self}; change them")
 
 
 def training_pixels(pictures: list[Picture], seed: int) -> Tensor:
@@ -69,22 +54,25 @@ def clip_loss(clip: CLIP, pictures: list[Picture], seed: int, device: str) -> tu
 
 
 def train_clip(
-    clip: CLIP, folder: Path, recipe: ClipRecipe = ClipRecipe(), resume: bool = True, device: str = "cpu"
+    clip: CLIP, folder: Path, recipe: PictureRecipe = SHIPPED, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `clip` in place (bf16 autocast); returns the last means. State and log lie in `folder`."""
-    clip.to(device).train()
+    """Train `clip` in place (bf16 autocast); returns the last means. State and log lie in `folder`.
 
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        return clip_loss(clip, sample_pictures(FIRST_SEED + step * recipe.batch, recipe.batch), step, device)
+    Raises ValueError for batches of one picture, which there is nothing to tell from.
+    """
+    if recipe.batch < 2:
+        raise ValueError(f"batch: expected at least two pictures to tell apart, got {recipe.batch}; raise it")
 
-    plan = Plan(recipe.steps, recipe.lr, warmup=min(80, recipe.steps // 2), weight_decay=0.05)
-    figures = train(clip, loss_of, plan, folder, "clip", resume)
+    def loss(pictures: list[Picture], step: int) -> tuple[Tensor, dict[str, float]]:
+        return clip_loss(clip, pictures, step, device)
+
+    figures = train_on_pictures(clip, loss, recipe, folder, "clip", resume, device)
     settle_norms(clip, recipe, device)
     return figures
 
 
 @torch.no_grad()
-def settle_norms(clip: CLIP, recipe: ClipRecipe, device: str) -> None:
+def settle_norms(clip: CLIP, recipe: PictureRecipe, device: str) -> None:
     """Take the batch norms' statistics afresh, as a function of the parameters alone: checkpoints do not hold them."""
     norms = [module for module in clip.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
@@ -92,8 +80,7 @@ def settle_norms(clip: CLIP, recipe: ClipRecipe, device: str) -> None:
         norm.momentum = None  # the plain mean over all batches
     clip.train()
     for step in range(SETTLE):
-        pictures = sample_pictures(FIRST_SEED + step * recipe.batch, recipe.batch)
-        clip.encode_image(training_pixels(pictures, step).to(device))
+        clip.encode_image(training_pixels(recipe.pictures(step), step).to(device))
     clip.eval()
 
 
@@ -117,10 +104,11 @@ def evaluate_clip(clip: PictureClip, batches: int = 30, batch: int = 32) -> dict
 def build(
     out: Path,
     work: Path,
-    recipe: ClipRecipe = ClipRecipe(),
+    recipe: PictureRecipe = SHIPPED,
+    *,
+    size: ClipSize | None = None,
     resume: bool = True,
     device: str = "cpu",
-    size: ClipSize | None = None,
     measured: int = 30,
 ) -> dict[str, Any]:
     """Train in `work/clip`, write fp16 weights and the card to `out`; returns the card.
@@ -131,19 +119,6 @@ def build(
     clip = new_clip(size, recipe.seed)
     figures = train_clip(clip, work / "clip", recipe, resume, device)
     save_clip(clip, size, out)
-    card = {
-        "name": "clip",
-        "class": "open_clip.model.CLIP",
-        "licence": "Apache-2.0",
-        "parameters": sum(p.numel() for p in clip.parameters()),
-        "data": "pictures and prompts of mmspec.zoo.world, damaged by noise, blur, shifts and brightness",
-        "picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch],
-        "model_seed": recipe.seed,
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "training": {key: round(value, 4) for key, value in figures.items()},
-        "evaluation": evaluate_clip(load_clip(out), measured),
-        "command": "mmspec zoo build clip",
-    }
-    write_card(out, card)
-    return card
+    data = "pictures and prompts of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
+    evaluation = evaluate_clip(load_clip(out), measured)
+    return write_card(out, "clip", clip, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation)

@@ -1,14 +1,14 @@
-"""Build the zoo's drafters over the zoo VLM, all from the same lessons in the same order; resumable, CPU or GPU."""
+"""Build the zoo's drafters over the zoo VLM, all from the same requests in the same order; resumable, CPU or GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from mmspec.core.files import locked
 from mmspec.vlm.drafters.shaped import ShapedDrafter
@@ -19,9 +19,11 @@ from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 
 from ..files.cards import write_card
+from .bars import bars, note_of
 from .drafter_requests import HeldOut, Pictures, Texts
 
 PICTURES, TEXTS = 4608, 480
+ANSWERED = "procedural world of mmspec.zoo.world, answered by the zoo VLM itself at temperatures 0 and 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,51 +54,50 @@ RECIPES: dict[str, DrafterRecipe] = {
 }
 
 
-def own_answers(model: Any, processor: Any, work: Path, on_batch: Callable[[int], None]) -> dict[str, list[int]]:
+def own_answers(model: Any, processor: Any, work: Path, progress: Progress) -> dict[str, list[int]]:
     """What the zoo VLM itself answers to every request, greedily and sampled in turn; made once and kept in `work`."""
+    bar = progress.add_task("answers", total=PICTURES + TEXTS, note="")
     folder, how = work / "vlm_answers", Answering(batch=48)
+
+    def on_batch(done: int) -> None:
+        progress.update(bar, advance=done)
+
     with locked(folder):
         pictures = answer_all(model, processor, Pictures(PICTURES), folder / "pictures.jsonl", how, on_batch)
-        return pictures | answer_all(model, processor, Texts(TEXTS), folder / "texts.jsonl", how, on_batch)
+        texts = answer_all(model, processor, Texts(TEXTS), folder / "texts.jsonl", how, on_batch)
+    progress.update(bar, completed=PICTURES + TEXTS)
+    return pictures | texts
 
 
 def build(
-    name: str,
-    recipe: DrafterRecipe,
-    target: tuple[Any, Any],
     out: Path,
     work: Path,
+    target: tuple[Any, Any],
+    name: str,
+    recipe: DrafterRecipe,
+    *,
     resume: bool = True,
     device: str = "cpu",
-) -> dict:
-    """Train the drafter in `work` on the target's own answers; write fp16 weights and the card to `out`."""
+) -> dict[str, Any]:
+    """Train the drafter in `work` on the target's own answers; write fp16 weights and the card to `out`; returns the card."""
     model, processor = target
     model.to(device).eval().requires_grad_(False)
-    with _progress() as progress:
-        bar = progress.add_task("answers", total=PICTURES + TEXTS, note="")
-        answers = own_answers(model, processor, work, lambda done: progress.update(bar, advance=done))
-        progress.update(bar, completed=PICTURES + TEXTS)
+    with bars() as progress:
+        answers = own_answers(model, processor, work, progress)
         torch.manual_seed(0)
         drafter = new_drafter(recipe.kind, model, **recipe.sizes)
         if hasattr(drafter, "with_answers"):
             drafter = drafter.with_answers(answers.values())
         figures = _train(name, recipe, drafter, target, answers, work, resume, progress)
     drafter.save_pretrained(out, dtype=torch.float16)
-    card = {
-        "name": name,
-        "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
+    facts = {
         "target": "vlm",
-        "licence": "Apache-2.0",
-        "parameters": sum(p.numel() for p in drafter.parameters()),
-        "data": "procedural world of mmspec.zoo.world, answered by the zoo VLM itself at temperatures 0 and 1",
         "requests": {"pictures": PICTURES, "texts": TEXTS},
         "steps": recipe.steps,
         "batch": recipe.batch,
         "training": {key: value for key, value in figures.items() if key != "step"},
-        "command": f"mmspec zoo build {name}",
     }
-    write_card(out, card)
-    return card
+    return write_card(out, name, drafter, ANSWERED, **facts)
 
 
 def _train(
@@ -120,8 +121,7 @@ def _train(
     bar = progress.add_task(name, total=recipe.steps, note="")
 
     def on_step(step: int, notes: dict[str, float]) -> None:
-        note = " ".join(f"{key} {value:.3f}" for key, value in notes.items())
-        progress.update(bar, completed=step, note=note)
+        progress.update(bar, completed=step, note=note_of(notes))
 
     folder = work / name.replace("/", "_")
     with locked(folder):
@@ -129,13 +129,3 @@ def _train(
             drafter, model, processor, lambda step: teacher(batches[batches.number(step)]), folder, settings,
             held_out=HeldOut(), resume=resume, on_step=on_step,
         )  # fmt: skip
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )

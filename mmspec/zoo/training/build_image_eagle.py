@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from mmspec.imagegen.eagle.templates import deep_tree
 from mmspec.imagegen.eagle.training import EagleLoss, loss_of
 from mmspec.imagegen.pipeline import ImagePipeline
 
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..files.image_codes import Codes, own_codes, read_codes
 from ..files.llamagen import GUIDANCE
 from ..world.pictures import HELD_OUT, sample_picture
@@ -77,14 +78,15 @@ def measure(pipe: ImagePipeline, drafter: ImageEagle, count: int = 16) -> dict[s
 
 
 def build(
-    pipe: ImagePipeline,
     out: Path,
     work: Path,
+    pipe: ImagePipeline,
     codes: Sequence[Path] = (),
-    resume: bool = True,
     recipe: ImageEagleRecipe = ImageEagleRecipe(),
-) -> dict:
-    """Trains in `work`, writes fp16 weights and the card to `out`.
+    *,
+    resume: bool = True,
+) -> dict[str, Any]:
+    """Train over the model of `pipe` in `work/t2i_eagle`, write fp16 weights and the card to `out`; returns the card.
 
     codes: files as `write_codes` makes them (images of the target, tokenised pictures); without any, the target makes its
     own first.
@@ -93,19 +95,7 @@ def build(
     data = read_codes(paths)
     drafter, figures = train_image_eagle(recipe, pipe, data, work / "t2i_eagle", resume)
     drafter.save_pretrained(out, dtype=torch.float16)
-    card = {
-        "name": "t2i/eagle",
-        "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
-        "target": "t2i",
-        "licence": "Apache-2.0",
-        "parameters": sum(p.numel() for p in drafter.parameters()),
-        "data": "codes of images of the zoo's own text-to-image model and of pictures of the procedural world",
-        "images": len(data),
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "training": figures,
-        "evaluation": measure(pipe, drafter),
-        "command": "mmspec zoo build t2i/eagle",
-    }
-    write_card(out, card)
-    return card
+    told = "codes of images of the zoo's own text-to-image model and of pictures of the procedural world"
+    facts = {"target": "t2i", "images": len(data), "steps": recipe.steps, "batch": recipe.batch,
+             "training": rounded(figures), "evaluation": measure(pipe, drafter)}  # fmt: skip
+    return write_card(out, "t2i/eagle", drafter, told, **facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +12,16 @@ from torch import Tensor
 
 from ..architectures.judge import CELL, GRID, ImageJudge, Reader, objects_of
 from ..architectures.pixels import to_pixels
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..files.scorers import load_judge, save_judge
 from ..world.pictures import HELD_OUT, Picture
 from ..world.words import COLORS
-from .loop import Plan, train
+from .on_pictures import PictureRecipe, train_on_pictures
 from .picture_batches import damaged, picture_arrays, sample_pictures
 
-FIRST_SEED = 3 << 29  # far from the pictures of every other training
+# pictures far from those of every other training
+SHIPPED = PictureRecipe(steps=1000, lr=3e-3, batch=64, warmup=100, weight_decay=0.02, first=3 << 29, seed=1)
 IGNORE = -100
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeRecipe:
-    """Everything that decides the training; the defaults are the shipped judge's."""
-
-    steps: int = 1000
-    lr: float = 3e-3
-    batch: int = 64
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 1:
-            raise ValueError(f"JudgeRecipe: expected positive steps and batch, got {self}; change them")
 
 
 def cell_labels(pictures: list[Picture]) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,20 +58,17 @@ def judge_loss(logits: Tensor, pictures: list[Picture]) -> tuple[Tensor, dict[st
 
 
 def train_judge(
-    model: Reader, folder: Path, recipe: JudgeRecipe = JudgeRecipe(), resume: bool = True, device: str = "cpu"
+    model: Reader, folder: Path, recipe: PictureRecipe = SHIPPED, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
     """Train `model` in place (bf16 autocast) on damaged pictures; returns the last means. State and log lie in `folder`."""
-    model.to(device).train()
 
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        pictures = sample_pictures(FIRST_SEED + step * recipe.batch, recipe.batch)
+    def loss(pictures: list[Picture], step: int) -> tuple[Tensor, dict[str, float]]:
         pixels = damaged(to_pixels(picture_arrays(pictures)), recipe.seed * 1_000_003 + step)
         with torch.autocast(device, torch.bfloat16):
             logits = model(pixels.to(device))
         return judge_loss(logits.float(), pictures)
 
-    plan = Plan(recipe.steps, recipe.lr, warmup=min(100, recipe.steps // 2), weight_decay=0.02)
-    return train(model, loss_of, plan, folder, "judge", resume)
+    return train_on_pictures(model, loss, recipe, folder, "judge", resume, device)
 
 
 def evaluate_judge(judge: ImageJudge, count: int = 1000) -> dict[str, float]:
@@ -106,7 +89,8 @@ def evaluate_judge(judge: ImageJudge, count: int = 1000) -> dict[str, float]:
 def build(
     out: Path,
     work: Path,
-    recipe: JudgeRecipe = JudgeRecipe(),
+    recipe: PictureRecipe = SHIPPED,
+    *,
     resume: bool = True,
     device: str = "cpu",
     measured: int = 1000,
@@ -119,19 +103,8 @@ def build(
     model = Reader()
     figures = train_judge(model, work / "image_judge", recipe, resume, device)
     save_judge(model, out)
-    card = {
-        "name": "image_judge",
-        "class": "mmspec.zoo.architectures.judge.Reader",
-        "licence": "Apache-2.0",
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "data": "pictures of mmspec.zoo.world, damaged by noise, blur, shifts and brightness",
-        "picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch],
-        "model_seed": recipe.seed,
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "training": {key: round(value, 4) for key, value in figures.items()},
-        "evaluation": evaluate_judge(load_judge(out), measured),
-        "command": "mmspec zoo build image_judge",
-    }
-    write_card(out, card)
-    return card
+    data = "pictures of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
+    evaluation = evaluate_judge(load_judge(out), measured)
+    return write_card(
+        out, "image_judge", model, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation
+    )

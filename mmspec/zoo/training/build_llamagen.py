@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.imagegen.llamagen.transformer import Transformer
 
 from ..architectures.caption_encoder import WIDTH
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..files.llamagen import read_beside, read_pipeline, read_vq, write_pipeline, write_transformer
 from ..world.pictures import CLASSES
 from ..world.prompts import LONGEST, prompt_tokenizer
@@ -41,7 +41,7 @@ def low_recipe(steps: int = 3000) -> GptRecipe:
     return GptRecipe("t2i/low", config, steps, batch=32, low=True, choices=2)
 
 
-def build_t2i(out: Path, work: Path, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
+def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
     """Tokenizer, caption encoder and transformer; writes the pipeline in fp16 and its card to `out`, returns the card."""
     recipe = t2i_recipe()
     begun = (work / "vq" / STATE).exists()
@@ -54,33 +54,26 @@ def build_t2i(out: Path, work: Path, resume: bool = True, device: str = "cpu") -
     encode = CaptionEncoder(reader.encoder, prompt_tokenizer(), LONGEST)
     gpt, figures = train_llamagen(recipe, vq, encode, work / recipe.name, resume, device, reader.projection)
     write_pipeline(gpt.cpu(), vq.cpu(), reader.encoder, prompt_tokenizer(), out)
-    model = read_pipeline(out).model
-    return _card(recipe, out, figures, held_out(recipe, model.transformer, model.vq, model.captions))
+    return _carded(recipe, out, read_pipeline(out), figures)
 
 
 def build_beside(
-    recipe: GptRecipe, whole: Path, out: Path, work: Path, resume: bool = True, device: str = "cpu"
+    out: Path, work: Path, whole: Path, recipe: GptRecipe, *, resume: bool = True, device: str = "cpu"
 ) -> dict[str, Any]:
     """A transformer over tokenizer and caption encoder of the pipeline in `whole`; writes it and its card to `out`."""
     shared = read_pipeline(whole).model
     encode = shared.captions if recipe.config.model_type == "t2i" else None
     gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.name.replace("/", "_"), resume, device)
     write_transformer(gpt.cpu(), out)
-    model = read_beside(out, whole).model
-    return _card(recipe, out, figures, held_out(recipe, model.transformer, model.vq, encode))
+    return _carded(recipe, out, read_beside(out, whole), figures)
 
 
-def _card(recipe: GptRecipe, out: Path, figures: dict[str, float], measured: dict[str, float]) -> dict[str, Any]:
+def _carded(recipe: GptRecipe, out: Path, pipe: LlamaGenPipeline, figures: dict[str, float]) -> dict[str, Any]:
+    model = pipe.model
     start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
-    parameters = sum(value.numel() for value in Transformer(recipe.config).parameters())
-    card = {
-        "name": recipe.name, "class": "mmspec.imagegen.llamagen.transformer.Transformer", "licence": "Apache-2.0",
-        "parameters": parameters, "data": "pictures of mmspec.zoo.world, tokenised by the zoo's VQ",
-        "picture_seeds": [start, start + recipe.steps * recipe.batch * recipe.choices], "model_seed": recipe.seed,
-        "steps": recipe.steps,
-        "training": {key: round(value, 4) for key, value in figures.items()},
-        "held_out": {key: round(value, 4) for key, value in measured.items()},
-        "command": f"mmspec zoo build {recipe.name}",
-    }  # fmt: skip
-    write_card(out, card)
-    return card
+    facts = {"picture_seeds": [start, start + recipe.steps * recipe.batch * recipe.choices], "model_seed": recipe.seed,
+             "steps": recipe.steps, "training": rounded(figures),
+             "held_out": rounded(held_out(recipe, model.transformer, model.vq, model.captions))}  # fmt: skip
+    return write_card(
+        out, recipe.name, model.transformer, "pictures of mmspec.zoo.world, tokenised by the zoo's VQ", **facts
+    )

@@ -15,7 +15,7 @@ from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.multiscale.learned import LatentUpsampler, upsampler_loss
 
 from ..architectures.pixels import to_pixels
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..files.llamagen import read_vq
 from ..world.pictures import HELD_OUT, low_res
 from .loop import Plan, train
@@ -89,20 +89,22 @@ def evaluate_upsampler(
 
 
 def build(
-    vq_folder: Path, out: Path, work: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), resume: bool = True,
+    out: Path,
+    work: Path,
+    vq_folder: Path,
+    recipe: UpsamplerRecipe = UpsamplerRecipe(),
+    *,
+    resume: bool = True,
     measured: int = 256,
-) -> dict[str, Any]:  # fmt: skip
-    """Trains over the tokenizer in `vq_folder`, writes fp16 weights and the card to `out`; returns the card."""
+) -> dict[str, Any]:
+    """Train over the tokenizer in `vq_folder` in `work/t2i_upsampler`, write fp16 weights and the card to `out`; returns
+    the card.   measured: held-out pictures the card's figures are of.
+    """
     vq = read_vq(vq_folder)
     model, figures = train_upsampler(vq, work / "t2i_upsampler", recipe, resume=resume)
     model.save_pretrained(out, dtype=torch.float16)
     model = LatentUpsampler.from_pretrained(out)
-    card = {
-        "name": "t2i/upsampler", "class": "mmspec.imagegen.LatentUpsampler", "licence": "Apache-2.0",
-        "parameters": sum(p.numel() for p in model.parameters()), "data": "pictures of mmspec.zoo.world at both sizes",
-        "picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
-        "steps": recipe.steps, "training": {key: round(value, 4) for key, value in figures.items()},
-        "held_out": evaluate_upsampler(model, vq, measured), "command": "mmspec zoo build t2i/upsampler",
-    }  # fmt: skip
-    write_card(out, card)
-    return card
+    facts = {"picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
+             "steps": recipe.steps, "training": rounded(figures),
+             "held_out": evaluate_upsampler(model, vq, measured)}  # fmt: skip
+    return write_card(out, "t2i/upsampler", model, "pictures of mmspec.zoo.world at both sizes", **facts)

@@ -18,7 +18,7 @@ from mmspec.vlm.training.checkpoint import load_state
 
 from ..architectures.llava import TextSize, new_model, new_processor
 from ..architectures.vision_tower import PatchReader, new_tower
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..files.registry import folder_of, load_small, load_vlm
 from ..files.shared_tower import leave_out_tower
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
@@ -44,9 +44,10 @@ def small_recipe() -> VlmRecipe:
 
 
 def build(
-    recipe: VlmRecipe,
     out: Path,
     work: Path,
+    recipe: VlmRecipe = VlmRecipe(),
+    *,
     resume: bool = True,
     device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
@@ -77,25 +78,21 @@ def build(
     figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
     export(model, processor, out)
     lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
-    card = {
-        "name": recipe.name,
-        "class": "LlavaForConditionalGeneration",
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "data": "procedural world of mmspec.zoo.world, rendered and captioned from seeds",
+    facts = {
         "tower_seeds": [0, recipe.tower_steps * 32],
         "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
         "model_seed": recipe.seed,
         "tower_steps": recipe.tower_steps,
         "steps": recipe.steps,
         "tower_patch_accuracy": tower_accuracy,
-        "training": {key: round(value, 4) for key, value in figures.items()},
-        "command": f"mmspec zoo build {recipe.name}",
+        "training": rounded(figures),
     }
-    write_card(out, card)
-    if measure is not None:
-        card["evaluation"] = measure(*(load_small if lean else load_vlm)(out))
-        write_card(out, card)
-    return card
+    data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
+    card = write_card(out, recipe.name, model, data, **facts)
+    if measure is None:
+        return card
+    evaluation = measure(*(load_small if lean else load_vlm)(out))
+    return write_card(out, recipe.name, model, data, **facts, evaluation=evaluation)
 
 
 def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[PatchReader, dict[str, float]]:

@@ -16,7 +16,7 @@ from mmspec.imagegen.llamagen.store import write_component
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 
 from ..architectures.pixels import to_bytes, to_pixels
-from ..files.cards import write_card
+from ..files.cards import rounded, write_card
 from ..world.pictures import HELD_OUT, PICTURE_SIDE, low_res
 from .loop import Plan, train
 from .picture_batches import picture_arrays, sample_pictures
@@ -163,9 +163,10 @@ def build(
     out: Path,
     work: Path,
     recipe: VqRecipe = VqRecipe(),
+    *,
+    config: VQConfig | None = None,
     resume: bool = True,
     device: str = "cpu",
-    config: VQConfig | None = None,
     measured: int = 2000,
 ) -> dict[str, Any]:
     """Train in `work/vq`, write fp16 weights and the card to `out`; returns the card.
@@ -177,17 +178,7 @@ def build(
     figures = train_vq(model, work / "vq", recipe, resume, device)
     model.half().float()  # what a reader of the weights gets is what is measured
     write_component(deepcopy(model).half().cpu(), out)
-    card = {
-        "name": "vq",
-        "class": "mmspec.imagegen.llamagen.vq.VQModel",
-        "licence": "Apache-2.0",
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "data": "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones",
-        "picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * 4 * recipe.batch],
-        "model_seed": recipe.seed,
-        "steps": recipe.steps,
-        "training": {key: round(value, 4) for key, value in figures.items()},
-        "evaluation": evaluate_vq(model, measured),
-    }
-    write_card(out, card)
-    return card
+    data = "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones"
+    facts = {"picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * 4 * recipe.batch], "model_seed": recipe.seed,
+             "steps": recipe.steps, "training": rounded(figures), "evaluation": evaluate_vq(model, measured)}  # fmt: skip
+    return write_card(out, "vq", model, data, builds="t2i", **facts)

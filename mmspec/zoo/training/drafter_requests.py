@@ -21,8 +21,8 @@ BLOCK = 12  # requests in a row with about as many pictures each, so that batche
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
-    """Requests about pictures: captions, lists and questions; every eighth block shows two or three, one in 24 six."""
+class _Requests:
+    """The first `count` of an endless row of requests."""
 
     count: int
 
@@ -32,6 +32,18 @@ class Pictures:
     def __getitem__(self, index: int) -> Example:
         if not 0 <= index < self.count:
             raise IndexError(index)
+        return self.example(index)
+
+    def example(self, index: int) -> Example:
+        """The request of an index."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures(_Requests):
+    """Requests about pictures: captions, lists and questions; every eighth block shows two or three, one in 24 six."""
+
+    def example(self, index: int) -> Example:
         block = index // BLOCK
         if block % 24 == 23:
             return _many(index, 6)
@@ -39,34 +51,22 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(_Requests):
     """Requests without a picture: scenes to be made up."""
 
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < self.count:
-            raise IndexError(index)
+    def example(self, index: int) -> Example:
         seed = TEXT_SEED + index
         request = choose(np.random.default_rng((seed, 6)), IMAGINE_REQUESTS, 0.4)
         return Example(f"text-{index}", request, (), caption(sample_scene(seed), seed))
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOut(_Requests):
     """Requests for captions of pictures that no training sees: what acceptance is measured on while training."""
 
     count: int = 8
 
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < self.count:
-            raise IndexError(index)
+    def example(self, index: int) -> Example:
         scene = sample_scene(EVAL_SEEDS[0] + 2_000_000 + index)
         return Example(f"held-out-{index}", REQUESTS[index % len(REQUESTS)], (render(scene),))
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from mmspec.core.files import locked
 from mmspec.core.stopping import stop_requests
 from mmspec.vlm.training.keeping import STATE, Keeping
 from mmspec.vlm.training.schedule import Schedule
+
+from .bars import bars, note_of
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
 
@@ -61,14 +62,7 @@ def train(
     """
     schedule = plan.schedule()
     optimizer = schedule.optimizer(module)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with locked(folder), Progress(*columns) as progress, stop_requests() as request:
+    with locked(folder), bars() as progress, stop_requests() as request:
         keeping = Keeping(folder, module, plan.save_every_s)
         first = keeping.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
@@ -78,7 +72,7 @@ def train(
             keeping.log.seconds += time.monotonic() - began
             done = step + 1 == plan.steps
             keeping.log.add(step + 1, notes, plan.log_every, last=done)
-            progress.update(bar, advance=1, note=" ".join(f"{key} {value:.3f}" for key, value in notes.items()))
+            progress.update(bar, advance=1, note=note_of(notes))
             if done or request.signal or keeping.due:
                 keeping.save(optimizer, step + 1)
                 if on_save is not None:

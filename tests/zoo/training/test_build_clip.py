@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from PIL import Image
 
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
 from mmspec.zoo.files.registry import LOADERS
-from mmspec.zoo.training.build_clip import ClipRecipe, build, settle_norms, told_apart
+from mmspec.zoo.training.build_clip import SHIPPED, build, settle_norms, told_apart, train_clip
 from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.prompts import prompt_of
 
 
 def test_clip_trains_and_its_files_load(tmp_path: Path) -> None:
     size = ClipSize(space=16, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
-    card = build(tmp_path, tmp_path / "work", ClipRecipe(steps=2, batch=4), size=size, measured=1)
+    card = build(tmp_path, tmp_path / "work", replace(SHIPPED, steps=2, batch=4), size=size, measured=1)
     assert card["evaluation"]["text_top1"] <= 1 and card["training"]["loss"] > 0
     clip = LOADERS["clip"](tmp_path)
     pictures = sample_pictures(0, 3)
@@ -37,8 +39,13 @@ def test_pairs_that_ask_for_the_same_are_not_contrasted() -> None:
 
 def test_the_norms_of_clip_are_a_function_of_its_parameters() -> None:
     clip = new_clip(ClipSize(space=16, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2))
-    recipe, states = ClipRecipe(steps=1, batch=2), []
+    recipe, states = replace(SHIPPED, steps=1, batch=2), []
     for _ in range(2):
         settle_norms(clip, recipe, "cpu")
         states.append({name: value.clone() for name, value in clip.named_buffers() if "running" in name})
     assert states[0] and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_batch_of_one_picture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected at least two pictures to tell apart, got 1"):
+        train_clip(new_clip(ClipSize(layers=(1, 1, 1, 1), width=4)), tmp_path, replace(SHIPPED, batch=1))

@@ -23,7 +23,7 @@ def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(build_drafter, "PICTURES", 4)
     monkeypatch.setattr(build_drafter, "TEXTS", 4)
     recipe = DrafterRecipe("vispec", steps=3, batch=2, eval_every=0)
-    card = build("vlm/vispec", recipe, mmspec.zoo.load("vlm"), tmp_path / "out", tmp_path / "work")
+    card = build(tmp_path / "out", tmp_path / "work", mmspec.zoo.load("vlm"), "vlm/vispec", recipe)
     drafter = LOADERS["vlm/vispec"](tmp_path / "out")
     assert card == json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["parameters"] == sum(p.numel() for p in drafter.parameters())

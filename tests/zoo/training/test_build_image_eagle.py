@@ -80,7 +80,7 @@ def test_a_resumed_run_ends_where_a_whole_one_does(pipe: ImagePipeline, tmp_path
 
 
 def test_the_builder_writes_a_drafter_that_loads(pipe: ImagePipeline, tmp_path: Path) -> None:
-    card = build(pipe, tmp_path / "out", tmp_path, recipe=RECIPE)
+    card = build(tmp_path / "out", tmp_path, pipe, recipe=RECIPE)
     assert card["images"] == 6 and set(card["evaluation"]) == {"accept_length_chain5", "accept_length_tree24"}
     assert json.loads((tmp_path / "out" / "card.json").read_text())["name"] == "t2i/eagle"
     drafter = imagegen.load_drafter(tmp_path / "out", target=pipe)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from PIL import Image
 
 from mmspec.zoo.files.registry import LOADERS
-from mmspec.zoo.training import build_judge
-from mmspec.zoo.training.build_judge import JudgeRecipe, cell_labels
+from mmspec.zoo.training.build_judge import SHIPPED, build, cell_labels
 from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.words import COLORS, SHAPES
 
@@ -26,7 +26,7 @@ def test_cells_are_labelled_where_objects_are() -> None:
 
 
 def test_the_judge_trains_and_its_files_load(tmp_path: Path) -> None:
-    card = build_judge.build(tmp_path, tmp_path / "work", JudgeRecipe(steps=2, batch=4), measured=4)
+    card = build(tmp_path, tmp_path / "work", replace(SHIPPED, steps=2, batch=4), measured=4)
     assert card["parameters"] <= 150_000 and 0 <= card["evaluation"]["objects_right"] <= 1
     judge = LOADERS["image_judge"](tmp_path)
     arrays = picture_arrays(sample_pictures(0, 3))

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.zoo.training import build_vq
-from mmspec.zoo.training.build_vq import VqRecipe, batch_arrays, restart_codes
+from mmspec.zoo.training.build_vq import VqRecipe, batch_arrays, build, restart_codes
 
 TINY_VQ = VQConfig(codebook_size=64, encoder_ch_mult=(1, 1, 1), decoder_ch_mult=(1, 1, 1), z_channels=8, ch=8,
                    num_res_blocks=1, norm_groups=2)  # fmt: skip
@@ -18,7 +17,7 @@ TINY_VQ = VQConfig(codebook_size=64, encoder_ch_mult=(1, 1, 1), decoder_ch_mult=
 
 def test_the_tokenizer_trains_and_its_files_load(tmp_path: Path) -> None:
     recipe = VqRecipe(steps=3, plain_steps=1, batch=1)
-    card = build_vq.build(tmp_path / "vq", tmp_path / "work", recipe, config=TINY_VQ, measured=4)
+    card = build(tmp_path / "vq", tmp_path / "work", recipe, config=TINY_VQ, measured=4)
     assert card == json.loads((tmp_path / "vq" / "card.json").read_text())
     assert 5 < card["evaluation"]["psnr"] < 40 and 0 < card["evaluation"]["codes_used"] <= 1
     model = VQModel(VQConfig.of(json.loads((tmp_path / "vq" / "config.json").read_text())))

@@ -23,7 +23,7 @@ def test_a_build_that_starts_over_forgets_its_later_stages_first(builder, first,
         state.touch()
     with pytest.raises(KeyboardInterrupt):
         if builder is build_vlm:
-            builder.build(builder.VlmRecipe(), tmp_path / "out", tmp_path, resume)
+            builder.build(tmp_path / "out", tmp_path, resume=resume)
         else:
-            builder.build_t2i(tmp_path / "out", tmp_path, resume)
+            builder.build_t2i(tmp_path / "out", tmp_path, resume=resume)
     assert [state.exists() for state in states] == [resume] * len(states)
