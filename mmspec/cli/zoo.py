@@ -162,13 +162,13 @@ def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
     return build_t2i(out, work, resume=resume, device=device)
 
 
-def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
+def _build_with_shared_tokenizer(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec.zoo.files.registry import folder_of
-        from mmspec.zoo.training.build_llamagen import build_beside, c2i_recipe, low_recipe
+        from mmspec.zoo.training.build_llamagen import build_with_shared_tokenizer, c2i_recipe, low_recipe
 
         recipe = c2i_recipe() if name == "c2i" else low_recipe()
-        return build_beside(out, work, folder_of("t2i"), recipe, resume=resume, device=device)
+        return build_with_shared_tokenizer(out, work, folder_of("t2i"), recipe, resume=resume, device=device)
 
     return build
 
@@ -193,8 +193,8 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     **{f"vlm/{name}": _build_drafter(f"vlm/{name}") for name in DRAFTERS},
     "vlm/specdecpp": _build_head,
     "t2i": _build_t2i,
-    "c2i": _build_beside("c2i"),
-    "t2i/low": _build_beside("t2i/low"),
+    "c2i": _build_with_shared_tokenizer("c2i"),
+    "t2i/low": _build_with_shared_tokenizer("t2i/low"),
     "t2i/eagle": _build_image_eagle,
     "t2i/upsampler": _build_upsampler,
     "clip": _build_clip,

@@ -51,7 +51,7 @@ def read_pipeline(folder: Path) -> LlamaGenPipeline:
     return pipe
 
 
-def read_beside(folder: Path, whole: Path) -> LlamaGenPipeline:
+def read_with_shared_tokenizer(folder: Path, whole: Path) -> LlamaGenPipeline:
     """The transformer in `folder` with tokenizer and, where it takes captions, encoder of the pipeline in `whole`; fp32."""
     gpt = load_component(folder / "transformer", llamagen_from_state_dict).float()
     shared, index = read_pipeline(whole).model, read_json(folder / INDEX)

@@ -72,11 +72,11 @@ def load_t2i(folder: Path) -> Any:
     return read_pipeline(folder)
 
 
-def load_beside_t2i(folder: Path) -> Any:
+def load_with_t2i_tokenizer(folder: Path) -> Any:
     """The pipeline of the transformer stored in `folder`, with tokenizer and caption encoder of "t2i"."""
-    from mmspec.zoo.files.llamagen import read_beside
+    from mmspec.zoo.files.llamagen import read_with_shared_tokenizer
 
-    return read_beside(folder, WEIGHTS / "t2i")
+    return read_with_shared_tokenizer(folder, WEIGHTS / "t2i")
 
 
 def load_image_drafter(folder: Path) -> Any:
@@ -100,8 +100,8 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
     "vlm/specdecpp": load_head,
     "t2i": load_t2i,
-    "c2i": load_beside_t2i,
-    "t2i/low": load_beside_t2i,
+    "c2i": load_with_t2i_tokenizer,
+    "t2i/low": load_with_t2i_tokenizer,
     "t2i/eagle": load_image_drafter,
     "t2i/upsampler": load_upsampler,
     "clip": load_clip,

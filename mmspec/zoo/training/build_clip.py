@@ -17,20 +17,20 @@ from ..files.scorers import load_clip, save_clip
 from ..world.pictures import HELD_OUT, Picture
 from ..world.prompts import prompt_of
 from .on_pictures import PictureRecipe, train_on_pictures
-from .picture_batches import damaged, picture_arrays, sample_pictures
+from .picture_batches import augmented, picture_arrays, sample_pictures
 
 SHIPPED = PictureRecipe(steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28)
-SETTLE = 16  # batches that the norms' statistics are taken over after training
+NORM_BATCHES = 16  # batches that the norms' statistics are taken over after training
 
 
 def training_pixels(pictures: list[Picture], seed: int) -> Tensor:
-    """float32 [B, 3, 64, 64] in -1..1, every other picture damaged."""
+    """float32 [B, 3, 64, 64] in -1..1, every other picture augmented."""
     pixels = to_pixels(picture_arrays(pictures))
-    pixels[::2] = damaged(pixels[::2], seed)
+    pixels[::2] = augmented(pixels[::2], seed)
     return pixels
 
 
-def told_apart(pictures: list[Picture], prompts: list[str]) -> Tensor:
+def contrasted_pairs(pictures: list[Picture], prompts: list[str]) -> Tensor:
     """Which pairs of a batch are contrasted, bool [B, B]: not those of two rows with the same prompt and objects."""
     names = [
         (prompt, tuple(item.label for item in picture.items)) for prompt, picture in zip(prompts, pictures, strict=True)
@@ -47,7 +47,7 @@ def clip_loss(clip: CLIP, pictures: list[Picture], seed: int, device: str) -> tu
         text = clip.encode_text(token_ids(prompts).to(device))
     cosine = F.normalize(image.float(), dim=-1) @ F.normalize(text.float(), dim=-1).T
     scores = cosine * clip.logit_scale.clamp(max=4.6).exp()
-    scores = scores.masked_fill(~told_apart(pictures, prompts).to(device), -1e4)
+    scores = scores.masked_fill(~contrasted_pairs(pictures, prompts).to(device), -1e4)
     wanted = torch.arange(len(pictures), device=device)
     loss = (F.cross_entropy(scores, wanted) + F.cross_entropy(scores.T, wanted)) / 2
     return loss, {"top1": float((scores.argmax(-1) == wanted).float().mean())}
@@ -67,19 +67,19 @@ def train_clip(
         return clip_loss(clip, pictures, step, device)
 
     figures = train_on_pictures(clip, loss, recipe, folder, "clip", resume, device)
-    settle_norms(clip, recipe, device)
+    recompute_norm_statistics(clip, recipe, device)
     return figures
 
 
 @torch.no_grad()
-def settle_norms(clip: CLIP, recipe: PictureRecipe, device: str) -> None:
+def recompute_norm_statistics(clip: CLIP, recipe: PictureRecipe, device: str) -> None:
     """Take the batch norms' statistics afresh, as a function of the parameters alone: checkpoints do not hold them."""
     norms = [module for module in clip.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # the plain mean over all batches
     clip.train()
-    for step in range(SETTLE):
+    for step in range(NORM_BATCHES):
         clip.encode_image(training_pixels(recipe.pictures(step), step).to(device))
     clip.eval()
 

@@ -17,7 +17,7 @@ from ..files.scorers import load_judge, save_judge
 from ..world.pictures import HELD_OUT, Picture
 from ..world.words import COLORS
 from .on_pictures import PictureRecipe, train_on_pictures
-from .picture_batches import damaged, picture_arrays, sample_pictures
+from .picture_batches import augmented, picture_arrays, sample_pictures
 
 # pictures far from those of every other training
 SHIPPED = PictureRecipe(steps=1000, lr=3e-3, batch=64, warmup=100, weight_decay=0.02, first=3 << 29, seed=1)
@@ -60,10 +60,10 @@ def judge_loss(logits: Tensor, pictures: list[Picture]) -> tuple[Tensor, dict[st
 def train_judge(
     model: Reader, folder: Path, recipe: PictureRecipe = SHIPPED, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place (bf16 autocast) on damaged pictures; returns the last means. State and log lie in `folder`."""
+    """Train `model` in place (bf16 autocast) on augmented pictures; returns the last means. State and log lie in `folder`."""
 
     def loss(pictures: list[Picture], step: int) -> tuple[Tensor, dict[str, float]]:
-        pixels = damaged(to_pixels(picture_arrays(pictures)), recipe.seed * 1_000_003 + step)
+        pixels = augmented(to_pixels(picture_arrays(pictures)), recipe.seed * 1_000_003 + step)
         with torch.autocast(device, torch.bfloat16):
             logits = model(pixels.to(device))
         return judge_loss(logits.float(), pictures)

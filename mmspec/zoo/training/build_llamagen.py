@@ -11,7 +11,7 @@ from mmspec.imagegen.llamagen.text import CaptionEncoder
 
 from ..architectures.caption_encoder import WIDTH
 from ..files.cards import rounded, write_card
-from ..files.llamagen import read_beside, read_pipeline, read_vq, write_pipeline, write_transformer
+from ..files.llamagen import read_pipeline, read_vq, read_with_shared_tokenizer, write_pipeline, write_transformer
 from ..world.pictures import CLASSES
 from ..world.prompts import LONGEST, prompt_tokenizer
 from .build_vq import build as build_vq
@@ -57,7 +57,7 @@ def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu"
     return _carded(recipe, out, read_pipeline(out), figures)
 
 
-def build_beside(
+def build_with_shared_tokenizer(
     out: Path, work: Path, whole: Path, recipe: GptRecipe, *, resume: bool = True, device: str = "cpu"
 ) -> dict[str, Any]:
     """A transformer over tokenizer and caption encoder of the pipeline in `whole`; writes it and its card to `out`."""
@@ -65,7 +65,7 @@ def build_beside(
     encode = shared.captions if recipe.config.model_type == "t2i" else None
     gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.name.replace("/", "_"), resume, device)
     write_transformer(gpt.cpu(), out)
-    return _carded(recipe, out, read_beside(out, whole), figures)
+    return _carded(recipe, out, read_with_shared_tokenizer(out, whole), figures)
 
 
 def _carded(recipe: GptRecipe, out: Path, pipe: LlamaGenPipeline, figures: dict[str, float]) -> dict[str, Any]:

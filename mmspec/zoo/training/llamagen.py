@@ -35,7 +35,7 @@ class GptRecipe:
 
     reading, object_weight: weights of the auxiliary heads' loss and of the codes of objects. Both fade, to 0 and 1, over
     `guided_share` of the steps, so that what is learnt in the end is the law of the codes.
-    choices: pictures drawn for each one trained on, see `trained_on`: only pictures of two objects teach which color
+    choices: pictures drawn for each one trained on, see `step_pictures`: only pictures of two objects teach which color
     belongs to which shape.
     """
 
@@ -59,7 +59,7 @@ def pictures_of(recipe: GptRecipe, first: int, count: int) -> list[Picture]:
     return [class_picture((first + i) % CLASSES, first + i) for i in range(count)]
 
 
-def trained_on(recipe: GptRecipe, step: int) -> list[Picture]:
+def step_pictures(recipe: GptRecipe, step: int) -> list[Picture]:
     """The pictures of a training step, of `recipe.choices` each the one with most objects. A prompt says how many objects
     there are, so a picture's law given its prompt stays."""
     first = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
@@ -107,7 +107,7 @@ def train_llamagen(
     model = WithAuxiliaryHeads(gpt).to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        pictures = trained_on(recipe, step)
+        pictures = step_pictures(recipe, step)
         condition, mask = condition_of(recipe, pictures, step, encode)
         codes = codes_of(vq, pictures, recipe.low)
         drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP

@@ -1,4 +1,4 @@
-"""Batches of pictures as tensors, and the small damage that readers of generated pictures are trained against."""
+"""Batches of pictures as tensors, and their augmentation: the small damage that readers of generated pictures are trained against."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def picture_arrays(pictures: Sequence[Picture]) -> np.ndarray:
     return np.stack([render_picture(picture) for picture in pictures])
 
 
-def damaged(pixels: Tensor, seed: int) -> Tensor:
+def augmented(pixels: Tensor, seed: int) -> Tensor:
     """`pixels` [B, 3, H, W] with what a tokenizer or a generator may do: shifts, blur, noise, brightness, flat blocks."""
     drawn = torch.Generator().manual_seed(seed)
     count, _, rows, columns = pixels.shape

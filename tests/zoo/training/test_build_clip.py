@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
 from mmspec.zoo.files.registry import LOADERS
-from mmspec.zoo.training.build_clip import SHIPPED, build, settle_norms, told_apart, train_clip
+from mmspec.zoo.training.build_clip import SHIPPED, build, contrasted_pairs, recompute_norm_statistics, train_clip
 from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.prompts import prompt_of
 
@@ -33,7 +33,7 @@ def test_clip_trains_and_its_files_load(tmp_path: Path) -> None:
 
 def test_pairs_that_ask_for_the_same_are_not_contrasted() -> None:
     pictures = [sample_pictures(seed, 1)[0] for seed in (1, 1, 2)]
-    apart = told_apart(pictures, ["x", "x", "x"])
+    apart = contrasted_pairs(pictures, ["x", "x", "x"])
     assert apart.diagonal().all() and not apart[0, 1] and apart[0, 2]
 
 
@@ -41,7 +41,7 @@ def test_the_norms_of_clip_are_a_function_of_its_parameters() -> None:
     clip = new_clip(ClipSize(space=16, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2))
     recipe, states = replace(SHIPPED, steps=1, batch=2), []
     for _ in range(2):
-        settle_norms(clip, recipe, "cpu")
+        recompute_norm_statistics(clip, recipe, "cpu")
         states.append({name: value.clone() for name, value in clip.named_buffers() if "running" in name})
     assert states[0] and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
