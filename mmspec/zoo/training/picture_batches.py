@@ -1,4 +1,4 @@
-"""Batches of pictures as tensors, and their augmentation: the small damage that readers of generated pictures are trained against."""
+"""Batches of pictures as tensors, and their augmentation: the small damage that readers of pictures are trained against."""
 
 from __future__ import annotations
 

@@ -39,10 +39,17 @@ def test_a_failed_load_leaves_bars_as_they_were(monkeypatch: pytest.MonkeyPatch)
     def hook(factory, args, kwargs):
         return factory(*args, **kwargs)
 
-    monkeypatch.setitem(mmspec.zoo.registry.LOADERS, "vlm", fail)
+    monkeypatch.setitem(mmspec.zoo.files.registry.LOADERS, "vlm", fail)
     logging.set_tqdm_hook(hook)
     try:
         with pytest.raises(ValueError, match="expected weights"):
             mmspec.zoo.load("vlm")
     finally:
         assert logging.set_tqdm_hook(None) is hook
+
+
+def test_unknown_names_are_listed() -> None:
+    assert {"vlm", "vlm/small"} <= set(mmspec.zoo.names())
+    for asked in (mmspec.zoo.load, mmspec.zoo.folder_of):
+        with pytest.raises(ValueError, match="vlm/small"):
+            asked("nothing")
