@@ -26,7 +26,7 @@ def load_small(folder: Path) -> tuple[Any, Any]:
     from transformers import LlavaProcessor
 
     from mmspec.core.checkpoints import load_part
-    from mmspec.zoo.files.shared_tower import load_with_tower
+    from mmspec.zoo.files.llava import load_with_tower
 
     return load_with_tower(folder, WEIGHTS / "vlm"), load_part(LlavaProcessor, folder)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +10,15 @@ from typing import Any
 import torch
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
-from mmspec.core.files import write_json_atomic, writing
+from mmspec.core.files import write_json_atomic
 from mmspec.core.readers import read_json
 from mmspec.vlm.training.checkpoint import load_state
 
 from ..architectures.llava import TextSize, new_model, new_processor
 from ..architectures.vision_tower import PatchReader, new_tower
 from ..files.cards import rounded, write_card
+from ..files.llava import leave_out_tower, write_vlm
 from ..files.registry import folder_of, load_small, load_vlm
-from ..files.shared_tower import leave_out_tower
 from .captioner import FIRST_SEED, Mixture, start_projector, train_captioner
 from .loop import Plan, start_over
 from .vision_tower import pretrain_tower
@@ -72,11 +70,11 @@ def build(
 
     def on_save(step: int) -> None:
         if preview is not None and step >= preview_from * recipe.steps:
-            export(model, processor, preview)
+            write_vlm(model, processor, preview)
 
     plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
     figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
-    export(model, processor, out)
+    write_vlm(model, processor, out)
     lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
     facts = {
         "tower_seeds": [0, recipe.tower_steps * 32],
@@ -105,21 +103,3 @@ def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[
     reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
     write_json_atomic(finished, accuracy)
     return reader, accuracy
-
-
-def export(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out: Path) -> None:
-    """Write fp16 safetensors and the processor's files to `out`, complete or not at all."""
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    half = LlavaForConditionalGeneration(model.config)
-    half.load_state_dict(model.state_dict())
-    with writing(partial):
-        half.half().save_pretrained(partial)
-        processor.save_pretrained(partial)
-    if out.exists():
-        for path in partial.iterdir():
-            os.replace(path, out / path.name)
-        partial.rmdir()
-    else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial, out)

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
 from mmspec.zoo.architectures.judge import JudgeSize, Reader
 from mmspec.zoo.files.image_codes import read_codes, write_codes
+from mmspec.zoo.files.llava import leave_out_tower
 from mmspec.zoo.files.registry import load_small, load_vlm
 from mmspec.zoo.files.scorers import load_clip, load_judge, save_clip, save_judge
-from mmspec.zoo.files.shared_tower import leave_out_tower
 from tests.damaged import ABSURD, FILES, NUMBERS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_zoo import byte_processor, llava
 

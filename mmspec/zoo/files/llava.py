@@ -1,18 +1,43 @@
-"""Two zoo models with one vision tower: the second file leaves it out when it is bit for bit that of the first."""
+"""The zoo's LLaVA models in their folders: the second one leaves its tower out when it is bit for bit that of the first."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 
 from mmspec.core.checkpoints import load_model, load_part
-from mmspec.core.files import replacing
+from mmspec.core.files import replacing, writing
 from mmspec.core.readers import read_tensors
 
+if TYPE_CHECKING:
+    from transformers import LlavaForConditionalGeneration, LlavaProcessor
+
 FILE, TOWER = "model.safetensors", "vision_tower."
+
+
+def write_vlm(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out: Path) -> None:
+    """Write fp16 safetensors and the processor's files to `out`, complete or not at all."""
+    from transformers import LlavaForConditionalGeneration
+
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    half = LlavaForConditionalGeneration(model.config)
+    half.load_state_dict(model.state_dict())
+    with writing(partial):
+        half.half().save_pretrained(partial)
+        processor.save_pretrained(partial)
+    if out.exists():
+        for path in partial.iterdir():
+            os.replace(path, out / path.name)
+        partial.rmdir()
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(partial, out)
 
 
 def leave_out_tower(folder: Path, other: Path) -> bool:
