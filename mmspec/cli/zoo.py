@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, save_json, screen, told
 from mmspec.cli.options import Json
-from mmspec.zoo.registry import DRAFTERS
+from mmspec.zoo.files.registry import DRAFTERS
 
 app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
 
@@ -59,7 +59,7 @@ def list_models(json: Json = None) -> None:
 
 
 def _describe(name: str) -> dict:
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
 
     folder = folder_of(name)
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
@@ -97,7 +97,7 @@ def build(
         raise BadOption(f"NAME: expected one of {', '.join(_BUILDERS)}, got {name!r}, see `mmspec zoo list`")
     import torch
 
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
 
     if device != "cpu" and not (device.partition(":")[0] == "cuda" and torch.cuda.is_available()):
         raise BadOption(f"--device: expected cpu or an available cuda device, got {device!r}, use --device cpu")
@@ -111,91 +111,90 @@ def build(
         out_console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
 
 
-def _build_vlm(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.evaluate.vlm.quality import evaluate_vlm
-    from mmspec.zoo.build_vlm import VlmRecipe
-    from mmspec.zoo.build_vlm import build as train
+def _build_vlm(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec.evaluate.vlm.quality import evaluate_vlm
+        from mmspec.zoo.training.build_vlm import VlmRecipe, small_recipe
+        from mmspec.zoo.training.build_vlm import build as train
 
-    return train(VlmRecipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
+        def measure(*pair: Any) -> dict[str, float]:
+            return evaluate_vlm(*pair).as_dict()
 
+        recipe = VlmRecipe() if name == "vlm" else small_recipe()
+        return train(out, work, recipe, resume=resume, device=device, measure=measure)
 
-def _build_small(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.evaluate.vlm.quality import evaluate_vlm
-    from mmspec.zoo.build_vlm import build as train
-    from mmspec.zoo.build_vlm import small_recipe
-
-    return train(small_recipe(), out, work, resume, device, lambda *pair: evaluate_vlm(*pair).as_dict())
+    return build
 
 
 def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
-        from mmspec.zoo.build_drafter import RECIPES
-        from mmspec.zoo.build_drafter import build as train
+        from mmspec.zoo.training.build_drafter import RECIPES
+        from mmspec.zoo.training.build_drafter import build as train
 
-        return train(name, RECIPES[name], zoo.load("vlm"), out, work, resume, device)
+        return train(out, work, zoo.load("vlm"), name, RECIPES[name], resume=resume, device=device)
 
     return build
 
 
 def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.build_acceptance import build
+    from mmspec.zoo.training.build_acceptance import build
 
-    return build(zoo.load("vlm"), zoo.load("vlm/eagle"), out, work, device)
+    return build(out, work, zoo.load("vlm"), zoo.load("vlm/eagle"), device=device)
 
 
 def _build_clip(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.clip_training import build
+    from mmspec.zoo.training.build_clip import build
 
     return build(out, work, resume=resume, device=device)
 
 
 def _build_judge(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.judge_training import build
+    from mmspec.zoo.training.build_judge import build
 
     return build(out, work, resume=resume, device=device)
 
 
 def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.build_llamagen import build_t2i
+    from mmspec.zoo.training.build_llamagen import build_t2i
 
-    return build_t2i(out, work, resume, device)
+    return build_t2i(out, work, resume=resume, device=device)
 
 
-def _build_beside(name: str) -> Callable[[Path, Path, bool, str], dict]:
+def _build_with_shared_tokenizer(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
-        from mmspec.zoo.build_llamagen import build_beside, c2i_recipe, low_recipe
-        from mmspec.zoo.registry import folder_of
+        from mmspec.zoo.files.registry import folder_of
+        from mmspec.zoo.training.build_llamagen import build_with_shared_tokenizer, c2i_recipe, low_recipe
 
         recipe = c2i_recipe() if name == "c2i" else low_recipe()
-        return build_beside(recipe, folder_of("t2i"), out, work, resume, device)
+        return build_with_shared_tokenizer(out, work, folder_of("t2i"), recipe, resume=resume, device=device)
 
     return build
 
 
 def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.build_image_eagle import build
+    from mmspec.zoo.training.build_image_eagle import build
 
-    return build(zoo.load("t2i"), out, work, resume=resume)
+    return build(out, work, zoo.load("t2i"), resume=resume)
 
 
 def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.build_upsampler import build
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
+    from mmspec.zoo.training.build_upsampler import build
 
-    return build(folder_of("t2i") / "vq", out, work, resume=resume)
+    return build(out, work, folder_of("t2i") / "vq", resume=resume)
 
 
 _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
-    "vlm": _build_vlm,
-    "vlm/small": _build_small,
+    "vlm": _build_vlm("vlm"),
+    "vlm/small": _build_vlm("vlm/small"),
     **{f"vlm/{name}": _build_drafter(f"vlm/{name}") for name in DRAFTERS},
     "vlm/specdecpp": _build_head,
     "t2i": _build_t2i,
-    "c2i": _build_beside("c2i"),
-    "t2i/low": _build_beside("t2i/low"),
+    "c2i": _build_with_shared_tokenizer("c2i"),
+    "t2i/low": _build_with_shared_tokenizer("t2i/low"),
     "t2i/eagle": _build_image_eagle,
     "t2i/upsampler": _build_upsampler,
     "clip": _build_clip,

@@ -163,7 +163,7 @@ def test_a_placeholder_in_the_prompt(picture: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_missing_weights_say_how_to_build_them(picture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mmspec.zoo.registry.WEIGHTS", tmp_path)
+    monkeypatch.setattr("mmspec.zoo.files.registry.WEIGHTS", tmp_path)
     assert "mmspec zoo build vlm" in refused(1, "caption", picture)
 
 

@@ -190,7 +190,7 @@ def test_a_caption_encoder_without_a_weight_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_zoo_model_without_a_weight_is_refused(tmp_path: Path, folder: Path) -> None:
-    from mmspec.zoo.registry import load_small, load_vlm
+    from mmspec.zoo.files.registry import load_small, load_vlm
 
     tiny_zoo()["vlm"][1].save_pretrained(folder)
     rewrite(folder, lambda state: state.pop(key(folder, "language_model.model.norm.weight")))

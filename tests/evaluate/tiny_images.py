@@ -13,8 +13,8 @@ from mmspec.imagegen.eagle.drafter import ImageEagle
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.zoo.clip import ClipSize, PictureClip, new_clip
-from mmspec.zoo.judge import ImageJudge, JudgeSize, Reader
+from mmspec.zoo.architectures.clip import ClipSize, PictureClip, new_clip
+from mmspec.zoo.architectures.judge import ImageJudge, JudgeSize, Reader
 from tests.imagegen.llamagen.tiny import CAPTION, CLASS, text_encoder, tokenizer_model, transformer, word_tokenizer
 
 

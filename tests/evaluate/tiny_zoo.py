@@ -16,7 +16,7 @@ from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
 from mmspec.vlm.drafters.msd import Msd
-from mmspec.zoo.vlm_files import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
+from mmspec.zoo.architectures.llava import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
 from tests.vlm.tiny import liven
 
 SIDE, PATCH, WIDTH = 8, 4, 32

@@ -16,6 +16,8 @@ import mmspec
 from mmspec._checkout import FOLDERS
 from tests.house.tree import ROOT, modules, pyproject, roots
 
+WEIGHTS_CAP, WHEEL_CAP = 90_000_000, 95_000_000  # bytes
+
 
 def packages() -> dict[str, Path]:
     return {name: path.parent for name, path in modules() if path.name == "__init__.py"}
@@ -43,6 +45,17 @@ def test_version_is_the_same_everywhere() -> None:
 
 def test_top_level_kernels_is_no_package() -> None:
     assert not (ROOT / "kernels" / "__init__.py").exists()
+
+
+def bytes_below(folder: Path) -> int:
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sum(path.stat().st_size for path in files)
+
+
+def test_the_shipped_weights_and_the_wheel_stay_under_their_caps() -> None:
+    sizes = {path.name: bytes_below(path) for path in (ROOT / "mmspec" / "zoo" / "weights").iterdir()}
+    assert 0 < sum(sizes.values()) <= WEIGHTS_CAP, sorted(sizes.items(), key=lambda one: -one[1])
+    assert sum(bytes_below(folder) for folder in roots().values()) <= WHEEL_CAP  # before it is compressed
 
 
 def copy_or_stand_in(source: str, target: str) -> None:

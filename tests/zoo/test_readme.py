@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmspec.evaluate.vlm.requests import demo_scenes
-from mmspec.zoo.registry import folder_of
+from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.render import render
 
 README = Path(__file__).parents[2] / "README.md"

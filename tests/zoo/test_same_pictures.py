@@ -10,8 +10,7 @@ import torch
 import mmspec
 from mmspec.core.simulation import chi_square
 from mmspec.imagegen import SCD, SJD, Proactive, RowDrafts
-from mmspec.zoo.picture_batches import HELD_OUT
-from mmspec.zoo.world.pictures import sample_picture
+from mmspec.zoo.world.pictures import HELD_OUT, sample_picture
 from mmspec.zoo.world.prompts import prompt_of
 
 PROMPTS = [prompt_of(sample_picture(HELD_OUT + number), 0) for number in range(2)]

@@ -9,7 +9,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.vlm.requests import encode, held_out
-from mmspec.zoo.registry import DRAFTERS
+from mmspec.zoo.files.registry import DRAFTERS
 
 PROMPTS, BATCH, TOKENS = 100, 20, 48
 

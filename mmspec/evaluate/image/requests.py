@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mmspec.zoo.picture_batches import HELD_OUT
 from mmspec.zoo.world.phrases import with_article
-from mmspec.zoo.world.pictures import class_names, sample_picture
+from mmspec.zoo.world.pictures import HELD_OUT, class_names, sample_picture
 from mmspec.zoo.world.prompts import prompt_of
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def title_of(name: str) -> str:
 
 def card_of(name: str) -> dict:
     """What is known about the training of a drafter: the card of a zoo model or beside a saved one, {} without one."""
-    from mmspec.zoo.registry import folder_of
+    from mmspec.zoo.files.registry import folder_of
 
     choice = DRAFTERS.get(name)
     if choice is not None and choice.part not in zoo.names():

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from mmspec.zoo.vlm_files import chat_prompt
+from mmspec.zoo.architectures.llava import chat_prompt
 from mmspec.zoo.world.captions import REQUESTS
 from mmspec.zoo.world.parse import Claim, parse_caption, truth
 from mmspec.zoo.world.questions import question

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .render import draw_background, paint
-from .scene import Background, is_eval_seed, jitter, pick, sample_background
+from .scene import EVAL_START, Background, is_eval_seed, jitter, pick, sample_background
 from .shapes import shape_mask
 from .words import COLORS, SHAPES
 
 PICTURE_SIDE = 64
+HELD_OUT = EVAL_START + (1 << 22)  # first seed of the pictures that trainings and benches measure on
 TWO_SHARE = 0.4
 PATTERNED_SHARE = 0.2
 PLACES = ("top left", "top", "top right", "left", "middle", "right", "bottom left", "bottom", "bottom right")

@@ -1,0 +1,69 @@
+"""A small T5 encoder for prompts, trained to hold all that a prompt says in the state of every token.
+
+LlamaGen's image tokens attend evenly to all caption tokens (their rotary rows are zero): a small model that has to work out
+itself which color belongs to which shape mixes them up for thousands of steps.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
+
+from mmspec.imagegen.llamagen.conditioning import CaptionMLP
+
+from ..world.pictures import CLASSES, PLACES
+from ..world.words import BACKDROPS, COLORS, SHAPES, TONES
+
+WIDTH = 128
+
+
+def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderModel:
+    """Three layers of 128, freshly initialised."""
+    torch.manual_seed(seed)
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=WIDTH, d_kv=32, num_heads=4, d_ff=256, num_layers=3, dropout_rate=0.0,
+        feed_forward_proj="gated-gelu", pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        relative_attention_num_buckets=32, relative_attention_max_distance=64, is_encoder_decoder=False,
+    )  # fmt: skip
+    encoder = T5EncoderModel(config)
+    # words belong to their neighbours: three heads start out looking one and two back, and one ahead
+    with torch.no_grad():
+        bias = encoder.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+        for head, bucket in enumerate((1, 2, config.relative_attention_num_buckets // 2 + 1)):
+            bias[bucket, head] = 4.0
+    return encoder
+
+
+# of a picture: which classes it shows, then by place, the last index for nothing there
+HEADS = {"pairs": CLASSES, "color": 9 * (len(COLORS) + 1), "shape": 9 * (len(SHAPES) + 1), "size": 9 * 3,
+         "tone": len(TONES), "backdrop": len(BACKDROPS)}  # fmt: skip
+OWN_HEADS = {
+    "color": len(COLORS),
+    "place": len(PLACES),
+    "size": 2,
+}  # what the word of a shape must know about its object
+
+
+class FactReader(nn.Module):
+    """The encoder with heads that read a picture's facts from single tokens, and each object's from its shape's.
+
+    projection: what the heads read through, float [..., 128] -> [..., dim]; a transformer of this width can start from it.
+    """
+
+    def __init__(self, encoder: T5EncoderModel, dim: int):
+        super().__init__()
+        self.encoder, self.projection = encoder, CaptionMLP(WIDTH, dim)
+        self.mix = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU())
+        self.own = nn.ModuleDict({name: nn.Linear(WIDTH, size) for name, size in OWN_HEADS.items()})
+        self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in HEADS.items()})
+
+    def forward(self, ids: Tensor, mask: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """ids, mask: int64 [B, S] -> logits per head of the picture, read from a token of each row that `seed` draws,
+        [B, size], and per head of each token [B, S, size]."""
+        states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        place = torch.multinomial(mask.float(), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
+        seen = self.projection(states[torch.arange(len(ids)), place])
+        hidden = self.mix(F.rms_norm(seen, seen.shape[-1:]))
+        return {name: head(hidden) for name, head in self.heads.items()}, {k: h(states) for k, h in self.own.items()}

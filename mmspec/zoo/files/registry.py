@@ -1,0 +1,148 @@
+"""Names of the embedded models and their loaders; a loader imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = Path(__file__).parents[1] / "weights"
+
+
+def load_vlm(folder: Path) -> tuple[Any, Any]:
+    """The LLaVA model (fp32, eval mode) and processor stored in `folder`."""
+    import torch
+    from transformers import LlavaForConditionalGeneration, LlavaProcessor
+
+    from mmspec.core.checkpoints import load_model, load_part
+
+    model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32)
+    return model, load_part(LlavaProcessor, folder)
+
+
+def load_small(folder: Path) -> tuple[Any, Any]:
+    """The narrow LLaVA model (fp32, eval mode) and processor stored in `folder`; its tower is that of "vlm"."""
+    from transformers import LlavaProcessor
+
+    from mmspec.core.checkpoints import load_part
+    from mmspec.zoo.files.llava import load_with_tower
+
+    return load_with_tower(folder, WEIGHTS / "vlm"), load_part(LlavaProcessor, folder)
+
+
+def load_vlm_drafter(folder: Path) -> Any:
+    """The trained drafter stored in `folder` (fp32, eval mode), drafting in the shapes that pay for the zoo's VLM on a CPU:
+    its passes cost little more than their overhead, so long chains beat trees there, and FLASH drafts four tokens a pass."""
+    from mmspec.core.drafting.shapes import Chain
+    from mmspec.core.length import FixedLength
+    from mmspec.vlm.checkpoints import load_drafter
+
+    drafter = load_drafter(folder)
+    if drafter.kind == "flash":
+        return drafter.with_block(4).with_shape(Chain(FixedLength(8)))
+    return drafter.with_shape(Chain(FixedLength(11)), sampled=Chain(FixedLength(7)))
+
+
+def load_head(folder: Path) -> Any:
+    """The acceptance head stored in `folder` (fp32, eval mode)."""
+    from mmspec.vlm.checkpoints import load_drafter
+
+    return load_drafter(folder)
+
+
+def load_clip(folder: Path) -> Any:
+    """The picture CLIP stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.files.scorers import load_clip
+
+    return load_clip(folder)
+
+
+def load_judge(folder: Path) -> Any:
+    """The reader of pictures stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.files.scorers import load_judge
+
+    return load_judge(folder)
+
+
+def load_t2i(folder: Path) -> Any:
+    """The text-to-image pipeline stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.files.llamagen import read_pipeline
+
+    return read_pipeline(folder)
+
+
+def load_with_t2i_tokenizer(folder: Path) -> Any:
+    """The pipeline of the transformer stored in `folder`, with tokenizer and caption encoder of "t2i"."""
+    from mmspec.zoo.files.llamagen import read_with_shared_tokenizer
+
+    return read_with_shared_tokenizer(folder, WEIGHTS / "t2i")
+
+
+def load_image_drafter(folder: Path) -> Any:
+    """The image EAGLE stored in `folder` (fp32, eval mode)."""
+    from mmspec.imagegen import load_drafter
+
+    return load_drafter(folder)
+
+
+def load_upsampler(folder: Path) -> Any:
+    """The upsampler of codes stored in `folder` (fp32, eval mode)."""
+    from mmspec.imagegen import LatentUpsampler
+
+    return LatentUpsampler.from_pretrained(folder)
+
+
+DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3")
+LOADERS: dict[str, Callable[[Path], Any]] = {
+    "vlm": load_vlm,
+    "vlm/small": load_small,
+    **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
+    "vlm/specdecpp": load_head,
+    "t2i": load_t2i,
+    "c2i": load_with_t2i_tokenizer,
+    "t2i/low": load_with_t2i_tokenizer,
+    "t2i/eagle": load_image_drafter,
+    "t2i/upsampler": load_upsampler,
+    "clip": load_clip,
+    "image_judge": load_judge,
+}
+
+_OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
+
+
+def names() -> list[str]:
+    """Names `load` accepts."""
+    return list(LOADERS)
+
+
+def folder_of(name: str) -> Path:
+    """Where the weights of `name` lie: "vlm" in `weights/vlm`, "vlm/small" in `weights/vlm_small`."""
+    if name not in LOADERS:
+        raise ValueError(f"expected one of {', '.join(LOADERS)}, got {name!r}, pick a name from mmspec.zoo.names()")
+    return WEIGHTS / name.replace("/", "_")
+
+
+def load(name: str, *, progress: bool = False) -> Any:
+    """Load an embedded model: "vlm" -> (model, processor).
+
+    progress: let transformers draw its bars on stderr while it reads weights; what the caller has set for other loads stays.
+    Raises ValueError for an unknown name or where the weights are missing.
+    """
+    folder = folder_of(name)
+    if not any(folder.rglob("*.safetensors")):
+        raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
+    with _without_bars() if name in _OF_TRANSFORMERS and not progress else nullcontext():
+        return LOADERS[name](folder)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """transformers draws no bars inside; whether it draws any elsewhere is the caller's setting, which is not touched."""
+    from transformers.utils import logging
+
+    before = logging.set_tqdm_hook(lambda factory, args, kwargs: logging.EmptyTqdm(*args, **kwargs))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)

@@ -1,0 +1,95 @@
+"""Damaged weights of the zoo: one sentence that names the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mmspec.zoo.architectures.clip import ClipSize, new_clip
+from mmspec.zoo.architectures.judge import JudgeSize, Reader
+from mmspec.zoo.files.image_codes import read_codes, write_codes
+from mmspec.zoo.files.llava import leave_out_tower
+from mmspec.zoo.files.registry import load_small, load_vlm
+from mmspec.zoo.files.scorers import load_clip, load_judge, save_clip, save_judge
+from tests.damaged import ABSURD, FILES, NUMBERS, WRONG, loads_or_refuses, other_fields, refused
+from tests.evaluate.tiny_zoo import byte_processor, llava
+
+CLIP = ClipSize(space=8, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
+JUDGE = JudgeSize(half=8, quarter=8, eighth=8, blocks=1)
+MODELS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
+    "clip": (lambda folder: save_clip(new_clip(CLIP), CLIP, folder), load_clip),
+    "judge": (lambda folder: save_judge(Reader(JUDGE), folder), load_judge),
+}
+
+
+@pytest.mark.parametrize("damage", [*FILES, *NUMBERS])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_damaged_model_is_one_sentence(name: str, damage: str, tmp_path: Path) -> None:
+    save, load = MODELS[name]
+    save(tmp_path)
+    (FILES | NUMBERS)[damage](tmp_path)
+    if damage == "config b'{}'":  # every field has a default
+        loads_or_refuses(load, tmp_path)
+    else:
+        refused(load, tmp_path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fields_that_are_no_sizes_are_refused(name: str, tmp_path: Path) -> None:
+    save, load = MODELS[name]
+    save(tmp_path)
+    for _ in other_fields(tmp_path, WRONG):
+        refused(load, tmp_path)
+    for _ in other_fields(tmp_path, ABSURD):
+        loads_or_refuses(load, tmp_path)
+
+
+def test_loading_seeds_nothing(tmp_path: Path) -> None:
+    MODELS["clip"][0](tmp_path)
+    drawn = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        load_clip(tmp_path)
+        drawn.append(torch.rand(()).item())
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(
+    "damage", ["truncated", "garbage", "empty", "no weights", "another shape", "config b'{'", "no config"]
+)
+@pytest.mark.parametrize("load", [load_vlm, load_small])
+def test_a_damaged_vlm_is_one_sentence(load: Callable, damage: str, tmp_path: Path) -> None:
+    llava(1, 4).save_pretrained(tmp_path)
+    byte_processor().save_pretrained(tmp_path)
+    load(tmp_path)
+    FILES[damage](tmp_path)
+    refused(load, tmp_path)
+
+
+def test_a_small_model_without_its_tower_takes_the_other_ones(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        llava(1, 4).save_pretrained(tmp_path / name)
+        byte_processor().save_pretrained(tmp_path / name)
+    assert leave_out_tower(tmp_path / "one", tmp_path / "other")
+    with pytest.raises(
+        ValueError, match=r"one: expected all weights .* got no .*vision_tower.* more, which would be random"
+    ):
+        load_vlm(tmp_path / "one")
+
+
+def test_damaged_codes_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "codes.safetensors"
+    write_codes(path, torch.zeros(2, 4), ["a", "b"])
+    assert read_codes([path]).prompts == ["a", "b"]
+    save_file(load_file(path), path, {"prompts": json.dumps({"a": 1})[:-1]})
+    with pytest.raises(ValueError, match="expected a list of prompts in the metadata of .*codes.safetensors"):
+        read_codes([path])
+    path.write_bytes(path.read_bytes()[:30])
+    with pytest.raises(ValueError, match="codes.safetensors: expected safetensors"):
+        read_codes([path])

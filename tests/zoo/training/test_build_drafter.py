@@ -1,0 +1,30 @@
+"""The zoo's drafters: every name has a recipe, and a recipe builds what the loader loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import mmspec
+from mmspec.zoo.files.registry import DRAFTERS, LOADERS
+from mmspec.zoo.training import build_drafter
+from mmspec.zoo.training.build_drafter import RECIPES, DrafterRecipe, build
+
+
+def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
+    assert {f"vlm/{name}" for name in DRAFTERS} == set(RECIPES)
+    assert len({(recipe.steps, recipe.batch) for recipe in RECIPES.values()}) == 1  # equal training
+
+
+@pytest.mark.slow
+def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_drafter, "PICTURES", 4)
+    monkeypatch.setattr(build_drafter, "TEXTS", 4)
+    recipe = DrafterRecipe("vispec", steps=3, batch=2, eval_every=0)
+    card = build(tmp_path / "out", tmp_path / "work", mmspec.zoo.load("vlm"), "vlm/vispec", recipe)
+    drafter = LOADERS["vlm/vispec"](tmp_path / "out")
+    assert card == json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["parameters"] == sum(p.numel() for p in drafter.parameters())
+    assert card["training"]["loss"] > 0
