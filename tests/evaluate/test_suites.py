@@ -12,7 +12,7 @@ from mmspec.evaluate.bench_vlm import VlmBench, bench_vlm, verdict
 from mmspec.evaluate.plots import bench_panels, draw
 from mmspec.evaluate.report import markdown, page_of
 from mmspec.evaluate.suites import SUITES
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
 
 SMALL = dict(prompts=2, new_tokens=6, threads=1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prompt_view import Reading
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
 

@@ -16,7 +16,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.limits import useful
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prompt_view import Reading
 
 
 class FeatureState:

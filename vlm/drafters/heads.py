@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.guess import Guess
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prediction import Guess
+from mmspec.vlm.drafters.prompt_view import Reading
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from mmspec.core.drafting.shaped import Shaped
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Guess
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer
 from mmspec.vlm.architectures import Parts, take_apart
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.schedule import Schedule
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prompt_view import Reading
 
 
 @dataclass(slots=True)

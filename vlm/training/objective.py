@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Guess
 from mmspec.vlm.training.lesson import Lesson
 
 Term = Callable[[Guess], Tensor]

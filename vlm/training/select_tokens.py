@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Guess
 from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import forward_kl
 from mmspec.vlm.training.objective import Objective, guesses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Guess
 
 
 def guess(n: int = 5, vocab: int = 13, width: int = 4, seed: int = 0, depth: int = 0) -> Guess:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Guess
 from mmspec.vlm.training.losses import LOSSES, jsd, list_mle, terms_of
 from tests.vlm.training.guesses import guess, perfect
 

@@ -16,9 +16,9 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters import kinds  # noqa: F401
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
 from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.acceptance import train_acceptance
 from mmspec.vlm.training.every_block import EveryBlock
 from mmspec.vlm.training.glancing import Glancing

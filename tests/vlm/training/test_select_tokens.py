@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Guess
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.select_tokens import SelectTokens, gap, select
