@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mmspec.core.fields import check_types
+from mmspec.core.config_fields import check_types
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.names import FIELDS
 

@@ -120,7 +120,7 @@ def vlm_drafter(
 def _train(
     job: Job, shelf: Shelf, examples: Data, out: Path, target: str, licence: str | None, resume: bool, tells: bool
 ) -> dict[str, Any]:
-    from mmspec.core.stopping import Stopped
+    from mmspec.core.interrupts import Stopped
     from mmspec.vlm.training.job import run_job
 
     with progress() as bar:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 
 from mmspec.core.files import locked
-from mmspec.core.stopping import stop_requests
-from mmspec.vlm.training.keeping import STATE, Keeping
+from mmspec.core.interrupts import stop_requests
+from mmspec.vlm.training.run_state import STATE, RunState
 from mmspec.vlm.training.schedule import Schedule
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
@@ -69,23 +69,23 @@ def train(
         TextColumn("{task.fields[note]}"),
     )
     with locked(folder), Progress(*columns) as progress, stop_requests() as request:
-        keeping = Keeping(folder, module, plan.save_every_s)
-        first = keeping.begin(optimizer, resume)
+        run_state = RunState(folder, module, plan.save_every_s)
+        first = run_state.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
         for step in range(first, plan.steps):
             began = time.monotonic()
             notes = _update(module, optimizer, loss_of, schedule, step)
-            keeping.log.seconds += time.monotonic() - began
+            run_state.log.seconds += time.monotonic() - began
             done = step + 1 == plan.steps
-            keeping.log.add(step + 1, notes, plan.log_every, last=done)
+            run_state.log.add(step + 1, notes, plan.log_every, last=done)
             progress.update(bar, advance=1, note=" ".join(f"{key} {value:.3f}" for key, value in notes.items()))
-            if done or request.signal or keeping.due:
-                keeping.save(optimizer, step + 1)
+            if done or request.signal or run_state.due:
+                run_state.save(optimizer, step + 1)
                 if on_save is not None:
                     on_save(step + 1)
             if request.signal and not done:
-                raise keeping.stopped(step + 1, plan.steps, request.signal)
-    return {key: value for key, value in keeping.log.last().items() if key not in ("step", "seconds")}
+                raise run_state.stopped(step + 1, plan.steps, request.signal)
+    return {key: value for key, value in run_state.log.last().items() if key not in ("step", "seconds")}
 
 
 def start_over(*folders: Path) -> None:

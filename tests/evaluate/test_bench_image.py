@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.evaluate.bench import Run
 from mmspec.evaluate.bench_image import bench_image, verdict
 from mmspec.evaluate.image_config import ImageBench

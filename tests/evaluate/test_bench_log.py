@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.evaluate import fingerprint as fingerprints
 from mmspec.evaluate.bench_log import BenchLog, log_beside
 from mmspec.evaluate.fingerprint import fingerprint

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from mmspec.core.files import locked
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.vlm.training.checkpoint import load_state
 from mmspec.zoo import build_llamagen, build_vlm, load, names
 from mmspec.zoo.shared_tower import leave_out_tower

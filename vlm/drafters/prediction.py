@@ -1,4 +1,4 @@
-"""What training compares: a drafter's word against the target's."""
+"""A drafter's prediction beside the target's own: what training compares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(slots=True)
-class Guess:
+class Prediction:
     """What a drafter said at n places of one depth, and what the target says there.
 
     student, teacher: float32 [n, V], log-weights of the next token; a drafter of a reduced vocabulary is compared on it.

@@ -1,4 +1,4 @@
-"""What a drafter may read of a prompt, and which of it is pictures."""
+"""The prompt view: what a drafter may read of a prompt, and which of it is pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(slots=True)
-class Reading:
+class PromptView:
     """Pairs shifted by one: slot j holds the target's state behind token j and the embedding of token j + 1.
 
     embeds: float [B, S, H], merged input embeddings of tokens 1..S, vision features in place.
@@ -36,7 +36,7 @@ class Reading:
         tokens_per_image: int | None = None,
         padding: Tensor | None = None,
         answer: Tensor | None = None,
-    ) -> Reading:
+    ) -> PromptView:
         """The pairs of a prompt, in training with the answer behind it.
 
         ids: int64 [B, P].   embeds: [B, P, H].   hidden: [B, P, F].   padding, answer: bool [B, P], None for none.
@@ -91,7 +91,7 @@ class Spans:
 
     @classmethod
     def of(cls, picture: Tensor) -> Spans | None:
-        """The runs of `Reading.picture`; None where a batch shows none."""
+        """The runs of `PromptView.picture`; None where a batch shows none."""
         begins = picture > 0
         begins[:, 1:] &= picture[:, 1:] != picture[:, :-1]
         row, first = begins.nonzero(as_tuple=True)

@@ -79,7 +79,7 @@ def test_on_the_command_line_too(damage: str, tmp_path: Path, monkeypatch: pytes
         ("train", "vlm-drafter", "--kind", "eagle2", "--start", str(folder), "--out", str(tmp_path / "out")),
     ):
         result = CliRunner().invoke(app, list(command))
-        assert result.exit_code == 1 and isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == 2 and isinstance(result.exception, SystemExit), result.exception
         (line,) = result.stderr.splitlines()
         assert line.startswith("Error: ") and str(folder) in line and not result.stdout
 
@@ -92,4 +92,4 @@ def test_an_absurd_size_on_the_command_line(tmp_path: Path, monkeypatch: pytest.
     (folder / CONFIG).write_text(json.dumps({**config, "hidden_size": 10**9}))
     Image.new("RGB", (16, 16), "navy").save(picture)
     result = CliRunner().invoke(app, ["caption", str(picture), "--drafter", str(folder)])
-    assert result.exit_code == 1 and str(folder) in result.stderr and isinstance(result.exception, SystemExit)
+    assert result.exit_code == 2 and str(folder) in result.stderr and isinstance(result.exception, SystemExit)

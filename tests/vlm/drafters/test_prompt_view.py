@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmspec.vlm.drafters.prompt_view import Reading, Spans, pictures
+from mmspec.vlm.drafters.prompt_view import PromptView, Spans, pictures
 from mmspec.vlm.drafters.slots import pack
 
 P, Q = 90, 91  # placeholders
@@ -25,17 +25,17 @@ def test_adjacent_pictures_are_told_apart_where_all_have_one_length() -> None:
     assert pictures(ids, (P,)).tolist() == [[1, 1, 1, 1, 0, 2, 2, 0], [0, 1, 1, 1, 1, 1, 1, 0]]
 
 
-def reading(rows: list[list[int]], left: list[int], right: list[int], per_image: int | None = None) -> Reading:
+def view(rows: list[list[int]], left: list[int], right: list[int], per_image: int | None = None) -> PromptView:
     """Rows padded on both sides, embeddings and states that say which token they are of."""
     ids = torch.stack([F.pad(torch.tensor(r), (a, b)) for r, a, b in zip(rows, left, right, strict=True)])
     real = [F.pad(torch.ones(len(r)), (a, b)) for r, a, b in zip(rows, left, right, strict=True)]
     padding = torch.stack(real) == 0
     mark = (ids * 10 + torch.arange(ids.shape[1]) / 100)[..., None].expand(-1, -1, 2)
-    return Reading.of(ids, mark, -mark, (P, Q), per_image, padding if padding.any() else None)
+    return PromptView.of(ids, mark, -mark, (P, Q), per_image, padding if padding.any() else None)
 
 
 def test_pairs_are_shifted_by_one_with_their_pictures() -> None:
-    read = reading([[5, P, P, 6, 7]], [0], [0])
+    read = view([[5, P, P, 6, 7]], [0], [0])
     assert read.picture.tolist() == [[1, 1, 0, 0]] and read.real is None
     assert read.embeds[0, :, 0].mul(0.1).round().tolist() == [P, P, 6, 7]
     assert read.hidden[0, :, 0].mul(-0.1).round().tolist() == [5, P, P, 6]
@@ -45,9 +45,9 @@ def test_pairs_are_shifted_by_one_with_their_pictures() -> None:
 
 def test_padding_on_either_side_changes_no_row() -> None:
     rows = [[P, P, P, 5, 6, P, P, 7], [5, 6], [5, P, P, 6], [P, 5, 6, 7]]
-    together = reading(rows, [1, 4, 2, 3], [1, 4, 4, 3])
+    together = view(rows, [1, 4, 2, 3], [1, 4, 4, 3])
     for row, ids in enumerate(rows):
-        alone = reading([ids], [0], [0])
+        alone = view([ids], [0], [0])
         real = together.real[row]
         assert int(real.sum()) == len(ids) - 1
         for name in ("picture", "position", "last_picture"):
@@ -57,7 +57,7 @@ def test_padding_on_either_side_changes_no_row() -> None:
 
 
 def test_spans_know_where_pictures_lie() -> None:
-    read = reading([[P, P, P, 5, P], [5, 6, 7, 8, 9], [5, P, Q, P, P]], [0, 0, 0], [0, 0, 0])
+    read = view([[P, P, P, 5, P], [5, 6, 7, 8, 9], [5, P, Q, P, P]], [0, 0, 0], [0, 0, 0])
     spans = Spans.of(read.picture)
     assert spans.row.tolist() == [0, 0, 2]
     assert spans.number.tolist() == [1, 2, 1]

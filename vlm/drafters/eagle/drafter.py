@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.slots import Slots, pack
 
 
@@ -36,11 +36,11 @@ class Eagle(FeatureDrafter):
     config_class = EagleConfig
     name = "eagle"
 
-    def read(self, reading: Reading) -> Slots:
+    def read(self, view: PromptView) -> Slots:
         if self.config.pictures == "fused":
-            return FeatureDrafter.read(self, reading)
-        text = reading.picture == 0
-        keep = text if reading.real is None else text & reading.real
-        slots = pack(reading.embeds, reading.hidden, keep, text)
+            return FeatureDrafter.read(self, view)
+        text = view.picture == 0
+        keep = text if view.real is None else text & view.real
+        slots = pack(view.embeds, view.hidden, keep, text)
         attend, carry = self.fuse(slots.attend, slots.carry)  # after packing, so that pictures cost nothing
         return replace(slots, attend=attend, carry=carry)

@@ -14,8 +14,8 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.eagle3.modules import ReducedHead
 from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
-from mmspec.vlm.drafters.prediction import Guess
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots
 
@@ -101,7 +101,7 @@ class Eagle3(FeatureDrafter):
     features: `Objective(((1.0, cross_entropy),), depths=7, decay=0.8)`. Places where the target's best token is left out
     of the reduced vocabulary do not count. The public code divides a depth's loss by all places; here it is the mean over
     those that count, so that the loss does not shrink with the share of prompts in a batch.
-    A place counts where the token it guesses is one of an answer, which is two tokens later than in the public code: that
+    A place counts where the token it predicts is one of an answer, which is two tokens later than in the public code: that
     asks it of the token whose state the place reads, and so leaves out the start of an answer, which is drafted, and counts
     what stands behind its end, which is not.
     The public training code turns positions with base 10000 whatever its config says, the public inference code with the
@@ -185,13 +185,13 @@ class Eagle3(FeatureDrafter):
                 f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
             )
 
-    def read(self, reading: Reading) -> Slots:
+    def read(self, view: PromptView) -> Slots:
         """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
         width = len(self.levels) * self.config.hidden_size
-        if reading.hidden.shape[-1] != width:
+        if view.hidden.shape[-1] != width:
             raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
-                             f"{reading.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip
-        return FeatureDrafter.read(self, reading)
+                             f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip
+        return FeatureDrafter.read(self, view)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What attention reads [B, n, 2 H] and the residual [B, n, H], from next embeddings [B, n, H] and either the
@@ -209,15 +209,17 @@ class Eagle3(FeatureDrafter):
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.head.spread(self.scores(out))
 
-    def guess(self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor) -> Guess:
+    def prediction(
+        self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
+    ) -> Prediction:
         """On the reduced vocabulary, where the target's best token is in it. Tokens outside of it become -100."""
         head = self.head
         if not head.reduced:
-            return Guess(self.scores(out), teacher, token, depth)
+            return Prediction(self.scores(out), teacher, token, depth)
         counts = head.t2d[teacher.argmax(-1)]
         out, teacher, token = out[counts], teacher[counts][:, head.ids], token[counts]
         row = torch.searchsorted(head.ids, token).clamp(max=head.size - 1)
-        return Guess(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
+        return Prediction(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
 
 
 def _tokens(head: ReducedHead) -> Tensor:

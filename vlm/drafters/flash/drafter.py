@@ -13,7 +13,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
 from mmspec.vlm.drafters.flash.modules import LatentPool, SarConfig, SarHead
 from mmspec.vlm.drafters.flash.unroll import unroll_blocks
-from mmspec.vlm.drafters.prompt_view import Reading, Spans
+from mmspec.vlm.drafters.prompt_view import PromptView, Spans
 from mmspec.vlm.drafters.slots import Slots, pack
 
 
@@ -113,25 +113,25 @@ class Flash(FeatureDrafter):
         other.block = block
         return other
 
-    def open_unread(self, target: object) -> object:
+    def open_without_prefill(self, target: object) -> object:
         if self.config.head == "ar":
-            return FeatureDrafter.open_unread(self, target)
+            return FeatureDrafter.open_without_prefill(self, target)
         from mmspec.vlm.drafters.flash.state import BlockState
 
         self.check(target.parts)
         return BlockState(self, target)
 
-    def read(self, reading: Reading) -> Slots:
-        spans = Spans.of(reading.picture) if self.pool is not None else None
+    def read(self, view: PromptView) -> Slots:
+        spans = Spans.of(view.picture) if self.pool is not None else None
         if spans is None:
-            return FeatureDrafter.read(self, reading)
-        text = reading.picture == 0
-        before = (reading.last_picture == 0) & ~text.all(1, keepdim=True)
+            return FeatureDrafter.read(self, view)
+        text = view.picture == 0
+        before = (view.last_picture == 0) & ~text.all(1, keepdim=True)
         fused = text & ~before
-        _, made = self.fuse(reading.embeds[fused], reading.hidden[fused])  # pictures cost no fusing
-        rows = reading.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
-        keep = torch.ones_like(text) if reading.real is None else reading.real.clone()
-        rows = self._compress(rows, keep, reading.hidden, spans)
+        _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
+        rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
+        keep = torch.ones_like(text) if view.real is None else view.real.clone()
+        rows = self._compress(rows, keep, view.hidden, spans)
         return pack(self.normed(rows), rows, keep, fused)
 
     def _compress(self, rows: Tensor, keep: Tensor, hidden: Tensor, spans: Spans) -> Tensor:
@@ -168,18 +168,18 @@ class Flash(FeatureDrafter):
         return head(self.offset(out, depth)).float()
 
     def unroll(
-        self, slots: Slots, reading: Reading, first: int, depths: int, reveal: Tensor | None = None
+        self, slots: Slots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
     ) -> list[Tensor]:
         """Features [B, R - first, H] of slots first.. at each depth (see `unroll_blocks`).
 
-        reveal: bool [B, S] over the reading's pairs, those that drafts read with the target's states instead of their own.
+        reveal: bool [B, S] over the view's pairs, those that drafts read with the target's states instead of their own.
         Raises ValueError for `reveal` with head "ar".
         """
         if self.config.head == "ar":
             if reveal is not None:
                 raise ValueError("reveal: expected a drafter of blocks, got head 'ar'; train it without glancing")
-            return FeatureDrafter.unroll(self, slots, reading, first, depths)
+            return FeatureDrafter.unroll(self, slots, view, first, depths)
         origin = slots.origin[:, first:].clamp(min=0)
-        embeds = reading.embeds.gather(1, origin[..., None].expand(-1, -1, reading.embeds.shape[-1]))
+        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
         told = None if reveal is None else reveal.gather(1, origin)
         return unroll_blocks(self, slots, embeds, first, depths, told)

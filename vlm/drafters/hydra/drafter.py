@@ -13,7 +13,7 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
 from mmspec.vlm.drafters.heads import Block, HeadConfig, HeadDrafter, shifted
 from mmspec.vlm.drafters.hydra.modules import Entry
 from mmspec.vlm.drafters.hydra.state import HydraState, PrefixState
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.slots import Slots
 
 
@@ -89,7 +89,7 @@ class Hydra(HeadDrafter):
         self.layer = DraftLayer(config.layer()) if config.prefix_layer else None
         self.final_norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.final_norm else None
 
-    def open_unread(self, target: object) -> object:
+    def open_without_prefill(self, target: object) -> object:
         self.check(target.parts)
         return (HydraState if self.layer is None else PrefixState)(self, target)
 
@@ -119,7 +119,7 @@ class Hydra(HeadDrafter):
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
-    def unroll(self, slots: Slots, reading: Reading, first: int, depths: int) -> list[Tensor]:
+    def unroll(self, slots: Slots, view: PromptView, first: int, depths: int) -> list[Tensor]:
         """What each depth's head makes, [B, R - first, H] of slots first.., of the prefix state `depth` slots before and the
         embeddings from there on."""
         states = slots.carry[:, first:]
@@ -127,7 +127,7 @@ class Hydra(HeadDrafter):
             rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
             states = self._finished(self.layer.unroll(slots.attend, slots.carry, rotary, first, 1, None)[0])
         origin = slots.origin[:, first:].clamp(min=0)
-        embeds = reading.embeds.gather(1, origin[..., None].expand(-1, -1, reading.embeds.shape[-1]))
+        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
         outputs = []
         for depth in range(min(depths, self.config.heads)):
             path = torch.cat([shifted(embeds, back) for back in range(depth, -1, -1)], -1)

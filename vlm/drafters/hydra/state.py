@@ -47,7 +47,7 @@ class PrefixState(HydraState):
 
     @torch.no_grad()
     def ready(self) -> None:
-        if self.next_position is None or self.unread:
+        if self.next_position is None or self.pending_features:
             FeatureState.ready(self)
             self.source, self.root = self.root[:, None], None
         HydraState.ready(self)

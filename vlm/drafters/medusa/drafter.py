@@ -7,12 +7,12 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from mmspec.vlm.drafters.heads import Block, HeadConfig, HeadDrafter, shifted
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.slots import Slots
 
 
 class Medusa(HeadDrafter):
-    """Guesses each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
+    """Predicts each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
     Decoding Heads"): residual blocks x + SiLU(Wx + b), then a linear map to the vocabulary without bias.
 
     Every block has weights of its own, as in the paper; the public code makes them by multiplying a list, so that the
@@ -35,7 +35,7 @@ class Medusa(HeadDrafter):
         """What head `index` makes of states [..., H], the same shape."""
         return self.blocks[index](states)
 
-    def unroll(self, slots: Slots, reading: Reading, first: int, depths: int) -> list[Tensor]:
+    def unroll(self, slots: Slots, view: PromptView, first: int, depths: int) -> list[Tensor]:
         """What each depth's head makes, [B, R - first, H] of slots first.., of the state `depth` slots before."""
         states = slots.carry[:, first:]
         return [shifted(self.feature(depth, states), depth) for depth in range(min(depths, self.config.heads))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.slots import Slots, pack
 
 
@@ -26,8 +26,8 @@ class Msd(FeatureDrafter):
     config_class = FeatureConfig
     name = "msd"
 
-    def read(self, reading: Reading) -> Slots:
-        text = reading.picture == 0
-        _, fused = self.fuse(reading.embeds[text], reading.hidden[text])  # pictures cost no fusing
-        u = reading.embeds.to(fused.dtype).masked_scatter(text[..., None], fused)
-        return pack(self.normed(u), u, reading.real, text)
+    def read(self, view: PromptView) -> Slots:
+        text = view.picture == 0
+        _, fused = self.fuse(view.embeds[text], view.hidden[text])  # pictures cost no fusing
+        u = view.embeds.to(fused.dtype).masked_scatter(text[..., None], fused)
+        return pack(self.normed(u), u, view.real, text)

@@ -31,11 +31,11 @@ class SmallModel:
         self.length = FixedLength() if length is None else length
 
     def open(self, target: TextTarget) -> SmallModelState:
-        state = self.open_unread(target)
+        state = self.open_without_prefill(target)
         state.prefill(target)
         return state
 
-    def open_unread(self, target: TextTarget) -> SmallModelState:
+    def open_without_prefill(self, target: TextTarget) -> SmallModelState:
         """State of one request whose prompt is read before the first draft."""
         small, large = self.parts, target.parts
         device = small.embed.weight.device

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.prompt_view import Reading, Spans
+from mmspec.vlm.drafters.prompt_view import PromptView, Spans
 from mmspec.vlm.drafters.slots import Slots, pack
 from mmspec.vlm.drafters.specvlm.elastic import Concatenate, Gate, Select, Single, Weigh, no_more_than_all
 from mmspec.vlm.drafters.specvlm.modules import Compressor, Conv, LeaveOut, Pool, Prune, Resampler
@@ -92,16 +92,16 @@ class SpecVlm(FeatureDrafter):
         super().__init__(config)
         self.elastic = _elastic(config)
 
-    def read(self, reading: Reading) -> Slots:
-        text = reading.picture == 0
-        keep = text if reading.real is None else text & reading.real
+    def read(self, view: PromptView) -> Slots:
+        text = view.picture == 0
+        keep = text if view.real is None else text & view.real
         at = keep.nonzero(as_tuple=True)
-        u = reading.embeds.new_zeros(*text.shape, self.config.hidden_size)
-        u[at] = self._fused(torch.cat([reading.embeds[at], reading.hidden[at]], -1)).to(u.dtype)
-        spans, weight = Spans.of(reading.picture), None
+        u = view.embeds.new_zeros(*text.shape, self.config.hidden_size)
+        u[at] = self._fused(torch.cat([view.embeds[at], view.hidden[at]], -1)).to(u.dtype)
+        spans, weight = Spans.of(view.picture), None
         if spans is not None:
-            pairs = torch.cat([spans.gather(reading.embeds), spans.gather(reading.hidden)], -1)
-            made = self.elastic(pairs, spans, question(reading), self._fused)
+            pairs = torch.cat([spans.gather(view.embeds), spans.gather(view.hidden)], -1)
+            made = self.elastic(pairs, spans, question(view), self._fused)
             made = no_more_than_all(made, pairs, spans, self._fused)
             row, slot, used = spans.slots(made.count, made.rows.shape[1])
             at = row.expand_as(slot)[used], slot[used]
@@ -118,15 +118,15 @@ class SpecVlm(FeatureDrafter):
         return F.linear(pairs, self.fc.weight, self.fc.bias)
 
 
-def question(reading: Reading) -> Tensor:
+def question(view: PromptView) -> Tensor:
     """What the gate reads, float [B, H]: the mean of the states of the prompt's text behind the last picture; where
     there is none behind it, of all its text; zeros where there is none at all."""
-    text = reading.picture == 0
-    for limit in (reading.real, reading.asked):
+    text = view.picture == 0
+    for limit in (view.real, view.asked):
         text = text if limit is None else text & limit
-    behind = text & ((reading.picture > 0).flip(1).cumsum(1).flip(1) == 0)
-    used = torch.where(behind.any(1, keepdim=True), behind, text).to(reading.hidden.dtype)
-    return (used[:, None] @ reading.hidden)[:, 0] / used.sum(1, keepdim=True).clamp(min=1)
+    behind = text & ((view.picture > 0).flip(1).cumsum(1).flip(1) == 0)
+    used = torch.where(behind.any(1, keepdim=True), behind, text).to(view.hidden.dtype)
+    return (used[:, None] @ view.hidden)[:, 0] / used.sum(1, keepdim=True).clamp(min=1)
 
 
 def _elastic(config: SpecVlmConfig) -> nn.Module:

@@ -37,7 +37,7 @@ class VisionSkip:
     def open(self, target: TextTarget) -> VisionSkipState:
         return VisionSkipState(self, self.drafter.open(target), target)
 
-    def open_unread(self, target: TextTarget) -> VisionSkipState:
+    def open_without_prefill(self, target: TextTarget) -> VisionSkipState:
         """State of one request whose prompt is read before the first draft."""
-        open_lazily = getattr(self.drafter, "open_unread", None) or self.drafter.open
+        open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
         return VisionSkipState(self, open_lazily(target), target)

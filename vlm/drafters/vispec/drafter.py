@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.vlm.drafters.eagle import Eagle
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.prompt_view import Reading, Spans
+from mmspec.vlm.drafters.prompt_view import PromptView, Spans
 from mmspec.vlm.drafters.slots import Slots, pack
 from mmspec.vlm.drafters.vispec.modules import VisionAdaptor
 
@@ -72,11 +72,11 @@ class ViSpec(FeatureDrafter):
         drafter.load_state_dict(eagle.state_dict(), strict=False)
         return drafter.to(eagle.fc.weight)
 
-    def read(self, reading: Reading) -> Slots:
+    def read(self, view: PromptView) -> Slots:
         """Text slots, and of every picture its compressed rows in the last of its slots."""
-        text = reading.picture == 0
-        keep, embeds = text, reading.embeds
-        spans = Spans.of(reading.picture)
+        text = view.picture == 0
+        keep, embeds = text, view.embeds
+        spans = Spans.of(view.picture)
         vectors = embeds.new_zeros(embeds.shape[0], 1, embeds.shape[2])  # per row and picture number, 0 for none
         if spans is not None:
             out = self.adaptor(spans.gather(embeds), spans.there).to(embeds.dtype)
@@ -87,11 +87,11 @@ class ViSpec(FeatureDrafter):
             keep = text.index_put(at, torch.ones_like(used[used]))
             vectors = F.pad(vectors, (0, 0, 0, int(spans.number.max())))
             vectors = vectors.index_put((spans.row, spans.number), out[:, -1])
-        if reading.real is not None:
-            keep = keep & reading.real
+        if view.real is not None:
+            keep = keep & view.real
         # fused after packing, so that the slots of pictures cost nothing
-        slots = pack(embeds, reading.hidden, keep, text, position=reading.position)
-        return self._fused(slots, reading.last_picture, vectors)
+        slots = pack(embeds, view.hidden, keep, text, position=view.position)
+        return self._fused(slots, view.last_picture, vectors)
 
     def _fused(self, slots: Slots, last_picture: Tensor, vectors: Tensor) -> Slots:
         """The slots of packed pairs; compressed rows stay as they are.   vectors: float [B, pictures + 1, H]."""

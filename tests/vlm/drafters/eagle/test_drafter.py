@@ -12,10 +12,10 @@ from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.prompt_view import Reading
-from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
 
@@ -106,8 +106,8 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(eagle: Eagle) -> N
     torch.manual_seed(1)
     count, root, first = 10, 5, 2
     embeds, hidden = torch.randn(2, 1, count, HIDDEN)
-    reading = Reading(embeds, hidden, torch.zeros(1, count, dtype=torch.long))
-    outputs = eagle.unroll(eagle.read(reading), reading, first, depths=4)
+    view = PromptView(embeds, hidden, torch.zeros(1, count, dtype=torch.long))
+    outputs = eagle.unroll(eagle.read(view), view, first, depths=4)
     rotary = eagle.layer.rotary(count, embeds.device, embeds.dtype)[None]
     cache = SlotCache(1, count)
     fused = eagle.fuse(embeds[:, : root + 1], hidden[:, : root + 1])
@@ -128,11 +128,11 @@ def test_a_few_steps_of_training_lower_the_loss() -> None:
     ids = model.generate(**prompt("llama"), max_new_tokens=40, do_sample=False)
     hidden = model.model(ids).last_hidden_state
     wanted = torch.arange(ids.shape[1])[None] >= ids.shape[1] - 40
-    lesson = Lesson(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
+    teacher_batch = TeacherBatch(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
     objective = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=3)
     optimizer, losses = torch.optim.Adam(drafter.parameters(), 3e-3), []
     for _ in range(40):
-        loss, notes = objective(drafter, take_apart(model), lesson)
+        loss, notes = objective(drafter, take_apart(model), teacher_batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -153,7 +153,7 @@ def test_saved_drafters_come_back_and_misfits_are_refused(eagle: Eagle, tmp_path
     with pytest.raises(ValueError, match="vocab_size"):
         load_drafter(tmp_path, target=tiny("llama"))
     (tmp_path / "config.json").write_text('{"kind": "eagle2", "format_version": 1, "depth": 3}')
-    with pytest.raises(ValueError, match="unknown config fields"):
+    with pytest.raises(ValueError, match="config: expected fields of EagleConfig"):
         load_drafter(tmp_path)
     with pytest.raises(ValueError, match="expected a folder or a hub id"):
         load_drafter("nowhere")

@@ -13,10 +13,10 @@ from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
 from mmspec.vlm.drafters.eagle3.modules import checked
-from mmspec.vlm.drafters.prompt_view import Reading
-from mmspec.vlm.training.lesson import lesson_of
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.training.losses import cross_entropy
-from mmspec.vlm.training.objective import Objective, guesses
+from mmspec.vlm.training.objective import Objective, predictions
+from mmspec.vlm.training.teacher_pass import teacher_pass
 from mmspec.vlm.training.vocabulary import reduced_vocabulary
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
@@ -35,15 +35,15 @@ def test_levels_are_low_middle_and_high(layers: int, levels: tuple[int, ...]) ->
 def test_the_fusing_layer_reads_the_states_that_enter_its_levels() -> None:
     model, inputs = tiny("llama"), prompt("llama")
     states = model(**inputs, output_hidden_states=True).hidden_states
-    lesson = lesson_of(take_apart(model), inputs, torch.zeros_like(inputs["input_ids"]).bool(), (0, 1, 1))
-    torch.testing.assert_close(lesson.hidden, torch.cat([states[0], states[1], states[1]], -1))
-    torch.testing.assert_close(lesson.last, states[-1])
+    teacher_batch = teacher_pass(take_apart(model), inputs, torch.zeros_like(inputs["input_ids"]).bool(), (0, 1, 1))
+    torch.testing.assert_close(teacher_batch.hidden, torch.cat([states[0], states[1], states[1]], -1))
+    torch.testing.assert_close(teacher_batch.last, states[-1])
 
 
 def test_states_of_another_width_are_refused() -> None:
-    reading = Reading(*torch.randn(2, 1, 4, HIDDEN), torch.zeros(1, 4, dtype=torch.long))
+    view = PromptView(*torch.randn(2, 1, 4, HIDDEN), torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(ValueError, match="levels .* width 96, got width 32"):
-        make("eagle3").read(reading)
+        make("eagle3").read(view)
 
 
 def test_only_tokens_of_the_reduced_vocabulary_are_drafted() -> None:
@@ -65,8 +65,8 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(normed: bool) -> N
     )
     count, root, first = 10, 5, 2
     embeds, hidden = torch.randn(1, count, HIDDEN), torch.randn(1, count, 3 * HIDDEN)
-    reading = Reading(embeds, hidden, torch.zeros(1, count, dtype=torch.long))
-    outputs = drafter.unroll(drafter.read(reading), reading, first, depths=4)
+    view = PromptView(embeds, hidden, torch.zeros(1, count, dtype=torch.long))
+    outputs = drafter.unroll(drafter.read(view), view, first, depths=4)
     rotary = drafter.layer.rotary(count, embeds.device, embeds.dtype)[None]
     cache = SlotCache(1, count)
     fused = drafter.fuse(embeds[:, : root + 1], hidden[:, : root + 1])
@@ -81,12 +81,12 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(normed: bool) -> N
         torch.testing.assert_close(outputs[depth][:, at - first], before[:, 0])
 
 
-def lesson_on(drafter: Eagle3):
+def teacher_batch_on(drafter: Eagle3):
     inputs = prompt("llava", 1)
     ids = tiny("llava").generate(**inputs, max_new_tokens=30, do_sample=False)
     mask = torch.ones_like(ids)
     answer = torch.arange(ids.shape[1])[None] >= ids.shape[1] - 30
-    return lesson_of(
+    return teacher_pass(
         take_apart(tiny("llava")), dict(inputs, input_ids=ids, attention_mask=mask), answer, drafter.levels
     )
 
@@ -94,9 +94,11 @@ def lesson_on(drafter: Eagle3):
 def test_guesses_compare_the_reduced_vocabulary_where_the_best_token_is_in_it() -> None:
     torch.manual_seed(0)
     whole, parts = Eagle3(CONFIG), take_apart(tiny("llava"))
-    lesson = lesson_on(whole)
+    teacher_batch = teacher_batch_on(whole)
     drafter = whole.with_vocabulary(range(1, VOCAB, 2))
-    for full, part in zip(guesses(whole, parts, lesson, 3), guesses(drafter, parts, lesson, 3), strict=True):
+    for full, part in zip(
+        predictions(whole, parts, teacher_batch, 3), predictions(drafter, parts, teacher_batch, 3), strict=True
+    ):
         odd = full.teacher.argmax(-1) % 2 == 1
         assert 0 < len(part.student) == int(odd.sum()) < len(odd)
         torch.testing.assert_close(part.student, full.student[odd][:, 1::2])
@@ -104,9 +106,9 @@ def test_guesses_compare_the_reduced_vocabulary_where_the_best_token_is_in_it() 
         token = full.token[odd]
         assert torch.equal(part.token, torch.where(token % 2 == 1, token // 2, -100))
         assert part.feature is None and part.truth is None
-    best = set(guesses(whole, parts, lesson, 1)[0].teacher.argmax(-1).tolist())
+    best = set(predictions(whole, parts, teacher_batch, 1)[0].teacher.argmax(-1).tolist())
     nothing = whole.with_vocabulary([next(i for i in range(VOCAB) if i not in best)])
-    assert guesses(nothing, parts, lesson, 3) == []
+    assert predictions(nothing, parts, teacher_batch, 3) == []
 
 
 def test_a_few_steps_of_training_lower_the_loss() -> None:
@@ -116,8 +118,8 @@ def test_a_few_steps_of_training_lower_the_loss() -> None:
     assert torch.equal(drafter.head.weight, parts.head.weight) and torch.equal(
         drafter.norm.weight, parts.decoder.norm.weight
     )
-    lesson = lesson_on(drafter)
-    answer = lesson.ids[lesson.answer].tolist()
+    teacher_batch = teacher_batch_on(drafter)
+    answer = teacher_batch.ids[teacher_batch.answer].tolist()
     drafter = drafter.with_answers([answer], most=25)
     assert drafter.config.draft_vocab_size == len(drafter.head.ids) <= 25
     assert set(drafter.head.ids.tolist()) <= set(answer)
@@ -125,7 +127,7 @@ def test_a_few_steps_of_training_lower_the_loss() -> None:
     objective, losses = Objective(((1.0, cross_entropy),), depths=4, decay=0.8), []
     optimizer = torch.optim.Adam(drafter.parameters(), 3e-3)
     for _ in range(40):
-        loss, notes = objective(drafter, parts, lesson)
+        loss, notes = objective(drafter, parts, teacher_batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

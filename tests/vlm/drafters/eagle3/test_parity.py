@@ -17,7 +17,7 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.eagle3 import Eagle3
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.processors import NodeProcessors
 from tests.parity import case
 
@@ -91,6 +91,6 @@ def test_the_tree_equals_the_public_one(drafter: Eagle3, public: dict[str, Tenso
 
 def test_the_unrolled_training_pass_starts_from_the_public_features(drafter: Eagle3, public: dict[str, Tensor]) -> None:
     embeds = embedding_of(public)(public["ids"][:, 1:])
-    reading = Reading(embeds, public["features"], torch.zeros(1, 12, dtype=torch.long))
-    outputs = drafter.unroll(drafter.read(reading), reading, 0, 1)
+    view = PromptView(embeds, public["features"], torch.zeros(1, 12, dtype=torch.long))
+    outputs = drafter.unroll(drafter.read(view), view, 0, 1)
     torch.testing.assert_close(outputs[0], public["draft_hidden"], **CLOSE)

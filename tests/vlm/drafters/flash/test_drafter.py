@@ -16,11 +16,11 @@ from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.flash import Flash, FlashConfig
 from mmspec.vlm.drafters.flash.modules import LatentPool
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.training.glancing import Glancing
-from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
@@ -35,21 +35,21 @@ TERMS = ((1.0, cross_entropy), (0.2, smooth_l1))
 PROMPT = dict(kind="llava", images=3, batch=4, seed=1)  # no placeholder among the words
 
 
-def lesson(new_tokens: int) -> Lesson:
+def teacher_batch(new_tokens: int) -> TeacherBatch:
     """The words of the tiny llava on a ragged batch of 3, 0, 1 and 3 pictures."""
     inputs = prompt(**PROMPT)
     ids = tiny("llava").generate(**inputs, max_new_tokens=new_tokens, do_sample=False)
     return said("llava", inputs, ids)
 
 
-def said(kind: str, inputs: dict[str, Tensor], ids: Tensor) -> Lesson:
+def said(kind: str, inputs: dict[str, Tensor], ids: Tensor) -> TeacherBatch:
     mask = torch.cat([inputs["attention_mask"], torch.ones_like(ids)[:, inputs["input_ids"].shape[1] :]], 1)
     answer = torch.zeros_like(ids, dtype=torch.bool)
     answer[:, inputs["input_ids"].shape[1] :] = True
-    return lesson_of(take_apart(tiny(kind)), dict(inputs, input_ids=ids, attention_mask=mask), answer)
+    return teacher_pass(take_apart(tiny(kind)), dict(inputs, input_ids=ids, attention_mask=mask), answer)
 
 
-def fit(drafter: Flash, objective: object, steps: int, taught: Lesson) -> list[tuple[float, dict[str, float]]]:
+def fit(drafter: Flash, objective: object, steps: int, taught: TeacherBatch) -> list[tuple[float, dict[str, float]]]:
     torch.manual_seed(1)
     parts, optimizer, seen = take_apart(tiny("llava")), torch.optim.Adam(drafter.parameters(), 4e-3), []
     for step in range(steps):
@@ -63,10 +63,10 @@ def fit(drafter: Flash, objective: object, steps: int, taught: Lesson) -> list[t
 
 @cache
 def taught() -> Flash:
-    """A small FLASH that knows the words of `lesson` by heart."""
+    """A small FLASH that knows the words of `teacher_batch` by heart."""
     torch.manual_seed(0)
     drafter = Flash(FlashConfig(HIDDEN, 64, 4, VOCAB, latents=3, block=3))
-    fit(drafter, Objective(TERMS, depths=6, decay=1.0), 80, lesson(16))
+    fit(drafter, Objective(TERMS, depths=6, decay=1.0), 80, teacher_batch(16))
     return drafter.eval().requires_grad_(False)
 
 
@@ -135,8 +135,10 @@ def test_drafts_over_the_cache_are_what_a_full_pass_computes(name: str, shape: s
         draft, here = seen.draft, inputs["input_ids"].shape[1] + len(seen.tokens[0]) - 1
         if draft.tree.nodes == 1:
             continue
-        cut = Lesson(ids[:, : here + 1], whole.answer, whole.embeds[:, : here + 1], None, whole.hidden[:, : here + 1])
-        slots = drafter.read(cut.reading(parts))
+        cut = TeacherBatch(
+            ids[:, : here + 1], whole.answer, whole.embeds[:, : here + 1], None, whole.hidden[:, : here + 1]
+        )
+        slots = drafter.read(cut.prompt_view(parts))
         for node in range(draft.tree.nodes):
             row = int(draft.law.row[node])
             if row < 0:
@@ -193,8 +195,8 @@ def test_sampled_requests_draft_by_the_law_they_record(shape: str, rule: str) ->
             assert (q > 0).sum(-1).max() <= 20
 
 
-def text_reading(count: int, dtype: torch.dtype = torch.float32) -> Reading:
-    return Reading(*torch.randn(2, 1, count, HIDDEN, dtype=dtype), torch.zeros(1, count, dtype=torch.long))
+def text_view(count: int, dtype: torch.dtype = torch.float32) -> PromptView:
+    return PromptView(*torch.randn(2, 1, count, HIDDEN, dtype=dtype), torch.zeros(1, count, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", ("flash", "flash_residual"))
@@ -204,11 +206,11 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(name: str, block: 
     torch.manual_seed(1)
     count, root, first, depths = 14, 5, 2, 8
     drafter = make(name).double().with_block(block)  # eight passes on one another: float32's rounding is machine's own
-    reading = text_reading(count, torch.float64)
+    view = text_view(count, torch.float64)
     reveal = torch.zeros(1, count, dtype=torch.bool)
     reveal[:, list(shown)] = True
-    slots = drafter.read(reading)
-    outputs = drafter.unroll(slots, reading, first, depths, reveal if shown else None)
+    slots = drafter.read(view)
+    outputs = drafter.unroll(slots, view, first, depths, reveal if shown else None)
     assert [len(out[0]) for out in outputs] == [count - first] * depths
     attend = slots.attend[:, : root + 1]
     for depth in range(depths):
@@ -218,7 +220,7 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(name: str, block: 
             features = drafter.layer.expansion(out, block).view(1, block, HIDDEN)
             ahead = slice(root + depth + 1, root + depth + 1 + block)
             pairs = min(block, count - root - depth - 1)
-            fused = drafter.fuse(reading.embeds[:, ahead], features[:, :pairs])[0]
+            fused = drafter.fuse(view.embeds[:, ahead], features[:, :pairs])[0]
             told = reveal[:, ahead, None]
             attend = torch.cat([attend, torch.where(told, slots.attend[:, ahead], fused)], 1)
         torch.testing.assert_close(
@@ -233,7 +235,7 @@ def test_pictures_are_pooled_in_their_place_and_small_ones_are_left() -> None:
     embeds, hidden = torch.randn(2, 2, 13, HIDDEN)
     real = torch.ones_like(picture, dtype=torch.bool)
     real[1, :4] = False
-    slots = drafter.read(Reading(embeds, hidden, picture, real))
+    slots = drafter.read(PromptView(embeds, hidden, picture, real))
     fused = drafter.fuse(embeds, hidden)[0]
     assert slots.count.tolist() == [11, 9] and slots.next_position.tolist() == [11, 9]
     assert slots.position[0].tolist() == list(range(11))
@@ -269,15 +271,15 @@ def test_other_pictures_give_other_drafts(name: str) -> None:
     for pixels in (inputs["pixel_values"], -inputs["pixel_values"]):
         ids = inputs["input_ids"]
         one = said("llava", dict(inputs, pixel_values=pixels), torch.cat([ids, ids[:, :4]], 1))
-        reading = one.reading(take_apart(tiny("llava")))
+        view = one.prompt_view(take_apart(tiny("llava")))
         drafter = make(name)
-        features.append(drafter.unroll(drafter.read(reading), reading, 0, 1)[0][:, -1])
+        features.append(drafter.unroll(drafter.read(view), view, 0, 1)[0][:, -1])
     assert (features[0] - features[1]).abs().max() > 1e-2
 
 
 def test_training_and_glancing_lower_the_loss() -> None:
     torch.manual_seed(0)
-    deep, batch = Objective(TERMS, depths=4), lesson(12)
+    deep, batch = Objective(TERMS, depths=4), teacher_batch(12)
     for objective in (deep, Glancing(deep)):
         drafter = Flash(FlashConfig(HIDDEN, 64, 4, VOCAB, latents=2, block=2))
         seen = fit(drafter, objective, 30, batch)
@@ -288,7 +290,7 @@ def test_training_and_glancing_lower_the_loss() -> None:
 
 
 def test_glancing_shows_nothing_at_the_end_and_wants_blocks() -> None:
-    batch, parts = lesson(8), take_apart(tiny("llava"))
+    batch, parts = teacher_batch(8), take_apart(tiny("llava"))
     drafter = make("flash")
     deep = Objective(TERMS, depths=5)
     plain, _ = deep(drafter, parts, batch)

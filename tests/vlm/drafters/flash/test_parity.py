@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.flash import Flash
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.published import drafter_from_state_dict
 from tests.parity import case
 
@@ -37,8 +37,8 @@ def test_the_training_pass_arranges_blocks_as_the_public_one() -> None:
     public = case("vlm/flash_sar_head")
     drafter = drafter_from_state_dict("flash", head_weights(), CONFIG)
     x = public["x"]
-    reading = Reading(torch.randn_like(x), x, torch.zeros(x.shape[:2], dtype=torch.long))
-    outputs = drafter.unroll(drafter.read(reading), reading, 0, depths=5)
+    view = PromptView(torch.randn_like(x), x, torch.zeros(x.shape[:2], dtype=torch.long))
+    outputs = drafter.unroll(drafter.read(view), view, 0, depths=5)
     torch.testing.assert_close(torch.cat(outputs, 1), public["rearranged"], **CLOSE)
 
 
@@ -51,7 +51,7 @@ def test_compressed_rows_and_texts_around_them_are_the_public_ones() -> None:
     hidden = torch.cat([before, visual, after], 1)
     embeds = torch.cat([torch.randn(1, 7 + 576, 64), public["post_embeds"]], 1)
     picture = torch.tensor([[0] * 7 + [1] * 576 + [0] * 10])
-    slots = drafter.read(Reading(embeds, hidden, picture))
+    slots = drafter.read(PromptView(embeds, hidden, picture))
     parts = slots.attend.split([7, 64, 10], 1)
     for rows, name in zip(parts, ("pre_rows", "compressed", "post_fused"), strict=True):
         torch.testing.assert_close(rows, public[name], **CLOSE)

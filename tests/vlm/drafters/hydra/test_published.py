@@ -13,7 +13,7 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.hydra import Hydra
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
@@ -80,7 +80,7 @@ def prefix_states(state: dict[str, Tensor], hidden: Tensor) -> Tensor:
 
 def published_logits(state: dict[str, Tensor], hidden: Tensor, embeds: Tensor, plus: bool) -> list[Tensor]:
     """Logits [n, V] of every head at every place t: head i reads the prefix state of t and the embeddings of t + 1 to
-    t + 1 + i, and guesses the token at t + 2 + i.   embeds: [n, H], of tokens 1..n; rolled past the end as in public."""
+    t + 1 + i, and predicts the token at t + 2 + i.   embeds: [n, H], of tokens 1..n; rolled past the end as in public."""
     start, found = prefix_states(state, hidden) if plus else hidden, []
     for head in range(HEADS):
         x = torch.cat([start, *(embeds.roll(-i, 0) for i in range(head + 1))], -1)
@@ -115,8 +115,8 @@ def test_the_prefix_layer_written_out_is_a_llama_model_of_one_layer() -> None:
 def test_every_head_computes_the_published_logits(plus: bool) -> None:
     state = file(plus)
     drafter, hidden, embeds = load(plus, state), torch.randn(COUNT, HIDDEN), torch.randn(COUNT, HIDDEN)
-    reading = Reading(embeds[None], hidden[None], torch.zeros(1, COUNT, dtype=torch.long))
-    outputs = drafter.unroll(drafter.read(reading), reading, 0, HEADS)
+    view = PromptView(embeds[None], hidden[None], torch.zeros(1, COUNT, dtype=torch.long))
+    outputs = drafter.unroll(drafter.read(view), view, 0, HEADS)
     for head, expected in enumerate(published_logits(state, hidden, embeds, plus)):
         # unrolled, depth d of slot r is what a draft that started d slots earlier holds there
         ours = drafter.logits(outputs[head][0, head:], head + 1, None)

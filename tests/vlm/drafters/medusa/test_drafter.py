@@ -21,11 +21,11 @@ from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.heads import HeadConfig, HeadDrafter
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from mmspec.vlm.drafters.medusa import Medusa
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.processors import NodeProcessors
-from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
@@ -63,8 +63,8 @@ def opened(drafter: HeadDrafter, ids: Tensor, hidden: Tensor) -> object:
 def test_the_unrolled_training_pass_is_what_drafting_computes(name: str) -> None:
     drafter, embed, root, first = make(name), take_apart(tiny("llama")).embed, 4, 2
     ids, hidden = torch.randint(5, 90, (1, 10)), torch.randn(1, 9, HIDDEN)
-    reading = Reading(embed(ids)[:, 1:], hidden, torch.zeros(1, 9, dtype=torch.long))
-    outputs = drafter.unroll(drafter.read(reading), reading, first, depths=5)
+    view = PromptView(embed(ids)[:, 1:], hidden, torch.zeros(1, 9, dtype=torch.long))
+    outputs = drafter.unroll(drafter.read(view), view, first, depths=5)
     assert len(outputs) == 3  # one for each head
     # slot `root` holds the state behind token `root`; the draft's root is the token after
     state = opened(drafter, ids[:, : root + 2], hidden[:, : root + 1])
@@ -90,11 +90,11 @@ def test_training_learns_what_the_target_says_next(name: str) -> None:
     ids = model.generate(**inputs, max_new_tokens=24, do_sample=False)
     hidden = model.model(ids).last_hidden_state
     wanted = torch.arange(ids.shape[1])[None] >= ids.shape[1] - 24
-    lesson = Lesson(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
+    teacher_batch = TeacherBatch(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
     objective = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=4)
     optimizer, losses = torch.optim.Adam(drafter.parameters(), 1e-2), []
     for _ in range(60):
-        loss, notes = objective(drafter, take_apart(model), lesson)
+        loss, notes = objective(drafter, take_apart(model), teacher_batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -116,9 +116,11 @@ def test_heads_have_vocabularies_of_their_own_or_share_the_targets(own: bool) ->
         assert len(drafter.heads) == (3 if own else 0)
         drafter.adopt(parts)
         out, teacher = torch.randn(4, HIDDEN), torch.randn(4, VOCAB)
-        guess = drafter.guess(out, 1, parts, teacher, torch.zeros(4, dtype=torch.long), torch.randn(4, HIDDEN))
-        torch.testing.assert_close(guess.student, parts.head(out))
-        assert (guess.feature is None) == own
+        prediction = drafter.prediction(
+            out, 1, parts, teacher, torch.zeros(4, dtype=torch.long), torch.randn(4, HIDDEN)
+        )
+        torch.testing.assert_close(prediction.student, parts.head(out))
+        assert (prediction.feature is None) == own
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -9,7 +9,7 @@ from torch import Tensor
 import mmspec.vlm
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.msd import Msd
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
@@ -32,7 +32,7 @@ def drafter(public: dict[str, Tensor]) -> Msd:
 
 def test_slots_and_features_equal_the_public_ones(drafter: Msd, public: dict[str, Tensor]) -> None:
     picture = public["visual_mask_shifted"].long()
-    slots = drafter.read(Reading(public["inputs_embeds_shifted"], public["target_hidden"], picture))
+    slots = drafter.read(PromptView(public["inputs_embeds_shifted"], public["target_hidden"], picture))
     torch.testing.assert_close(slots.attend, public["layer_input"], **CLOSE)
     torch.testing.assert_close(slots.carry, public["layer_input"], **CLOSE)
     assert torch.equal(slots.position, public["positions"])
@@ -48,9 +48,9 @@ def test_the_picture_is_found_where_the_public_code_puts_it(drafter: Msd, public
     at = ids.tolist().index(-200)
     expanded = torch.cat([ids[:at], torch.full((count,), -200), ids[at + 1 : -1]])[None]
     embeds, hidden = public["inputs_embeds"], public["target_hidden"]
-    reading = Reading.of(expanded, embeds, hidden, (-200,), count)
-    assert torch.equal(reading.picture > 0, public["visual_mask_shifted"][:, :-1])
-    torch.testing.assert_close(drafter.read(reading).attend, public["layer_input"][:, :-1], **CLOSE)
+    view = PromptView.of(expanded, embeds, hidden, (-200,), count)
+    assert torch.equal(view.picture > 0, public["visual_mask_shifted"][:, :-1])
+    torch.testing.assert_close(drafter.read(view).attend, public["layer_input"][:, :-1], **CLOSE)
 
 
 def test_qwen_files_norm_their_input_and_have_biases_and_groups() -> None:
@@ -70,7 +70,7 @@ def test_qwen_files_norm_their_input_and_have_biases_and_groups() -> None:
     drafter = mmspec.vlm.drafter_from_state_dict("msd", state, config)
     assert drafter.config.input_norm and drafter.config.qkv_bias and drafter.config.num_key_value_heads == 1
     assert torch.equal(drafter.norm.weight, state["layers.0.input_layernorm.weight"])
-    slots = drafter.read(Reading(*torch.randn(2, 1, 5, 24), torch.tensor([[0, 1, 1, 0, 0]])))
+    slots = drafter.read(PromptView(*torch.randn(2, 1, 5, 24), torch.tensor([[0, 1, 1, 0, 0]])))
     norm = drafter.norm.weight * slots.carry * (slots.carry**2).mean(-1, keepdim=True).add(1e-6).rsqrt()
     torch.testing.assert_close(slots.attend, norm)
     del state["layers.0.input_layernorm.weight"]

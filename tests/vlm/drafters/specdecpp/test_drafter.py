@@ -20,8 +20,8 @@ from mmspec.vlm.training.acceptance import (
     judged_tokens,
     train_acceptance,
 )
-from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.schedule import Schedule
+from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
 from tests.parity import case
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched, noisy
@@ -136,7 +136,7 @@ def test_a_small_model_is_judged_by_its_own_states() -> None:
     assert torch.equal(out, reference)
 
 
-def answered(kind: str = "llava", tokens: int = 24) -> Lesson:
+def answered(kind: str = "llava", tokens: int = 24) -> TeacherBatch:
     """Answers of the tiny model to its prompts, which are of one length."""
     inputs = prompt(kind, images=1)
     torch.manual_seed(2)
@@ -144,35 +144,35 @@ def answered(kind: str = "llava", tokens: int = 24) -> Lesson:
     ids = tiny(kind).generate(**rows, max_new_tokens=tokens, do_sample=True, temperature=0.7, top_k=0)
     rows |= dict(input_ids=ids, attention_mask=torch.ones_like(ids))
     answer = torch.arange(ids.shape[1]).expand_as(ids) >= inputs["input_ids"].shape[1]
-    return lesson_of(take_apart(tiny(kind)), rows, answer)
+    return teacher_pass(take_apart(tiny(kind)), rows, answer)
 
 
 def test_judged_tokens_are_what_a_draft_over_the_text_would_hold() -> None:
-    lesson, drafter, parts = answered(), make("msd"), take_apart(tiny("llava"))
+    teacher_batch, drafter, parts = answered(), make("msd"), take_apart(tiny("llava"))
     settings = AcceptanceSettings(depths=3, replaced=0.2)
-    made = judged_tokens(drafter, parts, lesson, settings, torch.Generator().manual_seed(0))
+    made = judged_tokens(drafter, parts, teacher_batch, settings, torch.Generator().manual_seed(0))
     counts = [len(judged.label) for judged in made]
-    assert len(made) == 3 and 0.6 * int(lesson.answer.sum()) < counts[0] < int(lesson.answer.sum())
+    assert len(made) == 3 and 0.6 * int(teacher_batch.answer.sum()) < counts[0] < int(teacher_batch.answer.sum())
     assert counts[0] > counts[1] > counts[2] > 0  # only drafts that have held the text go on
     for judged in made:
         assert ((judged.label >= 0) & (judged.label <= 1)).all() and judged.feature.shape[1] == HIDDEN
     everything = AcceptanceSettings(depths=3, replaced=0.0)
-    made = judged_tokens(drafter, parts, lesson, everything, torch.Generator().manual_seed(0))
-    assert len(made[0].label) == int(lesson.answer.sum())
+    made = judged_tokens(drafter, parts, teacher_batch, everything, torch.Generator().manual_seed(0))
+    assert len(made[0].label) == int(teacher_batch.answer.sum())
     with pytest.raises(ValueError, match="decoder layer, got 'medusa'"):
-        judged_tokens(make("medusa"), parts, lesson, settings, torch.Generator())
+        judged_tokens(make("medusa"), parts, teacher_batch, settings, torch.Generator())
 
 
 def test_training_tells_good_drafts_from_bad_ones() -> None:
-    lesson, drafter = answered(tokens=48), make("msd")
+    teacher_batch, drafter = answered(tokens=48), make("msd")
     seen: list[dict[str, float]] = []
     head = train_acceptance(
-        drafter, tiny("llava"), lambda step: lesson, Schedule(60, lr=3e-3, warmup=5), AcceptanceSettings(depths=2),
+        drafter, tiny("llava"), lambda step: teacher_batch, Schedule(60, lr=3e-3, warmup=5), AcceptanceSettings(depths=2),
         on_step=lambda step, notes: seen.append(notes),
     )  # fmt: skip
     assert sum(n["loss"] for n in seen[-5:]) < 0.9 * sum(n["loss"] for n in seen[:5])
     fresh = torch.Generator().manual_seed(999)
-    judged = judged_tokens(drafter, take_apart(tiny("llava")), lesson, AcceptanceSettings(depths=1), fresh)[0]
+    judged = judged_tokens(drafter, take_apart(tiny("llava")), teacher_batch, AcceptanceSettings(depths=1), fresh)[0]
     verdict = head.accepts(judged.feature)
     good, bad = judged.label > 0.8, judged.label < 0.2
     assert verdict[good].mean() > verdict[bad].mean() + 0.1

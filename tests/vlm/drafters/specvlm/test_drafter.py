@@ -13,11 +13,11 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.prompt_view import Reading, Spans
+from mmspec.vlm.drafters.prompt_view import PromptView, Spans
 from mmspec.vlm.drafters.specvlm import BRANCHES, COMPOSITIONS, SpecVlm, SpecVlmConfig, question
-from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
 from tests.vlm.drafters.trained import SIZES, leaning
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
 
@@ -38,20 +38,20 @@ def drafter(composition: str = "select", **settings: object) -> SpecVlm:
     return made.eval().requires_grad_(False)
 
 
-def reading(pictures: list[list[int]], width: int = 30, seed: int = 0) -> Reading:
+def view(pictures: list[list[int]], width: int = 30, seed: int = 0) -> PromptView:
     """Random pairs: rows of two text slots before and after every picture of the given lengths, padded on the left."""
     rng = torch.Generator().manual_seed(seed)
     rows = [[0, 0] + [n for at, length in enumerate(row, 1) for n in [at] * length + [0, 0]] for row in pictures]
     picture = torch.tensor([[0] * (width - len(row)) + row for row in rows])
     real = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
     embeds, hidden = torch.randn(2, len(rows), width, HIDDEN, generator=rng)
-    return Reading(embeds, hidden, picture, real)
+    return PromptView(embeds, hidden, picture, real)
 
 
-def alone(of: Reading, row: int) -> Reading:
+def alone(of: PromptView, row: int) -> PromptView:
     """One row of a batch, without its padding."""
     there = of.real[row]
-    return Reading(of.embeds[row, there][None], of.hidden[row, there][None], of.picture[row, there][None])
+    return PromptView(of.embeds[row, there][None], of.hidden[row, there][None], of.picture[row, there][None])
 
 
 def always(select: SpecVlm, branch: str) -> None:
@@ -65,7 +65,7 @@ def test_a_ratio_of_one_is_no_compression(composition: str) -> None:
     specvlm = drafter(composition, prune_ratio=1, pool_ratio=1, conv_ratio=1, weight_ratio=1)
     plain = Eagle(EagleConfig(**SIZES, input_norm=True))
     plain.load_state_dict({k: v for k, v in specvlm.state_dict().items() if not k.startswith("elastic")})
-    of = reading([[5], [3, 4], []])
+    of = view([[5], [3, 4], []])
     expected, found = plain.read(of), specvlm.read(of)
     assert torch.equal(found.count, expected.count) and torch.equal(found.position, expected.position)
     for row, count in enumerate(expected.count.tolist()):
@@ -75,7 +75,7 @@ def test_a_ratio_of_one_is_no_compression(composition: str) -> None:
 
 @pytest.mark.parametrize("composition", ("prune", "pool"))
 def test_averaging_before_the_fusing_layer_is_averaging_behind_it(composition: str) -> None:
-    specvlm, of = drafter(composition), reading([[7], [5, 6]])
+    specvlm, of = drafter(composition), view([[7], [5, 6]])
     spans = Spans.of(of.picture)
     _, fused = specvlm.fuse(of.embeds, of.hidden)
     rows = specvlm.elastic.branch(spans.gather(fused), spans.length)
@@ -92,7 +92,7 @@ def test_averaging_before_the_fusing_layer_is_averaging_behind_it(composition: s
     ("concat", [4 + 7, 6 + 1 + 5, 2]),
 ])  # fmt: skip
 def test_slots_count_what_is_left_and_stay_in_order(composition: str, expected: list[int]) -> None:
-    of = reading([[8], [1, 5], []])  # a picture that would get more rows than it has keeps what it has
+    of = view([[8], [1, 5], []])  # a picture that would get more rows than it has keeps what it has
     slots = drafter(composition).read(of)
     assert slots.count.tolist() == slots.next_position.tolist() == expected
     for row, count in enumerate(expected):
@@ -104,7 +104,7 @@ def test_slots_count_what_is_left_and_stay_in_order(composition: str, expected: 
 
 
 def test_concatenated_rows_come_one_compressor_after_the_other() -> None:
-    specvlm, of = drafter("concat"), reading([[12]])
+    specvlm, of = drafter("concat"), view([[12]])
     spans = Spans.of(of.picture)
     u = spans.gather(specvlm.fuse(of.embeds, of.hidden)[1])
     parts = [branch(u, spans.length)[0, : int(branch.count(spans.length))] for branch in specvlm.elastic.branches]
@@ -112,12 +112,12 @@ def test_concatenated_rows_come_one_compressor_after_the_other() -> None:
     slots = specvlm.read(of)
     assert slots.count.tolist() == [4 + 8]
     torch.testing.assert_close(slots.carry[0, 2:10], torch.cat(parts))
-    few = reading([[3]])  # four rows of three are no gain
+    few = view([[3]])  # four rows of three are no gain
     torch.testing.assert_close(specvlm.read(few).carry[0, 2:5], specvlm.fuse(few.embeds, few.hidden)[1][0, -5:-2])
 
 
 def test_the_gate_weighs_compressors_of_one_ratio() -> None:
-    specvlm, of = drafter("weight"), reading([[6], [4]])
+    specvlm, of = drafter("weight"), view([[6], [4]])
     specvlm.elastic.gate.outer.weight.zero_()
     specvlm.elastic.gate.outer.bias.copy_(torch.tensor([0.0, 30.0, 0.0]))
     pooled = drafter("pool", pool_ratio=2)
@@ -135,13 +135,13 @@ def test_a_chosen_branch_is_that_compressor_alone(branch: str) -> None:
         "elastic.branch." + k.removeprefix(prefix): v for k, v in select.state_dict().items() if k.startswith(prefix)
     }
     single.load_state_dict(own)
-    of = reading([[7], [3, 6], []])
+    of = view([[7], [3, 6], []])
     found, expected = select.read(of), single.read(of)
     assert torch.equal(found.count, expected.count)
     torch.testing.assert_close(found.attend, expected.attend)
 
 
-def picky(specvlm: SpecVlm, of: Reading) -> list[int]:
+def picky(specvlm: SpecVlm, of: PromptView) -> list[int]:
     """Turns the gate so that row r of a batch chooses branch r."""
     gate, states = specvlm.elastic.gate, question(of)
     normed = torch.nn.functional.rms_norm(states, states.shape[-1:])
@@ -152,7 +152,7 @@ def picky(specvlm: SpecVlm, of: Reading) -> list[int]:
 
 
 def test_rows_choose_for_themselves_and_read_what_they_read_alone() -> None:
-    specvlm, of = drafter("select"), reading([[9], [8, 3], [7], [6, 2], [5]])
+    specvlm, of = drafter("select"), view([[9], [8, 3], [7], [6, 2], [5]])
     assert picky(specvlm, of) == [0, 1, 2, 3, 4]
     together = specvlm.read(of)
     assert len(set(together.count.tolist())) > 2
@@ -164,7 +164,7 @@ def test_rows_choose_for_themselves_and_read_what_they_read_alone() -> None:
 
 
 def test_the_gate_reads_the_text_behind_the_last_picture_of_the_prompt() -> None:
-    of = reading([[3], []], width=12)
+    of = view([[3], []], width=12)
     first = int(of.real[0].long().argmax())
     torch.testing.assert_close(question(of)[0], of.hidden[0, -2:].mean(0))
     torch.testing.assert_close(question(of)[1], of.hidden[1, -2:].mean(0))
@@ -180,10 +180,10 @@ def test_training_asks_the_gate_what_drafting_asks_it() -> None:
     full = model.generate(**inputs, max_new_tokens=6, do_sample=False)
     mask = torch.nn.functional.pad(inputs["attention_mask"], (0, 6), value=1)
     answer = torch.arange(length + 6).expand(4, -1) >= length
-    lesson = lesson_of(parts, dict(inputs, input_ids=full, attention_mask=mask), answer)
-    prompt_only = lesson_of(parts, inputs, torch.zeros(4, length, dtype=torch.bool))
+    teacher_batch = teacher_pass(parts, dict(inputs, input_ids=full, attention_mask=mask), answer)
+    prompt_only = teacher_pass(parts, inputs, torch.zeros(4, length, dtype=torch.bool))
     torch.testing.assert_close(
-        question(lesson.reading(parts)), question(prompt_only.reading(parts)), atol=1e-5, rtol=1e-4
+        question(teacher_batch.prompt_view(parts)), question(prompt_only.prompt_view(parts)), atol=1e-5, rtol=1e-4
     )
 
 
@@ -202,8 +202,10 @@ def test_greedy_words_are_the_targets_own(kind: str, images: int, batch: int, co
 
 def test_ragged_rows_draft_as_they_do_alone() -> None:
     specvlm, inputs = drafter("select").with_shape(SHAPES["dynamic"]), prompt("llava", images=3, batch=4)
-    lesson = lesson_of(take_apart(tiny("llava")), inputs, torch.zeros_like(inputs["input_ids"], dtype=torch.bool))
-    assert picky(specvlm, lesson.reading(take_apart(tiny("llava")))) == [0, 1, 2, 3]
+    teacher_batch = teacher_pass(
+        take_apart(tiny("llava")), inputs, torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
+    )
+    assert picky(specvlm, teacher_batch.prompt_view(take_apart(tiny("llava")))) == [0, 1, 2, 3]
     options = dict(max_new_tokens=16, do_sample=False, return_dict=True)
     together = mmspec.generate(tiny("llava"), drafter=specvlm, **options, **inputs)
     pixels = iter(inputs["pixel_values"])
@@ -217,8 +219,8 @@ def test_ragged_rows_draft_as_they_do_alone() -> None:
         assert in_batch == [line[0] for line in by_itself.stats.accepted]
 
 
-def lesson() -> Lesson:
-    """A made-up lesson: pictures of 12 slots among text, and answers that the states give away."""
+def teacher_batch() -> TeacherBatch:
+    """A made-up teacher batch: pictures of 12 slots among text, and answers that the states give away."""
     torch.manual_seed(1)
     model = tiny("llava")
     ids = torch.randint(5, 90, (8, 40))
@@ -226,12 +228,12 @@ def lesson() -> Lesson:
     embeds = model.get_input_embeddings()(ids)
     embeds[:, 3:15] = torch.randn(8, 12, HIDDEN)
     last = model.model.language_model(inputs_embeds=embeds).last_hidden_state.detach()
-    return Lesson(ids, (torch.arange(40) >= 20).expand(8, -1), embeds, last, last)
+    return TeacherBatch(ids, (torch.arange(40) >= 20).expand(8, -1), embeds, last, last)
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
 def test_training_reaches_every_weight_and_lowers_the_loss(composition: str) -> None:
-    parts, batch = replace(take_apart(tiny("llava")), tokens_per_image=None), lesson()
+    parts, batch = replace(take_apart(tiny("llava")), tokens_per_image=None), teacher_batch()
     specvlm = drafter(composition).train().requires_grad_(True)
     objective = Objective(((0.1, cross_entropy), (1.0, smooth_l1)), depths=1)
     optimizer, losses, reached = torch.optim.Adam(specvlm.parameters(), 3e-3), [], set()
@@ -253,7 +255,7 @@ def test_saved_drafters_come_back(composition: str, tmp_path) -> None:
     saved.save_pretrained(tmp_path)
     again = load_drafter(tmp_path, target=tiny("llava"))
     assert isinstance(again, SpecVlm) and again.config == saved.config
-    of = reading([[9], [2, 7]])
+    of = view([[9], [2, 7]])
     assert torch.equal(again.read(of).attend, saved.read(of).attend)
 
 

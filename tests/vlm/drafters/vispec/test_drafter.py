@@ -10,7 +10,7 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.vlm.drafters.eagle import Eagle
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig
 from tests.vlm.drafters.trained import SIZES, make
 from tests.vlm.drafters.watched import Watched
@@ -34,7 +34,7 @@ def vispec(num_q: int = 2, **settings: object) -> ViSpec:
     return drafter
 
 
-def reading(names: list[str], left: int = 0) -> Reading:
+def view(names: list[str], left: int = 0) -> PromptView:
     """Rows of random pairs; in a batch, padded on the left by `left` and up to the longest on the right."""
     longest = max(len(ROWS[name]) for name in names)
     picture = torch.zeros(len(names), left + longest, dtype=torch.long)
@@ -46,13 +46,13 @@ def reading(names: list[str], left: int = 0) -> Reading:
         picture[row, at], real[row, at] = torch.tensor(ROWS[name]), True
         embeds[row, at], hidden[row, at] = torch.randn(2, len(ROWS[name]), HIDDEN, generator=rng)
     if bool(real.all()):
-        return Reading(embeds, hidden, picture)
-    return Reading(embeds.nan_to_num(7), hidden.nan_to_num(7), picture, real)
+        return PromptView(embeds, hidden, picture)
+    return PromptView(embeds.nan_to_num(7), hidden.nan_to_num(7), picture, real)
 
 
 def by_hand(drafter: ViSpec, name: str) -> tuple[Tensor, list[int], Tensor]:
     """The layer's inputs [R, H], their positions and the last global vector [H], one slot after another."""
-    pairs, picture, count = reading([name]), ROWS[name], drafter.config.num_q - 1
+    pairs, picture, count = view([name]), ROWS[name], drafter.config.num_q - 1
     embeds, hidden = pairs.embeds[0], pairs.hidden[0]
     rows, positions, vector = [], [], torch.zeros(HIDDEN)
     for slot, number in enumerate(picture):
@@ -80,7 +80,7 @@ def by_hand(drafter: ViSpec, name: str) -> tuple[Tensor, list[int], Tensor]:
 def test_slots_are_those_read_one_by_one(num_q: int, settings: dict) -> None:
     drafter = vispec(num_q, **settings)
     for names, left in ((list(ROWS), 0), (list(ROWS), 3), *(([name], 0) for name in ROWS)):
-        slots = drafter.read(reading(names, left))
+        slots = drafter.read(view(names, left))
         for row, name in enumerate(names):
             inputs, positions, vector = by_hand(drafter, name)
             count = int(slots.count[row])
@@ -96,7 +96,7 @@ def test_slots_are_those_read_one_by_one(num_q: int, settings: dict) -> None:
 
 def test_a_prompt_of_one_token_has_no_slots() -> None:
     drafter = vispec()
-    nothing = Reading(torch.zeros(2, 0, HIDDEN), torch.zeros(2, 0, HIDDEN), torch.zeros(2, 0, dtype=torch.long))
+    nothing = PromptView(torch.zeros(2, 0, HIDDEN), torch.zeros(2, 0, HIDDEN), torch.zeros(2, 0, dtype=torch.long))
     slots = drafter.read(nothing)
     assert slots.attend.shape == (2, 0, HIDDEN) and slots.next_position.tolist() == [0, 0]
     assert torch.equal(slots.last_context, drafter.inject.bias.expand(2, -1))
@@ -108,9 +108,9 @@ def test_at_the_start_of_stage_two_text_is_drafted_as_by_stage_one() -> None:
     eagle = make("eagle")
     drafter = ViSpec.from_stage1(eagle, num_q=3).eval()
     assert isinstance(eagle, Eagle) and drafter.config.num_q == 3
-    pairs = reading(["none"])
+    pairs = view(["none"])
     assert torch.equal(drafter.read(pairs).attend, eagle.read(pairs).attend)
-    context = drafter.read(reading(["three"])).last_context[:, None]
+    context = drafter.read(view(["three"])).last_context[:, None]
     embeds, hidden = torch.randn(2, 1, 4, HIDDEN)
     assert torch.equal(drafter.fuse(embeds, hidden, context)[0], eagle.fuse(embeds, hidden)[0])
     shape, drafts = DynamicTree(nodes=8, depth=3, width=3), []
@@ -123,7 +123,7 @@ def test_at_the_start_of_stage_two_text_is_drafted_as_by_stage_one() -> None:
 
 
 def test_the_unrolled_training_pass_is_what_drafting_computes() -> None:
-    drafter, pairs, root, first = vispec(), reading(["three"]), 11, 4
+    drafter, pairs, root, first = vispec(), view(["three"]), 11, 4
     slots = drafter.read(pairs)
     outputs = drafter.unroll(slots, pairs, first, depths=2)
     rotary = drafter.layer.rotary(16, torch.device("cpu"), torch.float32)
@@ -140,7 +140,7 @@ def test_the_unrolled_training_pass_is_what_drafting_computes() -> None:
 
 @pytest.mark.parametrize("precision", (torch.float32, torch.bfloat16))
 def test_every_weight_learns_from_pictures(precision: torch.dtype) -> None:
-    drafter, pairs = vispec(3, qkv_bias=True).requires_grad_(True), reading(["three", "one"])
+    drafter, pairs = vispec(3, qkv_bias=True).requires_grad_(True), view(["three", "one"])
     with torch.autocast("cpu", precision, enabled=precision != torch.float32):
         outputs = drafter.unroll(drafter.read(pairs), pairs, 0, depths=2)
         sum(out.float().square().mean() for out in outputs).backward()

@@ -16,7 +16,7 @@ from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.verdict import Verdict
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.vispec import ViSpec
 from mmspec.vlm.processors import NodeProcessors
 from tests.parity import case
@@ -40,10 +40,10 @@ def drafter(public: dict[str, Tensor]) -> ViSpec:
     return mmspec.vlm.drafter_from_state_dict("vispec", weights, CONFIG)
 
 
-def reading_of(public: dict[str, Tensor]) -> Reading:
+def view_of(public: dict[str, Tensor]) -> PromptView:
     """All pairs of the prompt, the one with the newest token too."""
     picture = torch.cat([public["image_mask"][:, 1:].long(), torch.zeros(1, 1, dtype=torch.long)], 1)
-    return Reading(public["inputs_embeds_shifted"], public["target_hidden"], picture)
+    return PromptView(public["inputs_embeds_shifted"], public["target_hidden"], picture)
 
 
 def test_the_adaptor_reads_what_the_public_one_reads(drafter: ViSpec, public: dict[str, Tensor]) -> None:
@@ -51,7 +51,7 @@ def test_the_adaptor_reads_what_the_public_one_reads(drafter: ViSpec, public: di
 
 
 def test_slots_of_a_prompt_equal_the_public_ones(drafter: ViSpec, public: dict[str, Tensor]) -> None:
-    slots = drafter.read(reading_of(public))
+    slots = drafter.read(view_of(public))
     torch.testing.assert_close(slots.attend, public["compressed_input"], **CLOSE)
     assert torch.equal(slots.position, public["compressed_positions"])
     assert slots.count.tolist() == [int(public["cached_rows"])]
@@ -152,7 +152,7 @@ def test_published_files_of_any_size_are_read(bias: bool) -> None:
     assert torch.equal(drafter.adaptor.v_proj.bias, state["imadpt.v_proj.bias"])
     assert torch.equal(drafter.layer.qkv.bias[24:48], state["layers.0.self_attn.k_proj.bias"])
     slots = drafter.read(
-        Reading(torch.randn(1, 9, 24), torch.randn(1, 9, 24), torch.tensor([[0, 1, 1, 1, 1, 0, 2, 2, 0]]))
+        PromptView(torch.randn(1, 9, 24), torch.randn(1, 9, 24), torch.tensor([[0, 1, 1, 1, 1, 0, 2, 2, 0]]))
     )
     assert slots.position.tolist() == [[0, 3, 4, 5, 6, 7, 8]] and slots.attend.isfinite().all()
 

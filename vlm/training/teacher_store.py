@@ -1,4 +1,4 @@
-"""Lessons on disk: the target runs once, a drafter trains on what it said as often as wanted."""
+"""Teacher batches on disk: the target runs once, a drafter trains on what it said as often as wanted."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mmspec.core.files import replacing
+from mmspec.core.interrupts import Stopped, stop_requests
 from mmspec.core.readers import read_tensors
-from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.training.examples import Example
-from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
 _NEEDED = {"ids", "answer", "embeds", "last"}
-Teaching = Callable[[Sequence[Example]], Lesson]
+Teaching = Callable[[Sequence[Example]], TeacherBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLessons:
-    """Lessons kept in a folder, one safetensors file each, named by a number.
+class TeacherStore:
+    """Teacher batches kept in a folder, one safetensors file each, named by a number.
 
     States are stored in half precision, float16 unless they do not fit it (then bfloat16), and read back as float32.
     """
 
     folder: Path
 
-    def __call__(self, number: int) -> Lesson:
-        """The lesson of this number.   Raises ValueError where it is not stored or its file is damaged."""
+    def __call__(self, number: int) -> TeacherBatch:
+        """The batch of this number.   Raises ValueError where it is not stored or its file is damaged."""
         path = self.path(number)
         found = read_tensors(path)
         if _NEEDED - set(found) or len({value.shape[:2] for value in found.values()}) != 1 or found["ids"].dim() != 2:
             shapes = {name: tuple(value.shape) for name, value in found.items()}
-            raise ValueError(f"{path}: expected a stored lesson, got {shapes}; delete it, and it is stored again")
+            raise ValueError(
+                f"{path}: expected a stored teacher batch, got {shapes}; delete it, and it is stored again"
+            )
         last = found["last"].float()
         hidden = found["hidden"].float() if "hidden" in found else last
-        return Lesson(found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding"))
+        return TeacherBatch(found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding"))
 
-    def write(self, number: int, lesson: Lesson) -> None:
-        """Stores a lesson, whole or not at all."""
+    def write(self, number: int, batch: TeacherBatch) -> None:
+        """Stores a batch, whole or not at all."""
         tensors = {
-            "ids": lesson.ids, "answer": lesson.answer, "embeds": _half(lesson.embeds), "last": _half(lesson.last),
+            "ids": batch.ids, "answer": batch.answer, "embeds": _half(batch.embeds), "last": _half(batch.last),
         }  # fmt: skip
-        if lesson.hidden is not lesson.last:
-            tensors["hidden"] = _half(lesson.hidden)
-        if lesson.padding is not None:
-            tensors["padding"] = lesson.padding
+        if batch.hidden is not batch.last:
+            tensors["hidden"] = _half(batch.hidden)
+        if batch.padding is not None:
+            tensors["padding"] = batch.padding
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.path(number)) as path:
             save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
@@ -57,34 +59,35 @@ class StoredLessons:
     def store(
         self,
         numbers: Iterable[int],
-        lesson_of: Callable[[int], Lesson],
-        on_lesson: Callable[[int], None] = lambda n: None,
+        make: Callable[[int], TeacherBatch],
+        on_batch: Callable[[int], None] = lambda n: None,
     ) -> int:
-        """Stores the lessons that are not there yet, so that a store cut short is completed; returns how many were made.
+        """Stores the batches that are not there yet, so that a store cut short is completed; returns how many were made.
 
-        on_lesson: told every number, in order, when its lesson is there.
-        Raises Stopped where SIGINT or SIGTERM came, behind the running lesson.
+        on_batch: told every number, in order, when its batch is there.
+        Raises Stopped where SIGINT or SIGTERM came, behind the running batch.
         """
         made = 0
         with stop_requests() as request:
             for number in numbers:
                 if not self.path(number).exists():
-                    self.write(number, lesson_of(number))
+                    self.write(number, make(number))
                     made += 1
-                on_lesson(number)
+                on_batch(number)
                 if request.signal:
                     raise Stopped(
-                        f"the lessons stored so far ({len(self.numbers)}) are kept in {self.folder}", request.signal
+                        f"the teacher batches stored so far ({len(self.numbers)}) are kept in {self.folder}",
+                        request.signal,
                     )
         return made
 
     def path(self, number: int) -> Path:
-        """The file of a lesson."""
+        """The file of a batch."""
         return self.folder / f"{number:07d}.safetensors"
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Which lessons are there."""
+        """Which teacher batches are there."""
         return tuple(sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors")))
 
     @property

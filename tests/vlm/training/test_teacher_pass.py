@@ -1,17 +1,17 @@
-"""Lessons of padded batches: noise and cuts treat a row as they do the same row alone."""
+"""Padded teacher batches: noise and cuts treat a row as they do the same row alone."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.teacher import cut
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
 LENGTHS, WIDE, ANSWERS = (12, 5, 8), 14, (4, 3, 2)
 
 
-def padded() -> Lesson:
+def padded() -> TeacherBatch:
     """Three rows of 12, 5 and 8 tokens, numbered from 1 in each, padded on the left to the longest prompt and on the right
     to the longest answer as batches of requests are; states say which token they are of."""
     prompts = [length - answer for length, answer in zip(LENGTHS, ANSWERS, strict=True)]
@@ -21,12 +21,12 @@ def padded() -> Lesson:
         ids[row, first : first + before + behind] = torch.arange(1, before + behind + 1)
         answer[row, max(prompts) : max(prompts) + behind] = True
     states = ids[..., None].float().expand(-1, -1, 4).clone()
-    return Lesson(ids, answer, -states, states, states, ids == 0)
+    return TeacherBatch(ids, answer, -states, states, states, ids == 0)
 
 
-def rows_of(lesson: Lesson, field: Tensor) -> list[list]:
+def rows_of(teacher_batch: TeacherBatch, field: Tensor) -> list[list]:
     """Row by row, what stands at real tokens."""
-    real = torch.ones_like(lesson.answer) if lesson.padding is None else ~lesson.padding
+    real = torch.ones_like(teacher_batch.answer) if teacher_batch.padding is None else ~teacher_batch.padding
     return [row[there].tolist() for row, there in zip(field, real, strict=True)]
 
 
@@ -53,17 +53,17 @@ def test_a_cut_without_padding_left_has_none() -> None:
 
 
 def test_noise_is_as_wide_in_a_padded_row_as_in_the_row_alone() -> None:
-    lesson = padded()
-    lesson.hidden = torch.zeros(3, WIDE, 4000)
-    spread = lesson.with_noise(0.2).hidden.abs().amax((1, 2))
+    teacher_batch = padded()
+    teacher_batch.hidden = torch.zeros(3, WIDE, 4000)
+    spread = teacher_batch.with_noise(0.2).hidden.abs().amax((1, 2))
     expected = torch.tensor([0.1 * 512 / length for length in LENGTHS])
     torch.testing.assert_close(spread, expected, rtol=1e-3, atol=0)
-    lesson.padding = None
-    spread = lesson.with_noise(0.2).hidden.abs().amax((1, 2))
+    teacher_batch.padding = None
+    spread = teacher_batch.with_noise(0.2).hidden.abs().amax((1, 2))
     torch.testing.assert_close(spread, torch.full((3,), 0.1 * 512 / WIDE), rtol=1e-3, atol=0)
 
 
 def test_noise_leaves_what_is_learned_alone() -> None:
-    lesson = padded()
-    noisy = lesson.with_noise(0.2)
-    assert torch.equal(noisy.last, lesson.last) and not torch.equal(noisy.hidden, noisy.last)
+    teacher_batch = padded()
+    noisy = teacher_batch.with_noise(0.2)
+    assert torch.equal(noisy.last, teacher_batch.last) and not torch.equal(noisy.hidden, noisy.last)

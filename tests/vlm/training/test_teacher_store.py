@@ -1,4 +1,4 @@
-"""Lessons on disk: what is read back, what a store cut short does, and that the target sees its pictures."""
+"""Teacher batches on disk: what is read back, what a store cut short does, and that the target sees its pictures."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from PIL import Image
 
 from mmspec.vlm.training.examples import Example
-from mmspec.vlm.training.lesson import Lesson
-from mmspec.vlm.training.stored import StoredLessons, check_sight
 from mmspec.vlm.training.teacher import Teacher
+from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher_store import TeacherStore, check_sight
 from tests.evaluate.tiny_zoo import tiny_zoo
 
 
-def lesson(number: int, levels: bool = False, large: float = 1.0) -> Lesson:
+def teacher_batch(number: int, levels: bool = False, large: float = 1.0) -> TeacherBatch:
     rng = torch.Generator().manual_seed(number)
     last = torch.randn(2, 6, 4, generator=rng) * large
-    return Lesson(
+    return TeacherBatch(
         ids=torch.randint(50, (2, 6), generator=rng), answer=torch.rand(2, 6, generator=rng) < 0.5,
         embeds=torch.randn(2, 6, 4, generator=rng), last=last,
         hidden=torch.randn(2, 6, 12, generator=rng) if levels else last,
@@ -29,7 +29,7 @@ def lesson(number: int, levels: bool = False, large: float = 1.0) -> Lesson:
 
 @pytest.mark.parametrize(("levels", "large"), [(False, 1.0), (True, 1.0), (False, 1e6)])
 def test_what_is_read_is_what_was_written(levels: bool, large: float, tmp_path: Path) -> None:
-    stored, given = StoredLessons(tmp_path / "states"), lesson(3, levels, large)
+    stored, given = TeacherStore(tmp_path / "states"), teacher_batch(3, levels, large)
     stored.write(3, given)
     found = stored(3)
     assert torch.equal(found.ids, given.ids) and torch.equal(found.answer, given.answer)
@@ -42,25 +42,25 @@ def test_what_is_read_is_what_was_written(levels: bool, large: float, tmp_path: 
 
 
 def test_a_store_cut_short_is_completed(tmp_path: Path) -> None:
-    stored, made, told = StoredLessons(tmp_path), [], []
+    stored, made, told = TeacherStore(tmp_path), [], []
 
-    def of(number: int) -> Lesson:
+    def of(number: int) -> TeacherBatch:
         if len(made) == 2:
             raise KeyboardInterrupt
         made.append(number)
-        return lesson(number)
+        return teacher_batch(number)
 
     with pytest.raises(KeyboardInterrupt):
         stored.store((5, 2, 7, 0), of)
     assert stored.numbers == (2, 5) and len(list(tmp_path.iterdir())) == 2
-    assert stored.store((5, 2, 7, 0), lesson, told.append) == 2
+    assert stored.store((5, 2, 7, 0), teacher_batch, told.append) == 2
     assert told == [5, 2, 7, 0] and stored.numbers == (0, 2, 5, 7)
-    assert torch.equal(stored(7).ids, lesson(7).ids)
+    assert torch.equal(stored(7).ids, teacher_batch(7).ids)
 
 
-def test_a_damaged_or_missing_lesson_is_named(tmp_path: Path) -> None:
-    stored = StoredLessons(tmp_path)
-    stored.write(1, lesson(1))
+def test_a_damaged_or_missing_teacher_batch_is_named(tmp_path: Path) -> None:
+    stored = TeacherStore(tmp_path)
+    stored.write(1, teacher_batch(1))
     stored.path(1).write_bytes(stored.path(1).read_bytes()[:100])
     for number in (1, 2):
         with pytest.raises(ValueError, match=f"000000{number}.safetensors: expected "):
@@ -74,7 +74,7 @@ def test_the_states_learned_from_depend_on_the_picture() -> None:
     check_sight(teacher, [Example("b", "say something", (), "no"), shown])
     check_sight(teacher, [Example("b", "say something", (), "no")])
 
-    def blind(examples: list[Example]) -> Lesson:
+    def blind(examples: list[Example]) -> TeacherBatch:
         grey = tuple(Image.new("RGB", image.size, "grey") for image in examples[0].images)
         return teacher([Example("a", examples[0].text, grey, examples[0].answer)])
 

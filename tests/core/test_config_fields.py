@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mmspec.core.fields import from_fields
+from mmspec.core.config_fields import from_fields
 
 Way = Literal["a", "b"] | Literal["c"]
 

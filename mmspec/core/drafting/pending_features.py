@@ -1,4 +1,5 @@
-"""Accepted pairs that a drafter has not read yet: noted after every round, read in one pass before the next draft."""
+"""Pending features: accepted pairs that a drafter has not read yet, noted after every round, read in one pass before the next
+draft."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from mmspec.core.verdict import Verdict, run_of
 Pairs = tuple[Tensor, Tensor, list[int]]
 
 
-class Unread:
+class PendingFeatures:
     """Per round: hidden states of the accepted path [B, n, F], the values that followed each, int64 [B, n], and how many
     of them count in each row."""
 
@@ -34,7 +35,7 @@ class Unread:
         self.rounds.append((hidden, following[:, :width], counts))
 
     def take(self) -> Pairs:
-        """All noted pairs as one, every row's own ones first; nothing is unread afterwards."""
+        """All noted pairs as one, every row's own ones first; nothing is pending afterwards."""
         rounds, self.rounds = self.rounds, []
         return rounds[0] if len(rounds) == 1 else _joined(rounds)
 

@@ -1,4 +1,4 @@
-"""What decodings have in common that fill the canvas in another order than raster."""
+"""Non-raster orders: what decodings have in common that fill the canvas in another order than raster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.target import ImageTarget
 
 
-class OwnOrder(ABC):
+class NonRasterOrder(ABC):
     """A drafter with an order of its own. Relaxed: it brings the target that keeps such a canvas, and the rule it falls
     under."""
 

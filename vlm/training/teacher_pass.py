@@ -1,4 +1,4 @@
-"""What a live or stored target says about a batch of answered requests."""
+"""The teacher pass: what a live or stored target says about a batch of answered requests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
-from mmspec.vlm.drafters.prompt_view import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 
 
 @dataclass(slots=True)
-class Lesson:
+class TeacherBatch:
     """States of one batch; rows may be padded on both sides.
 
     ids: int64 [B, T].   answer: bool [B, T], tokens of answers.   padding: bool [B, T], None where there is none.
@@ -28,14 +28,14 @@ class Lesson:
     hidden: Tensor
     padding: Tensor | None = None
 
-    def reading(self, parts: Parts) -> Reading:
+    def prompt_view(self, parts: Parts) -> PromptView:
         """The pairs a drafter reads of it."""
-        return Reading.of(
+        return PromptView.of(
             self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding, self.answer
         )
 
-    def with_noise(self, width: float) -> Lesson:
-        """The lesson with uniform noise of `width` * 512 / length on the states the drafter reads, from torch's generator.
+    def with_noise(self, width: float) -> TeacherBatch:
+        """The batch with uniform noise of `width` * 512 / length on the states the drafter reads, from torch's generator.
 
         length: of the row without its padding, as the public code adds noise before it pads.
         """
@@ -45,7 +45,7 @@ class Lesson:
 
 
 @torch.no_grad()
-def lesson_of(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, ...] | None = None) -> Lesson:
+def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, ...] | None = None) -> TeacherBatch:
     """Runs the target over answered requests, with the positions it would give them itself.
 
     inputs: of the target's forward, answers included (see `with_answers`).   answer: bool [B, T].
@@ -60,7 +60,7 @@ def lesson_of(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, ...
         parts.model(**prepared, return_dict=True)
     padding = None if mask is None or bool(mask.all()) else mask == 0
     hidden = seen.hidden if levels is None else seen.levels
-    return Lesson(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding)
+    return TeacherBatch(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding)
 
 
 def _positions(model: nn.Module, inputs: dict) -> dict:

@@ -1,4 +1,4 @@
-"""What the target thinks at every position of given images: one pass over the prompt, one causal pass over the values."""
+"""The teacher pass over given images: one pass over the prompt, one causal pass over the values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mmspec.imagegen.model import FeatureModel
 
 
 @dataclass(slots=True)
-class Lesson:
+class TeacherBatch:
     """R = C * B rows, the unconditional branch behind the conditional one where C is 2.
 
     prompt: float [R, P, H], the prompt's states.   padding: bool [R, P], or None.
@@ -28,7 +28,7 @@ class Lesson:
 
 
 @torch.no_grad()
-def lesson_of(model: FeatureModel, condition: object, values: Tensor, paired: bool) -> Lesson:
+def teacher_pass(model: FeatureModel, condition: object, values: Tensor, paired: bool) -> TeacherBatch:
     """The target's view of images. condition: as `prefill` takes it.   values: int64 [B, T], all T values of each image,
     forced ones included.   paired: whether the unconditional branch is wanted too.
 
@@ -52,4 +52,4 @@ def lesson_of(model: FeatureModel, condition: object, values: Tensor, paired: bo
     causal = torch.ones(1, count, count, dtype=torch.bool, device=value.device).tril()
     seen = model.forward(value, index, cache.bias(causal, model.dtype), cache)
     padding = None if cache.hidden is None else cache.hidden[:, :slots]
-    return Lesson(scored.prompt_hidden, padding, value, seen.hidden, seen.logits)
+    return TeacherBatch(scored.prompt_hidden, padding, value, seen.hidden, seen.logits)

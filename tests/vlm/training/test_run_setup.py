@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmspec.vlm.drafters.eagle3 import Eagle3
-from mmspec.vlm.training.beginning import begin, with_words
 from mmspec.vlm.training.recipes import new_drafter
+from mmspec.vlm.training.run_setup import fit_vocabulary, initial_drafter
 from tests.vlm.tiny import VOCAB, tiny
 
 OLD, NEW = [[5, 9, 9, 20], [7, 5]], [[5, 31, 31], [40, 9]]
@@ -25,14 +25,14 @@ def saved(folder: Path) -> Eagle3:
 
 def test_a_drafter_that_goes_on_keeps_its_words_and_their_rows(tmp_path: Path) -> None:
     was = saved(tmp_path)
-    begun = begin("eagle3", tiny("llava"), {}, tmp_path)
-    found, share = with_words(begun, NEW, fresh=False)
+    begun = initial_drafter("eagle3", tiny("llava"), {}, tmp_path)
+    found, share = fit_vocabulary(begun, NEW, fresh=False)
     assert found.head.ids.tolist() == [5, 7, 9, 20] and share == pytest.approx(2 / 5)
     assert all(torch.equal(value, found.state_dict()[name]) for name, value in was.state_dict().items())
 
 
 def test_a_fresh_drafter_takes_its_words_from_the_answers() -> None:
-    found, share = with_words(begin("eagle3", tiny("llava"), {}), NEW, fresh=True)
+    found, share = fit_vocabulary(initial_drafter("eagle3", tiny("llava"), {}), NEW, fresh=True)
     assert found.head.ids.tolist() == [5, 9, 31, 40] and share == 1
     assert torch.equal(found.head.weight, tiny("llava").lm_head.weight[found.head.ids])
 
@@ -40,12 +40,12 @@ def test_a_fresh_drafter_takes_its_words_from_the_answers() -> None:
 def test_answers_without_a_word_of_the_drafter_are_refused(tmp_path: Path) -> None:
     saved(tmp_path)
     with pytest.raises(ValueError, match="start: expected a drafter that has words of these answers"):
-        with_words(begin("eagle3", tiny("llava"), {}, tmp_path), [[31, 40]], fresh=False)
+        fit_vocabulary(initial_drafter("eagle3", tiny("llava"), {}, tmp_path), [[31, 40]], fresh=False)
 
 
 def test_a_whole_vocabulary_stays_whole(tmp_path: Path) -> None:
     new_drafter("eagle3", tiny("llava")).save_pretrained(tmp_path)
-    found, share = with_words(begin("eagle3", tiny("llava"), {}, tmp_path), NEW, fresh=False)
+    found, share = fit_vocabulary(initial_drafter("eagle3", tiny("llava"), {}, tmp_path), NEW, fresh=False)
     assert not found.head.reduced and found.head.weight.shape[0] == VOCAB and share == 1
-    other = begin("msd", tiny("llava"), {})
-    assert with_words(other, NEW, fresh=True) == (other, 1.0)
+    other = initial_drafter("msd", tiny("llava"), {})
+    assert fit_vocabulary(other, NEW, fresh=True) == (other, 1.0)

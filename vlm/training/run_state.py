@@ -1,4 +1,4 @@
-"""What a training run leaves on the disk so that it can go on: when it is written, and what is said where it stops."""
+"""The state of a training run on disk: when it is written so that the run can resume, and what is said where it stops."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.vlm.training.checkpoint import load_state, save_state
 from mmspec.vlm.training.log import TrainingLog
 
 STATE, LOG = "state.safetensors", "log.jsonl"
 
 
-class Keeping:
+class RunState:
     """The state of a run in `folder/state.safetensors` and its log in `folder/log.jsonl`.
 
     module: what is trained, as it is saved.   every_s: seconds between saves.   writes: of several processes that train

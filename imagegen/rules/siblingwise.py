@@ -1,4 +1,5 @@
-"""Siblings judged one after the other with whole laws in hand, for rules that look at other values than the drafted one."""
+"""Sibling-wise judging: one sibling after the other with whole laws in hand, for rules that look at other values than the
+drafted one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from mmspec.core.rules.laws import law_row
 
 
 @dataclass(slots=True)
-class Turn:
+class Siblings:
     """The children of one sibling rank of n parents.
 
     token: int64 [B, n].   child: int64 [n] or [B, n], which nodes they are, see `take`.
@@ -41,18 +42,18 @@ class Turn:
         return torch.ones_like(self.exact) if self.share is None else self.of(self.share)
 
 
-def in_turn(
+def siblingwise(
     weights: Weights,
     draft: Draft,
     live: Tensor | None,
-    ratio: Callable[[Turn], Tensor],
-    reject: Callable[[Turn], Tensor] | None = None,
+    ratio: Callable[[Siblings], Tensor],
+    reject: Callable[[Siblings], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Judges every sibling rank at all parents at once.
 
-    weights: the exact rule's.   live: bool [B, N] or None.   ratio(turn): float [B, n].   reject(turn): the law [B, n, V]
-    that the rejection of these children leaves; None for [law - share]+, which is then worked out only for parents with
-    another child.
+    weights: the exact rule's.   live: bool [B, N] or None.   ratio(siblings): float [B, n].
+    reject(siblings): the law [B, n, V] that the rejection of these children leaves; None for [law - share]+, which is then
+    worked out only for parents with another child.
     Returns (ratios [B, N], 0 at nodes that do not count; the laws [B, N, V] that `reject` leaves behind every node).
     """
     tree, p, fan = draft.tree, weights.p, fan_of(draft.tree)
@@ -70,35 +71,37 @@ def in_turn(
     tried: list[Tensor] = []
     for rank, child in enumerate(fan.child):
         count = child.shape[-1]
-        turn = Turn(take(token, child), child, parents[:, :count], law[:, :count],
+        siblings = Siblings(take(token, child), child, parents[:, :count], law[:, :count],
                     None if share is None else share[:, :count], take(exact, child))  # fmt: skip
         drawn = take(live, child)
         if share is None:  # a token that stands twice among siblings counts once
             for earlier in tried:
-                drawn = drawn & (turn.token != earlier[:, :count])
-            tried.append(torch.where(drawn, turn.token, -1))
-        put(found, child, torch.where(drawn, ratio(turn), 0.0))
+                drawn = drawn & (siblings.token != earlier[:, :count])
+            tried.append(torch.where(drawn, siblings.token, -1))
+        put(found, child, torch.where(drawn, ratio(siblings), 0.0))
         if reject is None and rank + 1 == len(fan.child):
             break
-        after = torch.where(drawn[..., None], (reject or subtract)(turn), turn.law)
+        after = torch.where(drawn[..., None], (reject or subtract)(siblings), siblings.law)
         law = torch.cat((after, law[:, count:]), 1)
         if share is not None:
-            share = torch.cat((_without(turn, drawn), share[:, count:]), 1)
+            share = torch.cat((_without(siblings, drawn), share[:, count:]), 1)
     return found[:, : tree.nodes], p if reject is None else p.index_copy(1, fan.node, law)
 
 
-def subtract(turn: Turn) -> Tensor:
+def subtract(siblings: Siblings) -> Tensor:
     """[law - share]+ normalised, the target's law where that is empty. One-hot shares take their token away."""
-    if turn.share is None:
-        rest = turn.law.scatter(2, turn.token[..., None], 0.0)
+    if siblings.share is None:
+        rest = siblings.law.scatter(2, siblings.token[..., None], 0.0)
     else:
-        rest = (turn.law - turn.share).clamp_min_(0)
+        rest = (siblings.law - siblings.share).clamp_min_(0)
     total = rest.sum(-1, keepdim=True)
-    return torch.where(total > 0, rest / total, turn.p)
+    return torch.where(total > 0, rest / total, siblings.p)
 
 
-def _without(turn: Turn, drawn: Tensor) -> Tensor:
+def _without(siblings: Siblings, drawn: Tensor) -> Tensor:
     """The share of the next sibling: what was tried is gone, the rest is scaled up."""
-    rest = turn.share.scatter(2, turn.token[..., None], torch.where(drawn, 0.0, turn.own_share())[..., None])
+    rest = siblings.share.scatter(
+        2, siblings.token[..., None], torch.where(drawn, 0.0, siblings.own_share())[..., None]
+    )
     total = rest.sum(-1, keepdim=True)
     return torch.where(total > 0, rest / total, rest)

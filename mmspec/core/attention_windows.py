@@ -1,4 +1,4 @@
-"""How far back the layers of a model look, as its config says."""
+"""Attention windows: how far back the layers of a model look, as its config says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields from files into config classes: the one place where their types are checked."""
+"""Config fields, from files into config classes: the one place where their types are checked."""
 
 from __future__ import annotations
 

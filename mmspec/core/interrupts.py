@@ -1,4 +1,4 @@
-"""How a long run takes Ctrl-C: it ends its step, keeps what it has, and says so."""
+"""Interrupts: how a long run takes Ctrl-C, ends its step, keeps what it has, and says so."""
 
 from __future__ import annotations
 

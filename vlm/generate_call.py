@@ -1,4 +1,4 @@
-"""What `transformers.generate` knows about a call but does not pass on to a `custom_generate` callable."""
+"""The context of a `transformers.generate` call: what it knows but does not pass on to a `custom_generate` callable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _call() -> FrameType | None:
     return frame
 
 
-def streamer_of_caller() -> object | None:
+def streamer_of_call() -> object | None:
     """The `streamer` given to the `transformers.generate` call this code runs under, if there is one.
 
     `generate` hands a callable every argument but the streamer, after having put the prompt on it; an iterating reader
@@ -27,7 +27,7 @@ def streamer_of_caller() -> object | None:
     return None if frame is None else frame.f_locals.get("streamer")
 
 
-def inputs_of_caller() -> dict | None:
+def inputs_of_call() -> dict | None:
     """The inputs given to that call, before the target's vision tower turned pictures into its own features."""
     frame = _call()
     return None if frame is None else {"inputs": frame.f_locals.get("inputs"), **frame.f_locals.get("kwargs", {})}

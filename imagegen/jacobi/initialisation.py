@@ -1,4 +1,4 @@
-"""Drafts for positions the target has not scored yet: whose law or value stands in for theirs."""
+"""Initialisation of a Jacobi window: whose law or value stands in at positions the target has not scored yet."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Window:
     """Positions to draft, int64 [B, K], behind the roots of all rows.
 
     inside: `position`, at most the image's last.   horizon: int64 [B, 1], the last position scored so far, at most the
-    image's last.   cold: bool [B, K], positions beyond it.
+    image's last.   unscored: bool [B, K], positions beyond it.
     """
 
     position: Tensor
     inside: Tensor
     horizon: Tensor
-    cold: Tensor
+    unscored: Tensor
 
     @staticmethod
     def of(last: Tensor, known: Tensor, count: int, total: int) -> Window:
@@ -57,8 +57,8 @@ class Sources:
     forced: Tensor | None
 
     def near(self, init: Init, window: Window) -> Tensor:
-        """The position each cold one copies: the last known one, or the first known one above it; int64 [B, K]. Itself where
-        there is none: at the start of a row, in the first one."""
+        """The position each unscored one copies: the last known one, or the first known one above it; int64 [B, K].
+        Itself where there is none: at the start of a row, in the first one."""
         if init.endswith("left"):
             before = self.before(window)
             return torch.where((self.row_start[window.inside] == window.inside) | (before < 0), window.position, before)
@@ -79,7 +79,7 @@ class Sources:
         else:
             near = self.near(init, window)
             source = torch.where(near <= window.horizon, near, -1 if init in COPYING else self.before(window))
-        return torch.where(window.cold, source, window.position)
+        return torch.where(window.unscored, source, window.position)
 
 
 def sources_of(geometry: Geometry, device: torch.device) -> Sources:

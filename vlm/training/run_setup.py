@@ -1,4 +1,4 @@
-"""How a training run begins: in which processes, with which drafter, and in which folder."""
+"""The setup of a training run: its processes, its drafter (new, or warm-started from a saved one) and its folder."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mmspec.vlm.training.untrained import new_drafter
 from mmspec.vlm.training.vocabulary import share_of
 
 
-def begin(
+def initial_drafter(
     kind: str, model: nn.Module, sizes: dict[str, Any], start: Path | None = None, seed: int = 0
 ) -> ShapedDrafter:
     """A new drafter of `kind` with weights from `seed`, or the one saved in `start`, float32. sizes: see `new_drafter`.
 
     A "vispec" drafter may start from an "eagle2" one trained on text, ViSpec's second stage from its first. A reduced
-    vocabulary stays that of `start`, see `with_words`.
+    vocabulary stays that of `start`, see `fit_vocabulary`.
     Raises ValueError where `start` holds another kind.
     """
     with torch.random.fork_rng():
@@ -45,7 +45,9 @@ def begin(
     return drafter
 
 
-def with_words(drafter: ShapedDrafter, answers: Collection[Sequence[int]], fresh: bool) -> tuple[ShapedDrafter, float]:
+def fit_vocabulary(
+    drafter: ShapedDrafter, answers: Collection[Sequence[int]], fresh: bool
+) -> tuple[ShapedDrafter, float]:
     """The drafter that trains on these answers, and the share of their tokens it can draft.
 
     A fresh drafter of a reduced vocabulary is given the answers' most frequent tokens. One that goes on from a trained one
