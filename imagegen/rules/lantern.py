@@ -15,7 +15,7 @@ from mmspec.core.rules.laws import at, keep_live, law_of, live_nodes
 from mmspec.core.sample import TINY
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.canvas_rule import standing
-from mmspec.imagegen.rules.published import published_residual
+from mmspec.imagegen.rules.lantern_residual import published_residual
 from mmspec.imagegen.rules.relaxed import Relaxed
 from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.vq import VQModel
-from mmspec.imagegen.multiscale.learned import LatentUpsampler, upsampler_loss
+from mmspec.imagegen.multiscale.latent_upsampler import LatentUpsampler, upsampler_loss
 
 from .build_vlm import write_card
 from .image_files import read_vq

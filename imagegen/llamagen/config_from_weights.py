@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.core.config_fields import check_types
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.names import FIELDS
+from mmspec.imagegen.llamagen.state_dict_keys import FIELDS
 
 _HIDDEN = "layers.0.feed_forward.w1.weight"
 _CLASSES, _CAPTIONS = "cls_embedding.embedding_table.weight", "cls_embedding.uncond_embedding"
