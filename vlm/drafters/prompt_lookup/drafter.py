@@ -1,4 +1,4 @@
-"""Drafts by copying: what followed the same words earlier in the prompt or in the answer."""
+"""Prompt lookup: drafts by copying what followed the same n-gram earlier in the prompt or in the answer."""
 
 from __future__ import annotations
 

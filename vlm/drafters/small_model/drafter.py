@@ -1,4 +1,4 @@
-"""Drafts with a smaller model of the same vocabulary."""
+"""Draft model: a smaller model of the same vocabulary."""
 
 from __future__ import annotations
 

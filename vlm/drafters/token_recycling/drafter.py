@@ -1,4 +1,4 @@
-"""Drafts a static tree from the target's own discarded candidates."""
+"""Token Recycling: a static tree from the target's own discarded candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafting only where the next token does not lean on the pictures."""
+"""ViSkip: drafting only where the next token does not lean on the pictures."""
 
 from __future__ import annotations
 
