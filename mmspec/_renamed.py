@@ -14,6 +14,7 @@ _PUBLISHED = ("eagle", "eagle3", "flash", "hydra", "medusa", "msd", "specdecpp",
 
 # old module -> new module
 MODULES = {
+    "mmspec.core.drafting.alongside": "mmspec.core.drafting.placement",
     "mmspec.core.drafting.unread": "mmspec.core.drafting.pending_features",
     "mmspec.core.fields": "mmspec.core.config_fields",
     "mmspec.core.stopping": "mmspec.core.interrupts",

@@ -14,6 +14,7 @@ from tests.house.tree import ROOT, modules
 
 # the public names of every module that moved, as it had them
 MOVED = {
+    "mmspec.core.drafting.alongside": "alongside",
     "mmspec.core.drafting.unread": "Pairs Unread",
     "mmspec.core.fields": "Config from_fields check_types",
     "mmspec.core.stopping": "Stopped end_before_work interrupts StopRequest stop_requests",

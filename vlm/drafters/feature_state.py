@@ -8,8 +8,8 @@ from torch import Tensor
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
-from mmspec.core.drafting.alongside import alongside
 from mmspec.core.drafting.pending_features import PendingFeatures
+from mmspec.core.drafting.placement import alongside
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.drafting.alongside import alongside
+from mmspec.core.drafting.placement import alongside
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.goodput import Goodput
 from mmspec.vlm.drafters.specdecpp.control import AcceptanceStop

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.drafting.alongside import alongside
+from mmspec.core.drafting.placement import alongside
 from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceHead
 
 

@@ -1,4 +1,4 @@
-"""A drafter's weights where its target computes, in the target's precision; the user's own stay as they are."""
+"""Placement: a drafter's weights where its target computes, in the target's precision; the user's own stay as they are."""
 
 from __future__ import annotations
 
