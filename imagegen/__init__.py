@@ -15,7 +15,7 @@ _PUBLIC = {
     "ImagePipeline": "mmspec.imagegen.pipeline",
     "Lantern": "mmspec.imagegen.rules.lantern",
     "LanternPlus": "mmspec.imagegen.rules.lantern",
-    "LatentUpsampler": "mmspec.imagegen.multiscale.learned",
+    "LatentUpsampler": "mmspec.imagegen.multiscale.latent_upsampler",
     "LlamaGenPipeline": "mmspec.imagegen.llamagen.pipeline",
     "MuLo": "mmspec.imagegen.multiscale.mulo",
     "PJD": "mmspec.imagegen.rowwise.pjd",

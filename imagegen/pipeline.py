@@ -13,8 +13,8 @@ from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.non_raster import NonRasterOrder
 from mmspec.imagegen.output import ImageOutput
-from mmspec.imagegen.own_order import OwnOrder
 from mmspec.imagegen.pixels import to_pil
 from mmspec.imagegen.sampling import FilterOrder, Guidance, Warp
 from mmspec.imagegen.target import ImageTarget, Listener
@@ -49,7 +49,7 @@ class ImagePipeline:
         prompts: what the model takes: class labels, texts, or its own inputs.
         decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`.
         rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own
-        (`OwnOrder`: row parallel, multi-scale) judges by its own rule and takes no other.
+        (`NonRasterOrder`: row parallel, multi-scale) judges by its own rule and takes no other.
         guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
         top_k: 0 for all values, None for the model's default.   top_p: 1 for all.   filter_order: which of the two is first;
         "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
@@ -88,15 +88,15 @@ class ImagePipeline:
         guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
         most = self.top_k if top_k is None else whole("top_k", top_k)
         warp = Warp(float(temperature), most, float(top_p), filter_order)
-        own_order = isinstance(decoding, OwnOrder)
-        if own_order and rule is not None:
+        non_raster = isinstance(decoding, NonRasterOrder)
+        if non_raster and rule is not None:
             raise Misfit(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
                          f"got {getattr(rule, 'name', rule)!r}; drop it")  # fmt: skip
         condition = self.model.prepare(prompts)
-        make = decoding.target if own_order else ImageTarget
+        make = decoding.target if non_raster else ImageTarget
         target = make(self.model, condition, guidance=guidance, warp=warp, listener=listener)
         keys = Keys.of(seed, target.batch, target.device)
-        judge = decoding.rule(self.model) if own_order else resolve(rule or "exact", greedy=target.greedy)
+        judge = decoding.rule(self.model) if non_raster else resolve(rule or "exact", greedy=target.greedy)
         return Decoding(target, decoding, judge, keys)
 
     def to_images(self, codes: Tensor, errors: dict[int, str]) -> list:

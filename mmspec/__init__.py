@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from mmspec._checkout import install as _install_checkout_finder
+from mmspec._renamed import install as _install_renamed_finder
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 _install_checkout_finder(__path__[0])
+_install_renamed_finder()
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ _PUBLIC = {
     "decode": "mmspec.vlm.api",
     "generate": "mmspec.vlm.api",
     "start": "mmspec.vlm.api",
-    "drafter_from_state_dict": "mmspec.vlm.published",
+    "drafter_from_state_dict": "mmspec.vlm.drafters.published",
     "load_drafter": "mmspec.vlm.checkpoints",
     "supported": "mmspec.vlm.architectures",
 }

@@ -17,7 +17,7 @@ from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.vlm.admission import admit
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.caller import inputs_of_caller, streamer_of_caller
+from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
 from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
@@ -89,8 +89,8 @@ def decode(
 
     A `streamer=` given to `model.generate` is served although transformers does not pass it on.
     """
-    streamer = streamer_of_caller()
-    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_caller())
+    streamer = streamer_of_call()
+    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call())
     with ended(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 

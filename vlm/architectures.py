@@ -7,7 +7,7 @@ from inspect import signature
 
 from torch import nn
 
-from mmspec.core.windows import Window, window_of
+from mmspec.core.attention_windows import Window, window_of
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.attention_windows import window_of
 from mmspec.core.cache import SlotCache
 from mmspec.core.rope import first_switch, length_dependent
-from mmspec.core.windows import window_of
 from mmspec.imagegen.adapters.prompts import Prompts, left_padded, rows_of, texts_of
 from mmspec.imagegen.adapters.vocabulary import Vocabulary
 from mmspec.imagegen.geometry import Geometry

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
-from mmspec.core.drafting.unread import Unread
+from mmspec.core.drafting.pending_features import PendingFeatures
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
@@ -22,7 +22,7 @@ class EagleState:
 
     Features are held with the branches side by side, [B, n, C * H], as the target's evidence holds its states; the layer
     and the head see them as rows [C * B, n, H].
-    root: float [B, C * H], the predicted state behind the last committed value.   unread: pairs accepted since.
+    root: float [B, C * H], the predicted state behind the last committed value.   pending_features: pairs accepted since.
     read: int64 [B], index of the value that the next pair embeds.   turned: rotary rows of the draft under way, [B or
         C * B, 1 + longest, 2, dim], by depth.   index: int64 [B, 1], of the root's value.
     """
@@ -31,7 +31,7 @@ class EagleState:
         self.drafter, self.target, self.passes = drafter, target, 0
         self.shape = drafter.shape_for(target.greedy)
         self.copies, self.model = target.copies, target.model
-        self.unread = Unread()
+        self.pending_features = PendingFeatures()
         longest = self.shape.longest
         self.rotary = drafter.rotary(target.geometry, 2 * longest + 20)
         self.steps = torch.arange(longest + 1, device=target.device)
@@ -46,7 +46,7 @@ class EagleState:
 
     def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Notes the accepted pairs; they are read before a draft."""
-        self.unread.note(target.paths, draft, evidence, verdict)
+        self.pending_features.note(target.paths, draft, evidence, verdict)
 
     @torch.no_grad()
     def propose(self, target: ImageTarget, keys: Keys) -> Draft:
@@ -54,7 +54,7 @@ class EagleState:
         rooms = [max(min(self.shape.longest, target.total - filled - 1), 0) for filled in target.filled]
         if not any(rooms):
             return root_only(target.pending)
-        if self.unread:
+        if self.pending_features:
             self._catch_up()
         self.index = target.last[:, None]
         self.turned = self._rows(self.rotary[self.index + self.steps])
@@ -62,7 +62,7 @@ class EagleState:
 
     def _catch_up(self) -> None:
         """Extends the cache by the pairs noted since the last draft, in one pass."""
-        hidden, value, counts = self.unread.take()
+        hidden, value, counts = self.pending_features.take()
         tree = chain(value.shape[1] - 1, value.device)
         bias = None
         if value.shape[1] > 1 or not self.cache.uniform:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmspec.imagegen.eagle.drafter import ImageEagle
-from mmspec.imagegen.eagle.lesson import Lesson, lesson_of
+from mmspec.imagegen.eagle.teacher_pass import TeacherBatch, teacher_pass
 from mmspec.imagegen.model import FeatureModel
 
 Batches = Callable[[int], tuple[object, Tensor]]
@@ -62,32 +62,32 @@ def loss_of(
 
     def of(step: int) -> tuple[Tensor, dict[str, float]]:
         condition, values = batches(step)
-        lesson = lesson_of(model, condition, values, loss.paired)
+        batch = teacher_pass(model, condition, values, loss.paired)
         noise = torch.Generator().manual_seed(seed * 1_000_003 + step)
-        return distance(unrolled(drafter, model, lesson, loss, noise), model, lesson, loss)
+        return distance(unrolled(drafter, model, batch, loss, noise), model, batch, loss)
 
     return of
 
 
 def unrolled(
-    drafter: ImageEagle, model: FeatureModel, lesson: Lesson, loss: EagleLoss, noise: torch.Generator
+    drafter: ImageEagle, model: FeatureModel, batch: TeacherBatch, loss: EagleLoss, noise: torch.Generator
 ) -> list[Tensor]:
     """Predicted states [R, T - 1, H] at each depth, as drafting computes them; the first d places of depth d mean nothing.
 
     The prompt's slots and their padding are as in a request; place i holds the pair of value i, and predicts the state
     behind it.
     """
-    rows, count, _ = lesson.state.shape
-    before = lesson.prompt.shape[1] - 1
-    states = torch.cat([lesson.prompt, lesson.state[:, :-1]], 1)
+    rows, count, _ = batch.state.shape
+    before = batch.prompt.shape[1] - 1
+    states = torch.cat([batch.prompt, batch.state[:, :-1]], 1)
     if loss.noise:
         drawn = torch.rand(states.shape, generator=noise).to(states)
         states = states + (drawn - 0.5) * loss.noise * 512 / states.shape[1]
-    value = F.pad(lesson.value, (before, 0))  # the prompt's slots embed value 0
+    value = F.pad(batch.value, (before, 0))  # the prompt's slots embed value 0
     embeds = drafter.embed(model, value)
     turned = drafter.rotary(model.geometry, 0)[:count]
     turned = torch.cat([turned.new_zeros(before, *turned.shape[1:]), turned])[None]
-    hidden = None if lesson.padding is None else F.pad(lesson.padding[:, :before], (0, count))
+    hidden = None if batch.padding is None else F.pad(batch.padding[:, :before], (0, count))
     fused = drafter.fuse(embeds, states)
 
     def again(own: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,12 +98,12 @@ def unrolled(
 
 
 def distance(
-    outputs: list[Tensor], model: FeatureModel, lesson: Lesson, loss: EagleLoss
+    outputs: list[Tensor], model: FeatureModel, batch: TeacherBatch, loss: EagleLoss
 ) -> tuple[Tensor, dict[str, float]]:
     """Loss and notes of predicted states [R, T - 1, H] of each depth."""
-    total, notes = lesson.state.new_zeros(()), {}
+    total, notes = batch.state.new_zeros(()), {}
     for depth, out in enumerate(outputs):
-        out, truth, teacher = out[:, depth:], lesson.state[:, depth:], lesson.logits[:, depth:]
+        out, truth, teacher = out[:, depth:], batch.state[:, depth:], batch.logits[:, depth:]
         student = model.logits(out)
         value = loss.feature * _mean(F.smooth_l1_loss(out, truth, reduction="none").mean(-1), loss)
         plain, overlap = _words(student, teacher)

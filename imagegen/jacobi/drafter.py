@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from mmspec.imagegen.jacobi.cold import INITS, Init
 from mmspec.imagegen.jacobi.coupling import Coupling
+from mmspec.imagegen.jacobi.initialisation import INITS, Init
 from mmspec.imagegen.jacobi.state import JacobiState
 from mmspec.imagegen.jacobi.tree import Proactive
 from mmspec.imagegen.target import ImageTarget

@@ -13,8 +13,8 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sample import law_of, sample_categorical
 from mmspec.core.verdict import Verdict
-from mmspec.imagegen.jacobi.cold import COPYING, ONE_HOT, REAL, UPWARD, Window, sources_of
 from mmspec.imagegen.jacobi.coupling import gumbel_pick, maximal_law
+from mmspec.imagegen.jacobi.initialisation import COPYING, ONE_HOT, REAL, UPWARD, Window, sources_of
 from mmspec.imagegen.jacobi.ring import Ring
 from mmspec.imagegen.jacobi.tree import Caterpillar, beside, caterpillar
 from mmspec.imagegen.target import ImageTarget
@@ -100,15 +100,15 @@ class JacobiState:
 
     def _draw(self, target: ImageTarget, window: Window, keys: Keys) -> tuple[Tensor, Tensor]:
         """Laws, as scores, and values of all positions of the window: float [B, K, V], int64 [B, K]."""
-        init, cold = self.settings.init, window.cold
+        init, unscored = self.settings.init, window.unscored
         scores = self._scores(window)
         value = self._pick(target, scores, window, keys)
-        certain = cold if init in ONE_HOT else None
+        certain = unscored if init in ONE_HOT else None
         if init in COPYING:
-            value = torch.where(cold, self._copies(target, value, scores, window), value)
+            value = torch.where(unscored, self._copies(target, value, scores, window), value)
         if self.sources.forced is not None:
             forced = self.sources.forced[window.inside]
-            pinned = cold & (forced >= 0)
+            pinned = unscored & (forced >= 0)
             value = torch.where(pinned, forced, value)
             certain = pinned if certain is None else certain
         if certain is not None and not target.greedy:
@@ -123,7 +123,7 @@ class JacobiState:
             return scores
         left = self.laws.read(self.sources.before(window))  # the same one for all
         half = torch.logaddexp(scores.log_softmax(-1), left.log_softmax(-1))
-        return torch.where(window.cold[..., None], half, scores)
+        return torch.where(window.unscored[..., None], half, scores)
 
     def _pick(self, target: ImageTarget, scores: Tensor, window: Window, keys: Keys) -> Tensor:
         """A value from each law, coupled to the old one where that is asked for."""
@@ -133,7 +133,7 @@ class JacobiState:
             if self.settings.init in REAL:
                 return best
             code = (keys.uniform(Purpose.DRAFT, count, step=_WINDOW) * target.model.codes).long()
-            return torch.where(window.cold, code, best)
+            return torch.where(window.unscored, code, best)
         if self.settings.coupling == "gumbel":
             return gumbel_pick(scores, self._noise(scores, window.position, keys))
         law = law_of(scores)
@@ -155,7 +155,7 @@ class JacobiState:
         return self.noise.read(position)
 
     def _copies(self, target: ImageTarget, value: Tensor, scores: Tensor, window: Window) -> Tensor:
-        """A neighbour's value for each cold position; where the row or column of neighbours begins cold, its random start."""
+        """A neighbour's value for each unscored position; its random start where that row or column starts unscored."""
         near = self.sources.near(self.settings.init, window)
         canvas = pad(target.values, (0, self.settings.window)).scatter_(1, window.position, value)
         copied = canvas.gather(1, near)

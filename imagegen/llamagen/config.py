@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import isqrt
 from typing import Any, Literal
 
-from mmspec.core.fields import from_fields
+from mmspec.core.config_fields import from_fields
 
 # layers, heads, width of the published sizes
 _SIZES = {

@@ -17,7 +17,7 @@ import torch
 from mmspec.core.readers import naming
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
-from mmspec.imagegen.llamagen.names import unwrap
+from mmspec.imagegen.llamagen.state_dict_keys import unwrap
 from mmspec.imagegen.llamagen.store import write_component
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

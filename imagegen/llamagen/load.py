@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from mmspec.core.loading import mismatch, sketch
 from mmspec.core.readers import naming
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.infer import gpt_fields, null_rows, resolution, vq_fields
-from mmspec.imagegen.llamagen.names import from_lantern, is_lantern, to_lantern, unwrap
+from mmspec.imagegen.llamagen.config_from_weights import gpt_fields, null_rows, resolution, vq_fields
+from mmspec.imagegen.llamagen.state_dict_keys import from_lantern, is_lantern, to_lantern, unwrap
 from mmspec.imagegen.llamagen.store import read_weights
 from mmspec.imagegen.llamagen.t5 import T5Config, T5Encoder
 from mmspec.imagegen.llamagen.transformer import Transformer

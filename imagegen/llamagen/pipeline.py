@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import torch
 
+from mmspec.core.config_fields import check_types
 from mmspec.core.drafting.pretrained import folder_of
-from mmspec.core.fields import check_types
 from mmspec.core.files import write_json_atomic, writing
 from mmspec.core.readers import naming, read_json
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel

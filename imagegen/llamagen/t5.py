@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmspec.core.fields import from_fields
+from mmspec.core.config_fields import from_fields
 from mmspec.imagegen.llamagen.store import write_component
 
 _TYPES = ("t5", "mt5")

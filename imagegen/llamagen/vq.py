@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.fields import from_fields
+from mmspec.core.config_fields import from_fields
 from mmspec.imagegen.llamagen.conditioning import empty_embedding
 from mmspec.imagegen.llamagen.vq_blocks import GROUPS, Decoder, Encoder
 

@@ -10,12 +10,12 @@ from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.multiscale.rule import LocalThreshold, pools
 from mmspec.imagegen.multiscale.state import MuLoState
 from mmspec.imagegen.multiscale.upsampler import Upsampler
-from mmspec.imagegen.own_order import OwnOrder
+from mmspec.imagegen.non_raster import NonRasterOrder
 from mmspec.imagegen.pipeline import ImagePipeline
 
 
 @dataclass(frozen=True, slots=True)
-class MuLo(OwnOrder):
+class MuLo(NonRasterOrder):
     """Multi-scale local speculative decoding: a low-resolution model draws rows, an upsampler turns them into candidates, one
     pass of the target judges them all, and what falls is drawn again, islands of it side by side. Relaxed.
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from mmspec.imagegen.canvas import CanvasTarget
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.own_order import OwnOrder
+from mmspec.imagegen.non_raster import NonRasterOrder
 from mmspec.imagegen.rowwise.parallel import OpenRows
 from mmspec.imagegen.rowwise.rule import RowParallel
 
 
 @dataclass(frozen=True, slots=True)
-class PJD(OwnOrder):
+class PJD(NonRasterOrder):
     """Speculative Jacobi decoding in every open row at once; a row opens when the one above has `context` values. Relaxed:
     a value is settled before all values ahead of it in raster order are. context >= the columns is speculative Jacobi
     decoding row by row, which is exact.

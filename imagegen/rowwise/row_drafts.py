@@ -16,8 +16,8 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sample import draw
 from mmspec.core.tree import Tree, static_tree
 from mmspec.core.verdict import Verdict
-from mmspec.imagegen.jacobi.cold import ONE_HOT, Window
 from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.jacobi.initialisation import ONE_HOT, Window
 from mmspec.imagegen.jacobi.ring import Ring
 from mmspec.imagegen.jacobi.state import JacobiState
 from mmspec.imagegen.jacobi.tree import Caterpillar
@@ -126,7 +126,7 @@ class RowState(JacobiState):
 
     def _scores(self, window: Window) -> Tensor:
         scores = super()._scores(window)
-        has = window.cold & (window.position == window.inside) & self.probed.gather(1, window.inside)
+        has = window.unscored & (window.position == window.inside) & self.probed.gather(1, window.inside)
         return torch.where(has[..., None], self.ahead_laws.read(window.inside), scores)
 
 

@@ -16,14 +16,14 @@ from mmspec.core.verdict import Verdict
 from mmspec.imagegen.canvas import CanvasTarget
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.own_order import OwnOrder
+from mmspec.imagegen.non_raster import NonRasterOrder
 from mmspec.imagegen.rowwise.parallel import OpenRows
 from mmspec.imagegen.rowwise.rule import RowParallel
 from mmspec.imagegen.rowwise.schedule import schedule
 
 
 @dataclass(frozen=True, slots=True)
-class ZipAR(OwnOrder):
+class ZipAR(NonRasterOrder):
     """Every open row gains a value a round; a row opens when the one above has `window` values. Relaxed: a value is drawn
     before all values ahead of it in raster order are known. window >= the columns is plain decoding.
 

@@ -16,7 +16,7 @@ from mmspec.core.rules.fan import take
 from mmspec.core.rules.laws import at
 from mmspec.core.sample import TINY
 from mmspec.imagegen.rules.relaxed import Relaxed
-from mmspec.imagegen.rules.turns import Turn, in_turn
+from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
 
 
 class CoolSD(Relaxed):
@@ -63,8 +63,8 @@ class CoolSD(Relaxed):
         factor = self.factor(draft.tree.depth, weights.threshold.dtype)
         if self.floor == 1:
             return (weights.threshold * factor).clamp_max(1)
-        factor = pad(factor, (0, 1))  # as in `in_turn`, for the children a parent lacks
-        ratio, weights.p = in_turn(weights, draft, live, partial(_ratio, factor), partial(_reject, factor))
+        factor = pad(factor, (0, 1))  # as in `siblingwise`, for the children a parent lacks
+        ratio, weights.p = siblingwise(weights, draft, live, partial(_ratio, factor), partial(_reject, factor))
         return ratio
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
@@ -83,16 +83,18 @@ def _averaging(delta: float, decay: float, block: int, floor: float) -> float:
     return delta  # all of them at the floor, up to rounding
 
 
-def _ratio(factor: Tensor, turn: Turn) -> Tensor:
-    return (turn.of(turn.law) / turn.own_share().clamp_min(TINY) * take(factor, turn.child)).clamp_max(1)
+def _ratio(factor: Tensor, siblings: Siblings) -> Tensor:
+    return (siblings.of(siblings.law) / siblings.own_share().clamp_min(TINY) * take(factor, siblings.child)).clamp_max(
+        1
+    )
 
 
-def _reject(factor: Tensor, turn: Turn) -> Tensor:
+def _reject(factor: Tensor, siblings: Siblings) -> Tensor:
     """[law - share f]+ normalised: share f is the lesser of the share and w law."""
-    share = turn.share
+    share = siblings.share
     if share is None:
-        share = torch.zeros_like(turn.law).scatter_(2, turn.token[..., None], 1.0)
-    kept = (turn.law * take(factor, turn.child)[..., None]).minimum(share)
-    rest = (turn.law - kept).clamp_min_(0)
+        share = torch.zeros_like(siblings.law).scatter_(2, siblings.token[..., None], 1.0)
+    kept = (siblings.law * take(factor, siblings.child)[..., None]).minimum(share)
+    rest = (siblings.law - kept).clamp_min_(0)
     total = rest.sum(-1, keepdim=True)
-    return rest.div_(total).where(total > 0, turn.p)
+    return rest.div_(total).where(total > 0, siblings.p)

@@ -11,7 +11,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.sample import TINY
 from mmspec.imagegen.rules.relaxed import Relaxed
-from mmspec.imagegen.rules.turns import Turn, in_turn
+from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
 
 
 class GSD(Relaxed):
@@ -60,20 +60,20 @@ class GSD(Relaxed):
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
         if self.group == 1:
             return weights.threshold
-        return in_turn(weights, draft, live, self.ratio)[0]
+        return siblingwise(weights, draft, live, self.ratio)[0]
 
-    def ratio(self, turn: Turn) -> Tensor:
+    def ratio(self, siblings: Siblings) -> Tensor:
         """float [B, n], at most 1; the exact rule's threshold for a group of one."""
-        own, share = turn.of(turn.p), turn.own_share()
-        member, inside = self.members(turn.p, turn.token, own)
-        p = turn.of(turn.law) + torch.where(inside, turn.law.gather(2, member), 0.0).sum(-1)
+        own, share = siblings.of(siblings.p), siblings.own_share()
+        member, inside = self.members(siblings.p, siblings.token, own)
+        p = siblings.of(siblings.law) + torch.where(inside, siblings.law.gather(2, member), 0.0).sum(-1)
         q = share
-        if turn.share is not None:
-            q = share + torch.where(inside, turn.share.gather(2, member), 0.0).sum(-1)
+        if siblings.share is not None:
+            q = share + torch.where(inside, siblings.share.gather(2, member), 0.0).sum(-1)
         grouped = inside.any(-1) & (own > 0)
         if self.cold == "plain":
             grouped = grouped & (share < 1)
-        return torch.where(grouped, (p / q.clamp_min(TINY)).clamp_max(1), turn.exact)
+        return torch.where(grouped, (p / q.clamp_min(TINY)).clamp_max(1), siblings.exact)
 
     def members(self, p: Tensor, token: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         """The other codes of each group, int64 [B, n, G], and which entries count, bool. own: [B, n], p at the token.

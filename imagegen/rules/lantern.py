@@ -15,9 +15,9 @@ from mmspec.core.rules.laws import at, keep_live, law_of, live_nodes
 from mmspec.core.sample import TINY
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.canvas_rule import standing
-from mmspec.imagegen.rules.published import published_residual
+from mmspec.imagegen.rules.lantern_residual import published_residual
 from mmspec.imagegen.rules.relaxed import Relaxed
-from mmspec.imagegen.rules.turns import Turn, in_turn
+from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
 
 Residual = Literal["optimal", "static", "dynamic", "lumina"]
 
@@ -83,25 +83,25 @@ class Lantern(Relaxed):
         total = torch.where(total <= self.budget(mass)[..., None], total, 0.0).amax(-1)
         return torch.where(token < len(table), total, 0.0)  # specials have no neighbours
 
-    def ratio(self, turn: Turn) -> Tensor:
+    def ratio(self, siblings: Siblings) -> Tensor:
         """(law(x) + C) / s(x), float [B, n], above 1 too; the exact rule's threshold where nothing is borrowed."""
-        mass = turn.of(turn.law)
-        more = self.borrowed(turn.law, turn.token, mass)
-        raised = (mass + more) / turn.own_share().clamp_min(TINY)
-        return torch.where(more > 0, raised, turn.exact) if self.variant == "optimal" else raised
+        mass = siblings.of(siblings.law)
+        more = self.borrowed(siblings.law, siblings.token, mass)
+        raised = (mass + more) / siblings.own_share().clamp_min(TINY)
+        return torch.where(more > 0, raised, siblings.exact) if self.variant == "optimal" else raised
 
-    def reject(self, turn: Turn) -> Tensor:
+    def reject(self, siblings: Siblings) -> Tensor:
         """The law float [B, n, V] that the public code goes on with."""
-        table = self.table.to(turn.law.device)
-        row = table[turn.token.clamp_max(len(table) - 1)]
-        nearest = turn.law.gather(2, row[..., :1])[..., 0]
-        wipes = (nearest <= self.budget(turn.of(turn.law))) & (turn.token < len(table))
-        return published_residual(turn, row[..., : self.k + 1], wipes, self.variant)
+        table = self.table.to(siblings.law.device)
+        row = table[siblings.token.clamp_max(len(table) - 1)]
+        nearest = siblings.law.gather(2, row[..., :1])[..., 0]
+        wipes = (nearest <= self.budget(siblings.of(siblings.law))) & (siblings.token < len(table))
+        return published_residual(siblings, row[..., : self.k + 1], wipes, self.variant)
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
         if self.variant == "optimal":
-            return in_turn(weights, draft, live, self.ratio)[0].clamp_max(1)
-        ratio, weights.p = in_turn(weights, draft, live, self.ratio, self.reject)
+            return siblingwise(weights, draft, live, self.ratio)[0].clamp_max(1)
+        ratio, weights.p = siblingwise(weights, draft, live, self.ratio, self.reject)
         return ratio.clamp_max(1)
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:

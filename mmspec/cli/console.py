@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from mmspec.core.stopping import Stopped, interrupts
+from mmspec.core.interrupts import Stopped, interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -127,7 +127,7 @@ def _train(
     resume: bool,
     tells: bool,
 ) -> dict[str, Any]:
-    from mmspec.core.stopping import Stopped
+    from mmspec.core.interrupts import Stopped
     from mmspec.vlm.training.job import run_job
 
     with progress() as bar:

@@ -85,7 +85,7 @@ def device_of(name: str) -> tuple[Any, bool]:
     """Where this process computes, and whether it is the one that tells.   Raises BadOption for a GPU that is not there."""
     import torch
 
-    from mmspec.vlm.training.beginning import processes
+    from mmspec.vlm.training.run_setup import processes
 
     if name == "cuda" and not torch.cuda.is_available():
         raise BadOption("--device: expected cpu or an available cuda device, got 'cuda', use --device cpu")

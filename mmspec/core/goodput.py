@@ -23,8 +23,8 @@ class Goodput:
     are still expected; until then the drafter costs next to nothing. A drafter that does not pay is tried again at growing
     intervals, and all trying out together may cost at most the share `explore` of the time.
 
-    drafter: any; its states should be lazy (`open_unread`, where it has one, is called instead of `open`). States with
-        `deepest` and `longest` are told how long a draft to make; of others it is all or nothing. States that say
+    drafter: any; its states should be lazy (`open_without_prefill`, where it has one, is called instead of `open`). States
+        with `deepest` and `longest` are told how long a draft to make; of others it is all or nothing. States that say
         `may_miss` are not shown rounds without a draft while drafting does not pay.
     explore: the share of time that trying out other lengths may cost.   clock: seconds, for tests.
 
@@ -54,7 +54,7 @@ class Goodput:
         return getattr(self.drafter, "levels", None)
 
     def open(self, target: Target) -> GoodputState:
-        open_lazily = getattr(self.drafter, "open_unread", None) or self.drafter.open
+        open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
         return GoodputState(self, open_lazily(target), target)
 
     def ledger(self, batch: int, greedy: bool) -> Ledger:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.cli.console import screen, told
-from mmspec.core.stopping import Stopped, end_before_work
+from mmspec.core.interrupts import Stopped, end_before_work
 
 runner = CliRunner()
 
@@ -64,7 +64,7 @@ def test_every_command_handles_interrupts() -> None:
 
 def test_before_a_command_begins() -> None:
     code = (
-        "import signal; from mmspec.core.stopping import end_before_work as end; signal.signal(signal.SIGINT, end); "
+        "import signal; from mmspec.core.interrupts import end_before_work as end; signal.signal(signal.SIGINT, end); "
         "signal.raise_signal(signal.SIGINT)"
     )
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))

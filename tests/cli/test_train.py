@@ -217,9 +217,9 @@ def test_stored_states_of_a_stopped_run_are_kept(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = ("--target", str(target), "--data", str(data), "--answers", "given", "--teacher", "offline")
-    place = "mmspec.vlm.training.stored._half"
+    place = "mmspec.vlm.training.teacher_store._half"
     code, line = stopped(monkeypatch, place, 1, signal.SIGINT, tmp_path / "out", *common)
-    kept = f"the lessons stored so far (1) are kept in {tmp_path / 'out' / 'work' / 'states'}"
+    kept = f"the teacher batches stored so far (1) are kept in {tmp_path / 'out' / 'work' / 'states'}"
     assert code == 130 and line.startswith(f"Stopped: {kept}; go on with: mmspec train vlm-drafter ")
 
 

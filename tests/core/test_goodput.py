@@ -90,7 +90,7 @@ class Scripted:
     name: str = "scripted"
     opened: int = 0
 
-    def open_unread(self, target: Answer) -> Script:
+    def open_without_prefill(self, target: Answer) -> Script:
         self.opened += 1
         return Script(self)
 
@@ -121,7 +121,7 @@ class Always:
     length: int
 
     def open(self, target: Answer) -> Script:
-        state = self.drafter.open_unread(target)
+        state = self.drafter.open_without_prefill(target)
         state.longest = self.length
         return state
 

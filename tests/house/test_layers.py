@@ -22,7 +22,8 @@ LAYERS = {
     "mmspec.cli": (*BELOW_ZOO, "mmspec.zoo", "mmspec.evaluate"),
     "mmspec.__main__": ("mmspec.core", "mmspec.cli"),
     "mmspec._checkout": (),
-    "mmspec": ("mmspec._checkout",),
+    "mmspec._renamed": (),
+    "mmspec": ("mmspec._checkout", "mmspec._renamed"),
 }
 # top-level folders of the checkout that must only be reached through mmspec
 FOLDERS = {"imagegen", "kernels", "video", "vlm", "demos", "tests"}
@@ -72,7 +73,7 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
                 bad.append(f"{module} imports {name}, which its layer may not")
         elif layer == "mmspec.kernels" and top not in {"torch", "triton", *sys.stdlib_module_names}:
             bad.append(f"{module} imports {name}, but the ops may import torch and triton only")
-        elif layer in ("mmspec", "mmspec._checkout") and top not in sys.stdlib_module_names:
+        elif layer in ("mmspec", "mmspec._checkout", "mmspec._renamed") and top not in sys.stdlib_module_names:
             bad.append(f"{module} imports {name}, but importing mmspec must stay free of dependencies")
     return bad
 

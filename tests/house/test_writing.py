@@ -12,7 +12,7 @@ PLACE = "mmspec.core.files"
 WRITERS = {"write_text", "write_bytes", "save_file", "save_model", "save", "savefig"}
 GUARDS = {"replacing", "writing"}
 KEPT_IN_MEMORY = {"figure.savefig"}  # into a buffer, which is written through the place
-OWN = {"keeping.save", "self.save"}  # of the training's states
+OWN = {"run_state.save", "self.save"}  # of the training's states
 
 
 def unguarded(source: str) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 _PUBLIC = {
-    "AcceptanceHead": "mmspec.vlm.drafters.acceptance_head",
-    "AcceptanceStop": "mmspec.vlm.drafters.acceptance_head",
+    "AcceptanceHead": "mmspec.vlm.drafters.specdecpp",
+    "AcceptanceStop": "mmspec.vlm.drafters.specdecpp",
     "Chain": "mmspec.core.drafting.shapes",
     "DynamicTree": "mmspec.core.drafting.shapes",
     "Eagle": "mmspec.vlm.drafters.eagle",
@@ -17,7 +17,7 @@ _PUBLIC = {
     "Medusa": "mmspec.vlm.drafters.medusa",
     "Msd": "mmspec.vlm.drafters.msd",
     "PromptLookup": "mmspec.vlm.drafters.prompt_lookup",
-    "RecyclingTable": "mmspec.vlm.drafters.recycling_table",
+    "RecyclingTable": "mmspec.vlm.drafters.token_recycling",
     "SmallModel": "mmspec.vlm.drafters.small_model",
     "SpecVlm": "mmspec.vlm.drafters.specvlm",
     "StaticTree": "mmspec.core.drafting.shapes",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
 
@@ -73,16 +73,16 @@ class FeatureDrafter(ShapedDrafter):
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.input_norm else None
         self.layer = DraftLayer(config.layer())
 
-    def open_unread(self, target: object) -> object:
+    def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""
         from mmspec.vlm.drafters.feature_state import FeatureState
 
         self.check(target.parts)
         return FeatureState(self, target)
 
-    def read(self, reading: Reading) -> Slots:
+    def read(self, view: PromptView) -> Slots:
         """What of a prompt becomes a slot. Here: every pair, pictures like text."""
-        return pack(*self.fuse(reading.embeds, reading.hidden), reading.real, torch.ones_like(reading.picture) > 0)
+        return pack(*self.fuse(view.embeds, view.hidden), view.real, torch.ones_like(view.picture) > 0)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What attention reads and the residual, [B, n, H] each, from next embeddings and states [B, n, H].
@@ -105,13 +105,13 @@ class FeatureDrafter(ShapedDrafter):
         """float32 [..., V] for the children, `depth` levels below the root, of features [..., H]."""
         return head(out).float()
 
-    def unroll(self, slots: Slots, reading: Reading, first: int, depths: int) -> list[Tensor]:
+    def unroll(self, slots: Slots, view: PromptView, first: int, depths: int) -> list[Tensor]:
         """Predicted features [B, R - first, H] of slots first.. at each depth, as drafting computes them.
 
         Depth d of slot r is what a draft that started d slots earlier holds there.
         """
         origin = slots.origin[:, first:].clamp(min=0)
-        embeds = reading.embeds.gather(1, origin[..., None].expand(-1, -1, reading.embeds.shape[-1]))
+        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
         context = None if slots.context is None else slots.context[:, first:]
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
         return self.layer.unroll(

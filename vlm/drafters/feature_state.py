@@ -8,15 +8,15 @@ from torch import Tensor
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
-from mmspec.core.drafting.alongside import alongside
+from mmspec.core.drafting.pending_features import PendingFeatures
+from mmspec.core.drafting.placement import alongside
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
-from mmspec.core.drafting.unread import Unread
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.limits import useful
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prompt_view import PromptView
 
 
 class FeatureState:
@@ -25,7 +25,7 @@ class FeatureState:
     Three counters, none derived from another: committed ids are the target's, `cache.lengths` counts slots (fewer than ids
     where pictures are compressed), `next_position` int64 [B] is the position of the next slot.
     root: float [B, H], the predicted feature behind the last committed pair: what depth 1 is drawn from.
-    unread: pairs the target has accepted since.
+    pending_features: pairs the target has accepted since.
     longest: at most so many levels in the next draft; None for as many as the shape has.
     pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
     latest: of the last pass over committed pairs, what it attended from, the positions, and how many count in each row.
@@ -39,7 +39,7 @@ class FeatureState:
         self.ruling = target.processors.suppress(self.ruling)
         self.cache = SlotCache(1, 0)
         self.rotary = self.root = self.next_position = self.context = None
-        self.unread = Unread()
+        self.pending_features = PendingFeatures()
         self.longest: int | None = None
         self.pictures: Tensor | None = None
         self.latest: tuple[Tensor, Tensor, list[int]] | None = None
@@ -53,16 +53,16 @@ class FeatureState:
     def prefill(self) -> None:
         """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
         target, drafter = self.target, self.drafter
-        reading = Reading.of(
+        view = PromptView.of(
             target.prompt, target.prompt_embeds, target.prompt_hidden, target.parts.placeholders,
             target.parts.tokens_per_image, target.padding,
         )  # fmt: skip
-        slots = drafter.read(reading)
+        slots = drafter.read(view)
         batch, count = slots.attend.shape[:2]
         # room for what will be generated; the pool doubles when that is not enough
         self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
         self.next_position, self.context = slots.next_position, slots.last_context
-        self.pictures = slots.of_pictures(reading.picture)
+        self.pictures = slots.of_pictures(view.picture)
         if self.context is not None:
             self.context = self.context[:, None]
         if count == 0:
@@ -89,11 +89,11 @@ class FeatureState:
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Notes the accepted pairs: hidden states of the path, and what followed each. They are read before a draft."""
-        self.unread.note(target.paths, draft, evidence, verdict)
+        self.pending_features.note(target.paths, draft, evidence, verdict)
 
     def _catch_up(self) -> None:
         """Extends the cache by the pairs noted since the last draft, in one pass."""
-        hidden, ids, counts = self.unread.take()
+        hidden, ids, counts = self.pending_features.take()
         attend, carry = self.drafter.fuse(self.target.parts.embed(ids), hidden, self.context)
         self._reach(attend.dtype)
         tree = chain(ids.shape[1] - 1, attend.device)
@@ -116,7 +116,7 @@ class FeatureState:
         """Reads all that is known so far; `root` is up to date afterwards."""
         if self.next_position is None:
             self.prefill()
-        if self.unread:
+        if self.pending_features:
             self._catch_up()
 
     @torch.no_grad()

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.guess import Guess
-from mmspec.vlm.drafters.reading import Reading
+from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
 
@@ -49,9 +49,9 @@ class Block(nn.Module):
 
 
 class HeadDrafter(ShapedDrafter):
-    """Base of drafters whose depth i is guessed by head i (from 0) from the target's state behind the token before the root.
+    """Base of drafters whose depth i is predicted by head i (from 0) from the target's state behind the token before the root.
 
-    Slot j holds the target's state h_j and the embedding of token j + 1; head i of a draft from slot j guesses token
+    Slot j holds the target's state h_j and the embedding of token j + 1; head i of a draft from slot j predicts token
     j + i + 2. A draft has at most `heads` levels: chains and dynamic trees are cut to that, the default static tree too,
     another static tree that is deeper is refused. Weights and settings only: a request's state is what `open` returns.
 
@@ -96,16 +96,16 @@ class HeadDrafter(ShapedDrafter):
         pool = shape.width + (most - 1) * shape.width**2
         return DynamicTree(min(shape.nodes, pool), most, shape.width)
 
-    def open_unread(self, target: object) -> object:
+    def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""
         from mmspec.vlm.drafters.head_state import HeadState
 
         self.check(target.parts)
         return HeadState(self, target)
 
-    def read(self, reading: Reading) -> Slots:
+    def read(self, view: PromptView) -> Slots:
         """Every pair of a prompt, pictures like text."""
-        return pack(*self.fuse(reading.embeds, reading.hidden), reading.real, reading.picture >= 0)
+        return pack(*self.fuse(view.embeds, view.hidden), view.real, view.picture >= 0)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What a layer's attention reads and its residual, [B, n, H] each; here both are the states, and no layer reads."""
@@ -115,10 +115,12 @@ class HeadDrafter(ShapedDrafter):
         """float32 [..., V] for the children, `depth` levels below the root, of what its head made, [..., H]."""
         return (self.heads[depth - 1] if self.config.own_head else head)(out).float()
 
-    def guess(self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor) -> Guess:
-        """See `ShapedDrafter.guess`; heads with a vocabulary of their own predict no state."""
-        made = super().guess(out, depth, parts, teacher, token, truth)
-        return Guess(made.student, teacher, token, depth) if self.config.own_head else made
+    def prediction(
+        self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
+    ) -> Prediction:
+        """See `ShapedDrafter.prediction`; heads with a vocabulary of their own predict no state."""
+        made = super().prediction(out, depth, parts, teacher, token, truth)
+        return Prediction(made.student, teacher, token, depth) if self.config.own_head else made
 
 
 def _pruned(parents: tuple[int, ...], levels: int) -> tuple[int, ...]:

@@ -1,3 +1,3 @@
 """Imports every trained drafter, so that each is registered under its kind."""
 
-from mmspec.vlm.drafters import acceptance_head, eagle, eagle3, flash, hydra, medusa, msd, specvlm, vispec  # noqa: F401
+from mmspec.vlm.drafters import eagle, eagle3, flash, hydra, medusa, msd, specdecpp, specvlm, vispec  # noqa: F401

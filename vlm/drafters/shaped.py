@@ -7,7 +7,7 @@ from torch import Tensor
 from mmspec.core.drafting.shaped import Shaped
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Prediction
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
 
 
@@ -31,17 +31,19 @@ class ShapedDrafter(Shaped, PretrainedDrafter):
 
     def open(self, target: object) -> object:
         """State of one request over a TextTarget; the prompt is read now."""
-        state = self.open_unread(target)
+        state = self.open_without_prefill(target)
         state.prefill()
         return state
 
-    def guess(self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor) -> Guess:
+    def prediction(
+        self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
+    ) -> Prediction:
         """What training compares at n places of one depth (from 0).
 
         out: float [n, H], outputs of `unroll`.   teacher: float32 [n, V].   token: int64 [n].   truth: float [n, H].
         """
         student = self.logits(out, depth + 1, parts.head)
-        return Guess(student, teacher, token, depth, out, truth)
+        return Prediction(student, teacher, token, depth, out, truth)
 
     def check(self, parts: Parts) -> None:
         """Raises ValueError when the drafter was made for another target."""

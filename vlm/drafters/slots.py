@@ -14,10 +14,10 @@ class Slots:
 
     attend: float [B, R, A], what queries, keys and values are projected from.   carry: float [B, R, H], the residual.
     position: int64 [B, R].   next_position: int64 [B], of the slot that follows.
-    origin: int64 [B, R], the slot of the Reading it came from, -1 for compressed pictures and unused slots.
+    origin: int64 [B, R], the slot of the PromptView it came from, -1 for compressed pictures and unused slots.
     context: float [B, R, M], what `fuse` was given beside the pair, None where a drafter has nothing of the kind.
     last_context: float [B, M], the context of what follows.
-    place: int64 [B, R], the slot of the Reading it stands in (of its picture, where compressed), -1 for unused slots.
+    place: int64 [B, R], the slot of the PromptView it stands in (of its picture, where compressed), -1 for unused slots.
     """
 
     attend: Tensor
@@ -31,7 +31,7 @@ class Slots:
     place: Tensor | None = None
 
     def of_pictures(self, picture: Tensor) -> Tensor:
-        """Which slots come from pictures, whole or compressed, bool [B, R].   picture: of the Reading, int64 [B, S]."""
+        """Which slots come from pictures, whole or compressed, bool [B, R].   picture: of the PromptView, int64 [B, S]."""
         return (self.place >= 0) & (picture.gather(1, self.place.clamp(min=0)) > 0)
 
 

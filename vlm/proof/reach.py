@@ -8,7 +8,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.proof.differs import Differs
-from mmspec.vlm.proof.words import ordinary
+from mmspec.vlm.proof.ordinary_tokens import ordinary
 from mmspec.vlm.requests import table_of_positions
 
 

@@ -19,7 +19,7 @@ from mmspec.core.verdict import Verdict
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prompts import prepare
 from mmspec.vlm.proof.differs import Differs
-from mmspec.vlm.proof.words import ordinary, padding_id
+from mmspec.vlm.proof.ordinary_tokens import ordinary, padding_id
 from mmspec.vlm.target import TextTarget
 
 STEPS = 5  # scripted tokens

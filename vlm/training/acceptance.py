@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer
 from mmspec.vlm.architectures import Parts, take_apart
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
-from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.schedule import Schedule
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ def acceptance_loss(logits: Tensor, label: Tensor, reject_weight: float = 6.0) -
 
 @torch.no_grad()
 def judged_tokens(
-    drafter: FeatureDrafter, parts: Parts, lesson: Lesson, settings: AcceptanceSettings, generator: torch.Generator
+    drafter: FeatureDrafter, parts: Parts, batch: TeacherBatch, settings: AcceptanceSettings, generator: torch.Generator
 ) -> list[Judged]:
     """What the drafter draws at every answer token, per depth, its state once it has read that, and the label.
 
@@ -82,17 +82,17 @@ def judged_tokens(
         raise ValueError(
             f"drafter: expected one with a decoder layer, got {drafter.name!r}; train the head for another"
         )
-    reading = lesson.reading(parts)
-    slots = drafter.read(reading)
-    after = (slots.origin + 1).clamp(max=lesson.ids.shape[1] - 1)  # the token whose embedding a slot reads
-    wanted = lesson.answer.gather(1, after.clamp(min=0)) & (slots.origin >= 0)
+    view = batch.prompt_view(parts)
+    slots = drafter.read(view)
+    after = (slots.origin + 1).clamp(max=batch.ids.shape[1] - 1)  # the token whose embedding a slot reads
+    wanted = batch.answer.gather(1, after.clamp(min=0)) & (slots.origin >= 0)
     # slots further left only serve as keys
     first = max(int(wanted.any(0).float().argmax()) - settings.depths, 0)
     origin, after, wanted = slots.origin[:, first:], after[:, first:].clamp(min=0), wanted[:, first:]
     context = None if slots.context is None else slots.context[:, first:]
-    text = lesson.ids.gather(1, after)
-    behind = origin.clamp(min=0)[..., None].expand(-1, -1, lesson.last.shape[-1])
-    target = parts.head(lesson.last.gather(1, behind)).float()
+    text = batch.ids.gather(1, after)
+    behind = origin.clamp(min=0)[..., None].expand(-1, -1, batch.last.shape[-1])
+    target = parts.head(batch.last.gather(1, behind)).float()
     on_text = torch.ones_like(wanted)  # whether the draft a slot goes on from has held the text so far
     labels: list[Tensor] = []
 
@@ -124,7 +124,7 @@ def judged_tokens(
 def train_acceptance(
     drafter: FeatureDrafter,
     model: nn.Module,
-    lessons: Callable[[int], Lesson],
+    teacher_batches: Callable[[int], TeacherBatch],
     schedule: Schedule,
     settings: AcceptanceSettings = AcceptanceSettings(),
     *,
@@ -134,7 +134,7 @@ def train_acceptance(
 ) -> AcceptanceHead:
     """A head for this drafter and target; both stay as they are.
 
-    lessons: what the target says about a batch of answered requests, by step (see `Teacher`).   head: to go on with.
+    teacher_batches: what the target says about a batch of answered requests, by step (see `Teacher`).   head: to go on with.
     on_step: told the step (from 1), the loss, the mean label and the mean verdict.
     Raises ValueError where the loss is not finite.
     """
@@ -146,7 +146,7 @@ def train_acceptance(
     optimizer = schedule.optimizer(head)
     for step in range(schedule.steps):
         generator = torch.Generator(device).manual_seed(seed + step)
-        made = judged_tokens(drafter, parts, lessons(step), settings, generator)
+        made = judged_tokens(drafter, parts, teacher_batches(step), settings, generator)
         feature, label = (torch.cat([getattr(judged, name) for judged in made]) for name in ("feature", "label"))
         logits = head(feature.float())
         loss = acceptance_loss(logits, label, settings.reject_weight)

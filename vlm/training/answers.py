@@ -1,4 +1,4 @@
-"""The target's own answers: what it says is what a drafter has to guess."""
+"""The target's own answers: what it says is what a drafter has to predict."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from mmspec.core.files import append_lines, write_text_atomic
+from mmspec.core.interrupts import Stopped, stop_requests
 from mmspec.core.readers import read_json_lines, read_text
-from mmspec.core.stopping import Stopped, stop_requests
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.training.examples import Example, encode
 

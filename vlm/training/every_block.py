@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.vlm.training.glancing import Glancing
-from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class EveryBlock:
         return self.objective.depths
 
     def __call__(
-        self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
+        self, drafter: nn.Module, parts: object, batch: TeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
         """Loss and notes as of the objective. Draws from torch's generator."""
         block = int(torch.randint(1, drafter.config.block + 1, ()))
-        return self.objective(drafter.with_block(block), parts, lesson, progress)
+        return self.objective(drafter.with_block(block), parts, batch, progress)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.training.lesson import Lesson
-from mmspec.vlm.training.objective import Objective, guesses
+from mmspec.vlm.training.objective import Objective, predictions
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Glancing:
         return self.objective.depths
 
     def __call__(
-        self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
+        self, drafter: nn.Module, parts: object, batch: TeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
         """Loss and notes as of Objective, with the share of pairs shown as `shown`. Draws from torch's generator.
 
@@ -52,19 +52,19 @@ class Glancing:
                 f"glancing: expected a drafter of blocks and depths above its block, got block {block} and depths "
                 f"{self.objective.depths}; train deeper, or without glancing"
             )
-        reveal = self._reveal(drafter, parts, lesson, self.slope * (1 - progress) + self.floor)
+        reveal = self._reveal(drafter, parts, batch, self.slope * (1 - progress) + self.floor)
         if reveal is not None:
             drafter = _Shown(drafter, reveal)
-        loss, notes = self.objective(drafter, parts, lesson, progress)
-        shown = 0.0 if reveal is None else float(reveal.sum() / lesson.answer[:, 1:].sum())
+        loss, notes = self.objective(drafter, parts, batch, progress)
+        shown = 0.0 if reveal is None else float(reveal.sum() / batch.answer[:, 1:].sum())
         return loss, {**notes, "shown": shown}
 
     @torch.no_grad()
-    def _reveal(self, drafter: nn.Module, parts: object, lesson: Lesson, share: float) -> Tensor | None:
+    def _reveal(self, drafter: nn.Module, parts: object, batch: TeacherBatch, share: float) -> Tensor | None:
         """bool [B, T - 1], the pairs shown; None for none."""
-        made = guesses(drafter, parts, lesson, self.objective.depths) if share else []
+        made = predictions(drafter, parts, batch, self.objective.depths) if share else []
         wrong = sum(int((g.student.argmax(-1) != g.teacher.argmax(-1)).sum()) for g in made)
-        pairs = lesson.answer[:, 1:]  # pair j holds the embedding of token j + 1
+        pairs = batch.answer[:, 1:]  # pair j holds the embedding of token j + 1
         count = min(round(share * wrong / max(len(made), 1)), int(pairs.sum()))
         if not count:
             return None
@@ -80,8 +80,8 @@ class _Shown:
     def __init__(self, drafter: nn.Module, reveal: Tensor):
         self.drafter, self.reveal = drafter, reveal
 
-    def unroll(self, slots: object, reading: object, first: int, depths: int) -> list[Tensor]:
-        return self.drafter.unroll(slots, reading, first, depths, self.reveal)
+    def unroll(self, slots: object, view: object, first: int, depths: int) -> list[Tensor]:
+        return self.drafter.unroll(slots, view, first, depths, self.reveal)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.drafter, name)

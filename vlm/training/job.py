@@ -16,17 +16,17 @@ from mmspec.core.files import LOCK, locked, write_json_atomic
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.answers import Answering, answer_all
 from mmspec.vlm.training.batches import Batches
-from mmspec.vlm.training.beginning import begin, processes, same_run, with_words
 from mmspec.vlm.training.card import card_of
 from mmspec.vlm.training.data import Chosen, Data
 from mmspec.vlm.training.examples import given_answer
-from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal, published, with_terms
+from mmspec.vlm.training.run_setup import fit_vocabulary, initial_drafter, processes, same_run
 from mmspec.vlm.training.select_tokens import SelectTokens
-from mmspec.vlm.training.stored import StoredLessons, check_sight
 from mmspec.vlm.training.teacher import Teacher
+from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher_store import TeacherStore, check_sight
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 
 OnProgress = Callable[[str, int, int, dict[str, float]], None]
@@ -126,7 +126,7 @@ def _run(
     resume: bool, on_progress: OnProgress,
 ) -> dict[str, Any]:  # fmt: skip
     work = out / "work"
-    drafter = begin(job.kind, model, job.built, job.start, job.seed)
+    drafter = initial_drafter(job.kind, model, job.built, job.start, job.seed)
     recipe = job.recipe_for(drafter)
     batches = _batches(job, recipe, data, parallel.num_processes)
     if recipe.curriculum is not None and batches.curriculum is None:
@@ -137,19 +137,19 @@ def _run(
         decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
         same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
         answers = _answers(job, recipe, model, processor, batches, work, on_progress)
-    drafter, share = with_words(drafter, answers.values(), fresh=job.start is None)
+    drafter, share = fit_vocabulary(drafter, answers.values(), fresh=job.start is None)
     teacher = Teacher(
         model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision
     )  # fmt: skip
     shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
     check_sight(teacher, next(shown, ()))
-    lessons, megabytes = _lessons(recipe, teacher, batches, work, parallel, on_progress)
+    teacher_batches, megabytes = _teacher_batches(recipe, teacher, batches, work, parallel, on_progress)
     settings = TrainSettings(
         recipe.schedule(job.steps), _objective(job, recipe, drafter, model), precision=job.precision, noise=recipe.noise,
         eval_every=job.eval_every, eval_tokens=job.eval_tokens, seed=job.seed,
     )  # fmt: skip
     figures = train_drafter(
-        drafter, model, processor, lessons, work, settings, held_out=data.held_out, resume=resume,
+        drafter, model, processor, teacher_batches, work, settings, held_out=data.held_out, resume=resume,
         on_step=lambda step, notes: on_progress("training", step, job.steps, notes),
     )  # fmt: skip
     card = card_of(job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence)
@@ -206,13 +206,13 @@ def _answers(
     return found
 
 
-def _lessons(
+def _teacher_batches(
     recipe: Recipe, teacher: Teacher, batches: Batches, work: Path, parallel: Any, on_progress: OnProgress
-) -> tuple[Callable[[int], Lesson], float | None]:
-    """The lesson of every step, and what stored ones take on disk."""
+) -> tuple[Callable[[int], TeacherBatch], float | None]:
+    """The batch of every step, and what stored ones take on disk."""
     if recipe.teacher == "online":
         return lambda step: teacher(batches[batches.number(step)]), None
-    stored, needed = StoredLessons(work / "states"), batches.needed
+    stored, needed = TeacherStore(work / "states"), batches.needed
     with parallel.main_process_first():
         done = iter(range(1, len(needed) + 1))
         stored.store(

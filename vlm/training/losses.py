@@ -1,4 +1,4 @@
-"""Terms a drafter's objective is made of: the loss of each of n places of a Guess, and its mean.
+"""Terms a drafter's objective is made of: the loss of each of n places of a Prediction, and its mean.
 
 Throughout, q is the drafter's law over the next token and p the target's, both of softmaxed log-weights.
 """
@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Prediction
 
-Places = Callable[[Guess], Tensor]
+Places = Callable[[Prediction], Tensor]
 
 
 class Loss:
@@ -23,16 +23,16 @@ class Loss:
     0 where one does not count.
 
     Without such a place the mean is 0. Token selection (`select_tokens.py`) is made of `places`.
-    counted: which places count, bool [n], of a guess; None for all.
+    counted: which places count, bool [n], of a prediction; None for all.
     """
 
     def __init__(self, places: Places, counted: Places | None = None):
         self.places, self.counted = places, counted
         update_wrapper(self, places)
 
-    def __call__(self, guess: Guess) -> Tensor:
-        values = self.places(guess)
-        return mean(values) if self.counted is None else values.sum() / self.counted(guess).sum().clamp(min=1)
+    def __call__(self, prediction: Prediction) -> Tensor:
+        values = self.places(prediction)
+        return mean(values) if self.counted is None else values.sum() / self.counted(prediction).sum().clamp(min=1)
 
 
 def mean(values: Tensor) -> Tensor:
@@ -41,40 +41,40 @@ def mean(values: Tensor) -> Tensor:
 
 
 @Loss
-def smooth_l1(guess: Guess) -> Tensor:
+def smooth_l1(prediction: Prediction) -> Tensor:
     """Distance of features, mean over the width ("EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty").
 
     Raises ValueError for a drafter that predicts no features.
     """
-    if guess.feature is None:
+    if prediction.feature is None:
         raise ValueError("smooth_l1: expected a drafter that predicts features, got one that does not; leave it out")
-    return F.smooth_l1_loss(guess.feature.float(), guess.truth.float(), reduction="none").mean(-1)
+    return F.smooth_l1_loss(prediction.feature.float(), prediction.truth.float(), reduction="none").mean(-1)
 
 
 @Loss
-def cross_entropy(guess: Guess) -> Tensor:
+def cross_entropy(prediction: Prediction) -> Tensor:
     """-sum_v p log q, soft labels ("EAGLE", "EAGLE-3"); its gradient is that of `forward_kl`, its value is not 0 at p = q."""
-    return -(guess.teacher.softmax(-1) * guess.student.log_softmax(-1)).sum(-1)
+    return -(prediction.teacher.softmax(-1) * prediction.student.log_softmax(-1)).sum(-1)
 
 
-@partial(Loss, counted=lambda guess: guess.token >= 0)
-def hard_cross_entropy(guess: Guess) -> Tensor:
+@partial(Loss, counted=lambda prediction: prediction.token >= 0)
+def hard_cross_entropy(prediction: Prediction) -> Tensor:
     """-log q(x) of the token x that follows in the text ("Medusa"). Places of tokens below 0 do not count."""
-    token = guess.token.where(guess.token >= 0, -100)
-    return F.cross_entropy(guess.student, token, reduction="none", ignore_index=-100)
+    token = prediction.token.where(prediction.token >= 0, -100)
+    return F.cross_entropy(prediction.student, token, reduction="none", ignore_index=-100)
 
 
 @Loss
-def forward_kl(guess: Guess) -> Tensor:
+def forward_kl(prediction: Prediction) -> Tensor:
     """KL(p || q) = sum_v p (log p - log q), the distillation of "DistillSpec: Improving Speculative Decoding via Knowledge
     Distillation"; 0 at p = q."""
-    return _kl(guess.teacher.log_softmax(-1), guess.student.log_softmax(-1))
+    return _kl(prediction.teacher.log_softmax(-1), prediction.student.log_softmax(-1))
 
 
 @Loss
-def reverse_kl(guess: Guess) -> Tensor:
+def reverse_kl(prediction: Prediction) -> Tensor:
     """KL(q || p) = sum_v q (log q - log p) ("DistillSpec"): seeks modes of p; 0 at p = q."""
-    return _kl(guess.student.log_softmax(-1), guess.teacher.log_softmax(-1))
+    return _kl(prediction.student.log_softmax(-1), prediction.teacher.log_softmax(-1))
 
 
 def jsd(beta: float = 0.5) -> Loss:
@@ -86,8 +86,8 @@ def jsd(beta: float = 0.5) -> Loss:
     if not 0 < beta < 1:
         raise ValueError(f"jsd: expected beta between 0 and 1, got {beta}; use forward_kl or reverse_kl for the ends")
 
-    def places(guess: Guess) -> Tensor:
-        teacher, student = guess.teacher.log_softmax(-1), guess.student.log_softmax(-1)
+    def places(prediction: Prediction) -> Tensor:
+        teacher, student = prediction.teacher.log_softmax(-1), prediction.student.log_softmax(-1)
         middle = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
         return beta * _kl(teacher, middle) + (1 - beta) * _kl(student, middle)
 
@@ -95,30 +95,30 @@ def jsd(beta: float = 0.5) -> Loss:
 
 
 @Loss
-def l1(guess: Guess) -> Tensor:
+def l1(prediction: Prediction) -> Tensor:
     """sum_v |q - p| (ViSpec's second stage), twice the total variation."""
-    return (guess.student.softmax(-1) - guess.teacher.softmax(-1)).abs().sum(-1)
+    return (prediction.student.softmax(-1) - prediction.teacher.softmax(-1)).abs().sum(-1)
 
 
 @Loss
-def total_variation(guess: Guess) -> Tensor:
+def total_variation(prediction: Prediction) -> Tensor:
     """sum_v |q - p| / 2 ("DistillSpec"): the probability that a token drawn from q is rejected."""
-    return 0.5 * l1.places(guess)
+    return 0.5 * l1.places(prediction)
 
 
 @Loss
-def tvd_plus_plus(guess: Guess) -> Tensor:
+def tvd_plus_plus(prediction: Prediction) -> Tensor:
     """TVD++ of "Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs".
 
     The gradient of the total variation is a policy gradient: -E_{x ~ q}[r(x) grad log q(x)] with reward r(x) = 1 where
     p(x) > q(x) and 0 elsewhere. TVD++ puts the advantage (r - mean) / std in place of r. The expectation over x is taken in
-    full here, and mean and std are those of r under q over all places of the guess, which is how we read "normalized over
+    full here, and mean and std are those of r under q over all places of the prediction, which is how we read "normalized over
     the batch". The value is -sum_v [q A] log q with [.] held constant: only its gradient means something.
     """
-    log_q = guess.student.log_softmax(-1)
+    log_q = prediction.student.log_softmax(-1)
     with torch.no_grad():
         q = log_q.exp()
-        reward = (guess.teacher.softmax(-1) > q).float()
+        reward = (prediction.teacher.softmax(-1) > q).float()
         average = mean((q * reward).sum(-1))  # of a variable that is 0 or 1, so its variance is m - m^2
         weight = q * (reward - average) / (average - average**2).clamp(min=1e-8).sqrt()
     return -(weight * log_q).sum(-1)
@@ -134,9 +134,9 @@ def list_mle(top: int = 10) -> Loss:
     if top < 2:
         raise ValueError(f"list_mle: expected at least 2 tokens to order, got {top}")
 
-    def places(guess: Guess) -> Tensor:
-        order = guess.teacher.topk(min(top, guess.teacher.shape[-1]), -1).indices
-        z = guess.student.gather(-1, order)
+    def places(prediction: Prediction) -> Tensor:
+        order = prediction.teacher.topk(min(top, prediction.teacher.shape[-1]), -1).indices
+        z = prediction.student.gather(-1, order)
         # flipped, a cumulative logsumexp runs over what comes later in the order
         return (z.flip(-1).logcumsumexp(-1).flip(-1) - z).sum(-1)
 

@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.guess import Guess
-from mmspec.vlm.training.lesson import Lesson
+from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
-Term = Callable[[Guess], Tensor]
+Term = Callable[[Prediction], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Objective:
     EAGLE-3's training-time test do, because a draft is as deep as its weakest level; depths=1 is EAGLE's training, depths=2
     one multi-token step of ViSpec.
 
-    terms: pairs of a weight and a function of Guess (see `losses.py`).   decay: weight of depth d is decay ** d.
+    terms: pairs of a weight and a function of Prediction (see `losses.py`).   decay: weight of depth d is decay ** d.
     over_depths: "mean" takes one mean over the places of all depths, as public code that lays the depths side by side
         does; the sum is as many times larger as there are depths, so that bounds on gradients bind earlier.
     """
@@ -39,23 +39,23 @@ class Objective:
                              f"{self}; change them")  # fmt: skip
 
     def __call__(
-        self, drafter: nn.Module, parts: object, lesson: Lesson, progress: float = 0.0
+        self, drafter: nn.Module, parts: object, batch: TeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
         """Loss of one batch, a scalar that carries gradients, and its notes: per depth, how often the top token is the
         target's (`hit0`, `hit1`...).   progress: share of training done, for objectives that change with it."""
-        return self.over(guesses(drafter, parts, lesson, self.depths), lesson.embeds.device)
+        return self.over(predictions(drafter, parts, batch, self.depths), batch.embeds.device)
 
-    def over(self, made: Sequence[Guess], device: torch.device) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes of guesses that are there already."""
+    def over(self, made: Sequence[Prediction], device: torch.device) -> tuple[Tensor, dict[str, float]]:
+        """Loss and notes of predictions that are there already."""
         loss, notes = torch.zeros((), device=device), {}
-        share = [self.decay**guess.depth for guess in made]
+        share = [self.decay**prediction.depth for prediction in made]
         if self.over_depths == "mean":
-            places = [weight * len(guess.token) for weight, guess in zip(share, made, strict=True)]
+            places = [weight * len(prediction.token) for weight, prediction in zip(share, made, strict=True)]
             share = [count / (sum(places) or 1.0) for count in places]
-        for weight, guess in zip(share, made, strict=True):
-            loss = loss + weight * sum(factor * term(guess) for factor, term in self.terms)
-            hits = guess.student.argmax(-1) == guess.teacher.argmax(-1)
-            notes[f"hit{guess.depth}"] = float(hits.float().mean()) if len(hits) else 0.0
+        for weight, prediction in zip(share, made, strict=True):
+            loss = loss + weight * sum(factor * term(prediction) for factor, term in self.terms)
+            hits = prediction.student.argmax(-1) == prediction.teacher.argmax(-1)
+            notes[f"hit{prediction.depth}"] = float(hits.float().mean()) if len(hits) else 0.0
         return loss, notes
 
 
@@ -69,21 +69,21 @@ def check_reach(objective: object, drafter: object) -> None:
                          f"of their own for, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
 
 
-def guesses(drafter: nn.Module, parts: object, lesson: Lesson, depths: int) -> list[Guess]:
+def predictions(drafter: nn.Module, parts: object, batch: TeacherBatch, depths: int) -> list[Prediction]:
     """What the drafter says at every answer token, at each depth.
 
     A token of an answer is guessed at depth d by a draft that started d tokens earlier, from true pairs up to there.
     """
-    reading = lesson.reading(parts)
-    slots = drafter.read(reading)
+    view = batch.prompt_view(parts)
+    slots = drafter.read(view)
     origin = slots.origin
-    after = (origin + 2).clamp(max=lesson.ids.shape[1] - 1)  # slot j guesses token j + 2
-    wanted = lesson.answer.gather(1, after) & (origin >= 0) & (origin + 2 < lesson.ids.shape[1])
+    after = (origin + 2).clamp(max=batch.ids.shape[1] - 1)  # slot j predicts token j + 2
+    wanted = batch.answer.gather(1, after) & (origin >= 0) & (origin + 2 < batch.ids.shape[1])
     if not bool(wanted.any()):
         return []
     # slots further left only serve as keys
     first = max(int(wanted.any(0).float().argmax()) - depths, 0)
-    outputs = drafter.unroll(slots, reading, first, depths)
+    outputs = drafter.unroll(slots, view, first, depths)
     origin, after, wanted = origin[:, first:], after[:, first:], wanted[:, first:]
     made = []
     for depth, out in enumerate(outputs):
@@ -94,11 +94,11 @@ def guesses(drafter: nn.Module, parts: object, lesson: Lesson, depths: int) -> l
         row, slot = inside.nonzero(as_tuple=True)
         if not len(row):
             continue
-        truth = lesson.last[row, origin[row, slot] + 1]
+        truth = batch.last[row, origin[row, slot] + 1]
         with torch.no_grad():
             teacher = parts.head(truth).float()
-        token = lesson.ids[row, after[row, slot]]
-        guess = drafter.guess(out[row, slot], depth, parts, teacher, token, truth)
-        if len(guess.token):  # a reduced vocabulary may hold none of the target's words
-            made.append(guess)
+        token = batch.ids[row, after[row, slot]]
+        prediction = drafter.prediction(out[row, slot], depth, parts, teacher, token, truth)
+        if len(prediction.token):  # a reduced vocabulary may hold none of the target's words
+            made.append(prediction)
     return made

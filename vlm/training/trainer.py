@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain
+from mmspec.core.interrupts import StopRequest, stop_requests
 from mmspec.core.length import FixedLength
-from mmspec.core.stopping import StopRequest, stop_requests
 from mmspec.vlm.architectures import Parts, take_apart
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.training.examples import Example, encode
-from mmspec.vlm.training.keeping import Keeping
-from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.objective import Objective, check_reach
+from mmspec.vlm.training.run_state import RunState
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.vlm.training.teacher import to_device
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 
-Lessons = Callable[[int], Lesson]
+TeacherBatches = Callable[[int], TeacherBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TrainSettings:
     """How a drafter is trained.
 
     precision: "bf16" trains in autocast.   noise: width of the uniform noise on the states read (0.2 in EAGLE's code),
-    see `Lesson.with_noise`, 0 for none.   save_every_s, log_every: seconds and steps.
+    see `TeacherBatch.with_noise`, 0 for none.   save_every_s, log_every: seconds and steps.
     eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
     """
 
@@ -63,15 +63,15 @@ class _Student(nn.Module):
         self.drafter, self.objective = drafter, objective
         self._parts = (parts,)  # in a tuple: the target is not trained and not saved
 
-    def forward(self, lesson: Lesson, progress: float) -> tuple[Tensor, dict[str, float]]:
-        return self.objective(self.drafter, self._parts[0], lesson, progress)
+    def forward(self, batch: TeacherBatch, progress: float) -> tuple[Tensor, dict[str, float]]:
+        return self.objective(self.drafter, self._parts[0], batch, progress)
 
 
 def train_drafter(
     drafter: ShapedDrafter,
     model: nn.Module,
     processor: Any,
-    lessons: Lessons,
+    teacher_batches: TeacherBatches,
     folder: Path,
     settings: TrainSettings,
     *,
@@ -79,12 +79,12 @@ def train_drafter(
     resume: bool = True,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
 ) -> dict[str, float]:
-    """Minimises the objective over `lessons(step)`; returns the last logged means.
+    """Minimises the objective over `teacher_batches(step)`; returns the last logged means.
 
-    lessons: a pure function of the step, so that a resumed run goes on exactly where a killed one was.   held_out: requests
-    acceptance is measured on.   on_step: told the step (from 1) and its figures.
+    teacher_batches: a pure function of the step, so that a resumed run goes on exactly where a killed one was.
+    held_out: requests acceptance is measured on.   on_step: told the step (from 1) and its figures.
     The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length where measured).
-    One process trains as it is; under `accelerate launch`, every process takes the lessons of its own steps.
+    One process trains as it is; under `accelerate launch`, every process takes the teacher batches of its own steps.
     Raises ValueError where accelerate is not installed, for an objective that leaves depths of the drafter untrained, and
     where the loss is not finite; Stopped where SIGINT or SIGTERM came, to whichever process, once the running step is done
     and its state written.
@@ -105,14 +105,14 @@ def train_drafter(
     student = _Student(drafter.to(accelerator.device).train().requires_grad_(True), settings.objective, parts)
     optimizer = schedule.optimizer(student)
     tells = accelerator.is_main_process
-    keeping = Keeping(folder, drafter, settings.save_every_s, writes=tells)
-    log, first = keeping.log, keeping.begin(optimizer, resume)
+    run_state = RunState(folder, drafter, settings.save_every_s, writes=tells)
+    log, first = run_state.log, run_state.begin(optimizer, resume)
     student, optimizer = accelerator.prepare(student, optimizer)
     with stop_requests(loud=tells) as request:
         for step in range(first, schedule.steps):
             began = time.monotonic()
             mine = step * accelerator.num_processes + accelerator.process_index
-            notes = _update(accelerator, student, optimizer, lessons(mine), settings, step)
+            notes = _update(accelerator, student, optimizer, teacher_batches(mine), settings, step)
             log.seconds += time.monotonic() - began  # measuring acceptance is not training
             done = step + 1 == schedule.steps
             if tells:
@@ -122,11 +122,11 @@ def train_drafter(
                     log.note(step + 1, {"accept_length": length})
                     notes = {**notes, "accept_length": length}  # the log keeps the step's own
             number = _asked(accelerator, request)
-            if done or number or keeping.due:
-                keeping.save(optimizer, step + 1)
+            if done or number or run_state.due:
+                run_state.save(optimizer, step + 1)
             on_step(step + 1, notes)
             if number and not done:
-                raise keeping.stopped(step + 1, schedule.steps, number)
+                raise run_state.stopped(step + 1, schedule.steps, number)
     drafter.eval().requires_grad_(False)
     return log.last()
 
@@ -139,16 +139,16 @@ def _asked(accelerator: Any, request: StopRequest) -> int:
 
 
 def _update(
-    accelerator: Any, student: nn.Module, optimizer: Any, lesson: Lesson, settings: TrainSettings, step: int
+    accelerator: Any, student: nn.Module, optimizer: Any, batch: TeacherBatch, settings: TrainSettings, step: int
 ) -> dict[str, float]:
     for group in optimizer.param_groups:
         group["lr"] = settings.schedule.lr_at(step)
     torch.manual_seed(settings.seed * 1_000_003 + step)  # whatever is random in a step depends on the step alone
-    lesson = to_device(lesson, accelerator.device)
+    batch = to_device(batch, accelerator.device)
     if settings.noise:
-        lesson = lesson.with_noise(settings.noise)
+        batch = batch.with_noise(settings.noise)
     with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-        loss, notes = student(lesson, step / settings.schedule.steps)
+        loss, notes = student(batch, step / settings.schedule.steps)
     value = float(loss.detach())
     if not math.isfinite(value):
         raise ValueError(

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.core.fields import from_fields
+from mmspec.core.config_fields import from_fields
 from mmspec.core.files import replacing, write_json_atomic
 from mmspec.core.loading import load_module
 from mmspec.core.readers import naming, read_json

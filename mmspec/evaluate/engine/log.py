@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mmspec.core.files import append_lines, whole_lines
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 
 
 def log_beside(file: Path | None) -> Path | None:

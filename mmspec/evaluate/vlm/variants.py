@@ -68,7 +68,7 @@ def with_acceptance_head(longest: int) -> Change:
 
     def change(drafter: Any) -> Any:
         from mmspec import zoo
-        from mmspec.vlm.drafters.acceptance_head import AcceptanceStop
+        from mmspec.vlm.drafters.specdecpp.control import AcceptanceStop
 
         return chained(AcceptanceStop(zoo.load(HEAD), longest=longest))(drafter)
 

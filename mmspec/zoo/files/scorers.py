@@ -11,7 +11,7 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 from torch import nn
 
-from mmspec.core.fields import from_fields
+from mmspec.core.config_fields import from_fields
 from mmspec.core.files import replacing, write_json_atomic
 from mmspec.core.loading import load_module
 from mmspec.core.readers import naming, read_json

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.vq import VQModel
-from mmspec.imagegen.multiscale.learned import LatentUpsampler, upsampler_loss
+from mmspec.imagegen.multiscale.latent_upsampler import LatentUpsampler, upsampler_loss
 
 from ..architectures.pixels import to_pixels
 from ..files.cards import rounded, write_card

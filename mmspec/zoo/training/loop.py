@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.files import locked
-from mmspec.core.stopping import stop_requests
-from mmspec.vlm.training.keeping import STATE, Keeping
+from mmspec.core.interrupts import stop_requests
+from mmspec.vlm.training.run_state import STATE, RunState
 from mmspec.vlm.training.schedule import Schedule
 
 from .bars import bars, note_of
@@ -63,23 +63,23 @@ def train(
     schedule = plan.schedule()
     optimizer = schedule.optimizer(module)
     with locked(folder), bars() as progress, stop_requests() as request:
-        keeping = Keeping(folder, module, plan.save_every_s)
-        first = keeping.begin(optimizer, resume)
+        run_state = RunState(folder, module, plan.save_every_s)
+        first = run_state.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
         for step in range(first, plan.steps):
             began = time.monotonic()
             notes = _update(module, optimizer, loss_of, schedule, step)
-            keeping.log.seconds += time.monotonic() - began
+            run_state.log.seconds += time.monotonic() - began
             done = step + 1 == plan.steps
-            keeping.log.add(step + 1, notes, plan.log_every, last=done)
+            run_state.log.add(step + 1, notes, plan.log_every, last=done)
             progress.update(bar, advance=1, note=note_of(notes))
-            if done or request.signal or keeping.due:
-                keeping.save(optimizer, step + 1)
+            if done or request.signal or run_state.due:
+                run_state.save(optimizer, step + 1)
                 if on_save is not None:
                     on_save(step + 1)
             if request.signal and not done:
-                raise keeping.stopped(step + 1, plan.steps, request.signal)
-    return {key: value for key, value in keeping.log.last().items() if key not in ("step", "seconds")}
+                raise run_state.stopped(step + 1, plan.steps, request.signal)
+    return {key: value for key, value in run_state.log.last().items() if key not in ("step", "seconds")}
 
 
 def start_over(*folders: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.evaluate.engine import fingerprint as fingerprints
 from mmspec.evaluate.engine.fingerprint import fingerprint
 from mmspec.evaluate.engine.log import BenchLog, log_beside

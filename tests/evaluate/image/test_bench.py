@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.verdict import verdict

@@ -16,7 +16,7 @@ from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.page import COLUMNS
 from mmspec.evaluate.vlm.suites import SUITES
 from mmspec.evaluate.vlm.variants import HEAD
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
 
 SMALL = dict(prompts=2, new_tokens=6, threads=1)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
-from mmspec.imagegen.eagle.lesson import lesson_of
 from mmspec.imagegen.eagle.published import drafter_from_state_dict, published_state_dict
 from mmspec.imagegen.eagle.rotary import grid_rotary
+from mmspec.imagegen.eagle.teacher_pass import teacher_pass
 from mmspec.imagegen.eagle.training import EagleLoss, unrolled
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.pipeline import ImagePipeline
@@ -26,14 +26,14 @@ def test_drafting_computes_what_training_unrolls() -> None:
     drafter = drafter_for(model).with_shape(CHAIN)
     settings = dict(guidance_scale=2.0, temperature=0)
     values = generate(model, LABELS, drafter, **settings).tokens
-    lesson = lesson_of(model, torch.tensor(LABELS), values, paired=True)
-    wanted = unrolled(drafter, model, lesson, EagleLoss(depths=2, noise=0), torch.Generator())
+    teacher_batch = teacher_pass(model, torch.tensor(LABELS), values, paired=True)
+    wanted = unrolled(drafter, model, teacher_batch, EagleLoss(depths=2, noise=0), torch.Generator())
     run = ImagePipeline(model).start(LABELS, decoding=drafter, **settings)
     rows = torch.arange(3)
     for _ in range(6):
         run.step()
         state, last = run._state, run.target.last
-        if not run.target.left > 2 or len(state.unread) == 0:
+        if not run.target.left > 2 or len(state.pending_features) == 0:
             break
         state._catch_up()
         assert torch.allclose(state.root, sides(wanted[0], rows, last), atol=1e-4)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.simulation import chi_square
-from mmspec.imagegen.eagle.lesson import lesson_of
+from mmspec.imagegen.eagle.teacher_pass import teacher_pass
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.sampling import Guidance
 from tests.imagegen.eagle.small import ALIKE, CHAIN, SHAPES, TREE, drafter_for, lined
@@ -76,8 +76,8 @@ def joint(model: TinyModel, label: int, guidance: Guidance, temperature: float) 
     """float64 [V^total], the law of whole images under plain sampling, in order of the first value, then the second..."""
     total = model.geometry.total
     images = torch.tensor(list(product(range(model.codes), repeat=total)))
-    lesson = lesson_of(model, torch.full((len(images),), label), images, paired=True)
-    logits = torch.cat([model.logits(lesson.prompt[:, -1:]), lesson.logits], 1)
+    teacher_batch = teacher_pass(model, torch.full((len(images),), label), images, paired=True)
+    logits = torch.cat([model.logits(teacher_batch.prompt[:, -1:]), teacher_batch.logits], 1)
     index = torch.arange(total).expand(len(images), -1)
     guided = guidance.apply(*logits.chunk(2), index, total) / temperature
     return guided.double().softmax(-1).gather(-1, images[..., None]).prod(1)[:, 0]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec import imagegen
 from mmspec.imagegen.eagle.drafter import ImageEagle
-from mmspec.imagegen.eagle.lesson import lesson_of
+from mmspec.imagegen.eagle.teacher_pass import teacher_pass
 from mmspec.imagegen.eagle.training import EagleLoss, loss_of
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import CHAIN, drafter_for, lined
@@ -62,9 +62,9 @@ def test_a_step_is_a_pure_function_and_reaches_every_weight(loss: EagleLoss) -> 
 def test_the_teacher_is_the_target() -> None:
     model = TinyModel()
     values = generate(model, [0, 1], temperature=0, guidance_scale=1).tokens
-    lesson = lesson_of(model, torch.tensor([0, 1]), values, paired=True)
-    assert torch.equal(lesson.logits[:2].argmax(-1), values[:, 1:])
-    assert lesson.padding is not None and lesson.padding.tolist() == [[False, False], [True, False]] * 2
+    teacher_batch = teacher_pass(model, torch.tensor([0, 1]), values, paired=True)
+    assert torch.equal(teacher_batch.logits[:2].argmax(-1), values[:, 1:])
+    assert teacher_batch.padding is not None and teacher_batch.padding.tolist() == [[False, False], [True, False]] * 2
 
 
 def test_shares_weigh_the_branches() -> None:
@@ -101,4 +101,4 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a kind of .'image_eagle'., got 'eagle2'"):
         imagegen.load_drafter(tmp_path)
     with pytest.raises(ValueError, match="values: expected .B, 16."):
-        lesson_of(model, LABELS[:1], torch.zeros(1, 9, dtype=torch.long), paired=False)
+        teacher_pass(model, LABELS[:1], torch.zeros(1, 9, dtype=torch.long), paired=False)

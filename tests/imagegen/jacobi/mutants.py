@@ -71,7 +71,7 @@ class UniformRecord(JacobiState):
 
     def _draw(self, target, window, keys) -> tuple[Tensor, Tensor]:
         scores, value = super()._draw(target, window, keys)
-        return torch.where(window.cold[..., None], 0.0, scores), value
+        return torch.where(window.unscored[..., None], 0.0, scores), value
 
 
 class ShortSighted(BlockVerification):

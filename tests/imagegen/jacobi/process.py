@@ -85,6 +85,7 @@ class Canvas:
     pending: Tensor
     uniform: Tensor
     paths: list[range] = field(default_factory=list)
+    verdicts: tuple[str, ...] = ("path",)
     greedy = False
     device = torch.device("cpu")
 

@@ -10,7 +10,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.simulation import chi_square
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SCD, SJD, Proactive
-from mmspec.imagegen.jacobi.cold import INITS, Window, sources_of
+from mmspec.imagegen.jacobi.initialisation import INITS, Window, sources_of
 from mmspec.imagegen.jacobi.state import JacobiState
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 

@@ -13,7 +13,7 @@ from mmspec.core.rules import Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SCD, SJD, Proactive
-from mmspec.imagegen.jacobi.cold import INITS
+from mmspec.imagegen.jacobi.initialisation import INITS
 from tests.imagegen.jacobi import mutants
 from tests.imagegen.jacobi.process import process_law
 

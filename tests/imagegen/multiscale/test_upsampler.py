@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.imagegen.multiscale.learned import LatentUpsampler, UpsamplerConfig
+from mmspec.imagegen.multiscale.latent_upsampler import LatentUpsampler, UpsamplerConfig
 from mmspec.imagegen.multiscale.upsampler import PixelUpsampler
 from mmspec.zoo.training.build_upsampler import UpsamplerRecipe, evaluate_upsampler, train_upsampler
 

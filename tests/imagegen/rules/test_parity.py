@@ -13,7 +13,7 @@ from mmspec.core.tree import static_tree
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus
 from mmspec.imagegen.rules.neighbours import neighbours
 from mmspec.imagegen.rules.relaxed import exact_twin
-from mmspec.imagegen.rules.turns import in_turn, subtract
+from mmspec.imagegen.rules.siblingwise import siblingwise, subtract
 from tests.parity import case
 
 CASE = "llamagen/lantern_acceptance"
@@ -57,12 +57,14 @@ def test_ratios_and_residuals_are_the_public_codes(tree: str, processor: str, se
             table = public["out.neighbours"]
             make = LanternPlus if value > 1 else Lantern
             rule = make(table, int(k), value, residual=tree)
-            ratio, law = in_turn(weights, draft, None, rule.ratio, rule.reject)
+            ratio, law = siblingwise(weights, draft, None, rule.ratio, rule.reject)
             weights = rule.weigh(evidence, draft)
             torch.testing.assert_close(weights.threshold[:, 1:], ratio[:, 1:].clamp_max(1))
             law = rule.residual(evidence, draft, weights, torch.zeros(12, dtype=torch.long))
         else:  # without relaxation the public code is recursive rejection, or target-match
-            ratio, law = in_turn(weights, draft, None, lambda turn: turn.of(turn.law) / turn.own_share(), subtract)
+            ratio, law = siblingwise(
+                weights, draft, None, lambda siblings: siblings.of(siblings.law) / siblings.own_share(), subtract
+            )
             law = law[:, 0]
             exact = (RecursiveRejection() if tree == "static" else TargetMatch()).weigh(evidence, draft)
             torch.testing.assert_close(exact.threshold[:, 1:], ratio[:, 1:].clamp_max(1), **RATIO)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.vlm import load_drafter
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from tests.damaged import ABSURD, CONFIG, FILES, NUMBERS, WEIGHTS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_zoo import tiny_zoo, use_tiny_zoo
 from tests.vlm.drafters.trained import DRAFTERS, make
@@ -74,12 +74,12 @@ def test_on_the_command_line_too(damage: str, tmp_path: Path, monkeypatch: pytes
     tiny_zoo()["vlm/eagle"].save_pretrained(folder)
     (FILES | NUMBERS)[damage](folder)
     Image.new("RGB", (16, 16), "navy").save(picture)
-    for command in (
-        ("caption", str(picture), "--drafter", str(folder)),
-        ("train", "vlm-drafter", "--kind", "eagle2", "--start", str(folder), "--out", str(tmp_path / "out")),
+    for status, *command in (
+        (2, "caption", str(picture), "--drafter", str(folder)),
+        (1, "train", "vlm-drafter", "--kind", "eagle2", "--start", str(folder), "--out", str(tmp_path / "out")),
     ):
-        result = CliRunner().invoke(app, list(command))
-        assert result.exit_code == 1 and isinstance(result.exception, SystemExit), result.exception
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == status and isinstance(result.exception, SystemExit), result.exception
         (line,) = result.stderr.splitlines()
         assert line.startswith("Error: ") and str(folder) in line and not result.stdout
 
@@ -92,4 +92,4 @@ def test_an_absurd_size_on_the_command_line(tmp_path: Path, monkeypatch: pytest.
     (folder / CONFIG).write_text(json.dumps({**config, "hidden_size": 10**9}))
     Image.new("RGB", (16, 16), "navy").save(picture)
     result = CliRunner().invoke(app, ["caption", str(picture), "--drafter", str(folder)])
-    assert result.exit_code == 1 and str(folder) in result.stderr and isinstance(result.exception, SystemExit)
+    assert result.exit_code == 2 and str(folder) in result.stderr and isinstance(result.exception, SystemExit)

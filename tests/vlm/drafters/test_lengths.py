@@ -104,7 +104,7 @@ class VisionSkipless:
         self.drafter, self.late = drafter, late
 
     def open(self, target):
-        self.inner = self.drafter.open_unread(target)
+        self.inner = self.drafter.open_without_prefill(target)
         return self
 
     passes = property(lambda self: self.inner.passes)

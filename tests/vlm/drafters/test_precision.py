@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.drafting.alongside import alongside
+from mmspec.core.drafting.placement import alongside
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.goodput import Goodput
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead, AcceptanceStop
+from mmspec.vlm.drafters.specdecpp.control import AcceptanceStop
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.drafters.viskip import VisionSkip
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.tiny import HIDDEN, prompt, tiny

@@ -18,7 +18,7 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.api import start
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.checkpoints import load_drafter
-from mmspec.vlm.training.lesson import lesson_of
+from mmspec.vlm.training.teacher_pass import teacher_pass
 from tests.vlm.drafters.rows import row_of
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.drafters.watched import Watched
@@ -175,7 +175,7 @@ def test_another_picture_changes_what_the_teacher_says(kind: str) -> None:
     other = copy.deepcopy(inputs)
     other["pixel_values"] = other["pixel_values"].flip(-1)
     parts = take_apart(tiny(kind))
-    one, two = (lesson_of(parts, given, answer) for given in (inputs, other))
+    one, two = (teacher_pass(parts, given, answer) for given in (inputs, other))
     assert (one.hidden - two.hidden).abs().amax(-1)[answer].min() > 1e-3
     shown = inputs["input_ids"] == IMAGE
     assert not torch.equal(one.embeds[shown], two.embeds[shown])

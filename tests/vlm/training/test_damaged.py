@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.vlm.training.answers import read_answers
-from mmspec.vlm.training.beginning import same_run
 from mmspec.vlm.training.checkpoint import load_state, save_state
 from mmspec.vlm.training.examples import JsonExamples
 from mmspec.vlm.training.log import TrainingLog
-from mmspec.vlm.training.stored import StoredLessons
+from mmspec.vlm.training.run_setup import same_run
+from mmspec.vlm.training.teacher_store import TeacherStore
 from tests.evaluate.tiny_zoo import tiny_zoo
-from tests.vlm.training.test_stored import lesson
+from tests.vlm.training.test_teacher_store import teacher_batch
 
 
 def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -80,17 +80,17 @@ def test_a_damaged_state_is_refused_and_changes_nothing(damage: str, state: Path
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
 
-def test_a_lesson_of_another_shape_is_named(tmp_path: Path) -> None:
-    stored = StoredLessons(tmp_path)
+def test_a_teacher_batch_of_another_shape_is_named(tmp_path: Path) -> None:
+    stored = TeacherStore(tmp_path)
     for change in (
         lambda found: found.pop("last"),
         lambda found: found.update(ids=found["ids"][:, :3].contiguous()),
         lambda found: found.update(ids=found["ids"][..., None]),
         lambda found: found.update(last=torch.ones(())),
     ):
-        stored.write(1, lesson(1))
+        stored.write(1, teacher_batch(1))
         rewrite(change, {})(stored.path(1))
-        with pytest.raises(ValueError, match="0000001.safetensors: expected a stored lesson, got"):
+        with pytest.raises(ValueError, match="0000001.safetensors: expected a stored teacher batch, got"):
             stored(1)
 
 

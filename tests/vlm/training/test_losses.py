@@ -7,17 +7,17 @@ import math
 import pytest
 import torch
 
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Prediction
 from mmspec.vlm.training.losses import LOSSES, jsd, list_mle, terms_of
-from tests.vlm.training.guesses import guess, perfect
+from tests.vlm.training.predictions import perfect, prediction
 
 
-def laws(one: Guess) -> list[tuple[list[float], list[float]]]:
+def laws(one: Prediction) -> list[tuple[list[float], list[float]]]:
     """(drafter's law, target's law) of every place."""
     return [(q.tolist(), p.tolist()) for q, p in zip(one.student.softmax(-1), one.teacher.softmax(-1), strict=True)]
 
 
-def smooth_l1(one: Guess) -> list[float]:
+def smooth_l1(one: Prediction) -> list[float]:
     def distance(d: float) -> float:
         return 0.5 * d * d if abs(d) < 1 else abs(d) - 0.5
 
@@ -25,7 +25,7 @@ def smooth_l1(one: Guess) -> list[float]:
     return [sum(map(distance, row)) / len(row) for row in rows]
 
 
-def list_mle_of(one: Guess, top: int) -> list[float]:
+def list_mle_of(one: Prediction, top: int) -> list[float]:
     values = []
     for z, target in zip(one.student.tolist(), one.teacher.tolist(), strict=True):
         order = sorted(range(len(target)), key=lambda v: -target[v])[:top]
@@ -56,7 +56,7 @@ DEFINITIONS = {
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_a_term_is_its_definition(name: str) -> None:
-    one = guess()
+    one = prediction()
     expected = torch.tensor(DEFINITIONS[name](one))
     assert torch.allclose(LOSSES[name].places(one), expected, atol=1e-5)
     assert torch.allclose(LOSSES[name](one), expected.mean(), atol=1e-5)
@@ -64,7 +64,7 @@ def test_a_term_is_its_definition(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradients_reach_the_drafter(name: str) -> None:
-    one = guess()
+    one = prediction()
     LOSSES[name](one).backward()
     read = one.feature if name == "smooth_l1" else one.student
     assert read.grad.isfinite().all() and (read.grad.abs().sum(-1) > 0).all()
@@ -85,7 +85,7 @@ def test_equality_is_where_a_smooth_term_is_flat(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_no_place_costs_nothing(name: str) -> None:
-    one = guess(n=0)
+    one = prediction(n=0)
     loss = LOSSES[name](one)
     loss.backward()
     assert loss.item() == 0
@@ -94,7 +94,7 @@ def test_no_place_costs_nothing(name: str) -> None:
 def test_the_order_that_counts_is_the_targets() -> None:
     def value(student: list[float]) -> float:
         return list_mle(3)(
-            Guess(torch.tensor([student]), torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.zeros(1), 0)
+            Prediction(torch.tensor([student]), torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.zeros(1), 0)
         ).item()
 
     right = value([3.0, 2.0, 1.0, 0.0])
@@ -103,7 +103,7 @@ def test_the_order_that_counts_is_the_targets() -> None:
 
 
 def test_beta_weighs_both_sides_of_the_jensen_shannon_divergence() -> None:
-    one, beta = guess(), 0.2
+    one, beta = prediction(), 0.2
     expected = []
     for q, p in laws(one):
         m = [beta * b + (1 - beta) * a for a, b in zip(q, p, strict=True)]
@@ -117,7 +117,7 @@ def test_beta_weighs_both_sides_of_the_jensen_shannon_divergence() -> None:
 
 def test_tvd_plus_plus_is_the_scaled_gradient_of_the_total_variation() -> None:
     """A constant baseline drops out of an expectation in full, so all that is left is one over the deviation."""
-    one, other = guess(), guess()
+    one, other = prediction(), prediction()
     LOSSES["total_variation"](one).backward()
     LOSSES["tvd_plus_plus"](other).backward()
     q, p = other.student.softmax(-1), other.teacher.softmax(-1)
@@ -126,7 +126,7 @@ def test_tvd_plus_plus_is_the_scaled_gradient_of_the_total_variation() -> None:
 
 
 def test_tokens_left_out_of_a_reduced_vocabulary_do_not_count() -> None:
-    one = guess()
+    one = prediction()
     one.token[2] = -100
     values = LOSSES["hard_cross_entropy"].places(one)
     assert values[2] == 0 and (values[[0, 1, 3, 4]] > 0).all()
@@ -137,12 +137,12 @@ def test_places_that_do_not_count_do_not_thin_the_mean() -> None:
     """log 6 at every place that counts is log 6 in the mean, however many others there are."""
     even = torch.zeros(8, 6, requires_grad=True)
     token = torch.tensor([1, -100, 2, -100, 3, -1, 4, -100])
-    loss = LOSSES["hard_cross_entropy"](Guess(even, torch.zeros(8, 6), token, 0))
+    loss = LOSSES["hard_cross_entropy"](Prediction(even, torch.zeros(8, 6), token, 0))
     assert loss.item() == pytest.approx(math.log(6))
     loss.backward()
     assert not even.grad[token < 0].any() and even.grad[token >= 0].any(1).all()
     none = torch.zeros(2, 6, requires_grad=True)
-    assert LOSSES["hard_cross_entropy"](Guess(none, torch.zeros(2, 6), torch.tensor([-100, -1]), 0)).item() == 0
+    assert LOSSES["hard_cross_entropy"](Prediction(none, torch.zeros(2, 6), torch.tensor([-100, -1]), 0)).item() == 0
 
 
 def test_terms_are_read_from_text() -> None:
@@ -159,6 +159,6 @@ def test_terms_are_read_from_text() -> None:
 
 
 def test_features_are_asked_of_drafters_that_predict_them() -> None:
-    one = guess()
+    one = prediction()
     with pytest.raises(ValueError, match="smooth_l1: expected a drafter that predicts features"):
-        LOSSES["smooth_l1"](Guess(one.student, one.teacher, one.token, 0))
+        LOSSES["smooth_l1"](Prediction(one.student, one.teacher, one.token, 0))

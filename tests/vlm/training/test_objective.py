@@ -7,24 +7,24 @@ import torch
 
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
-from mmspec.vlm.training.objective import Objective, guesses
+from mmspec.vlm.training.objective import Objective, predictions
 from mmspec.vlm.training.recipes import PUBLISHED, new_drafter, published
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import tiny
-from tests.vlm.training.guesses import guess
-from tests.vlm.training.test_trainer import lessons
+from tests.vlm.training.predictions import prediction
+from tests.vlm.training.test_trainer import teacher_batches
 
 HERE = torch.device("cpu")
 
 
 def test_a_mean_over_depths_weighs_every_place_alike() -> None:
-    made = [guess(5, seed=1, depth=0), guess(3, seed=2, depth=1)]
+    made = [prediction(5, seed=1, depth=0), prediction(3, seed=2, depth=1)]
     loss, _ = Objective(((2.0, forward_kl),), depths=2, decay=1.0, over_depths="mean").over(made, HERE)
     torch.testing.assert_close(loss, 2 * torch.cat([forward_kl.places(one) for one in made]).mean())
 
 
 def test_a_sum_over_depths_weighs_every_depth_by_its_decay() -> None:
-    made = [guess(5, seed=1, depth=0), guess(3, seed=2, depth=1)]
+    made = [prediction(5, seed=1, depth=0), prediction(3, seed=2, depth=1)]
     loss, _ = Objective(((1.0, forward_kl),), depths=2, decay=0.5).over(made, HERE)
     torch.testing.assert_close(loss, forward_kl(made[0]) + 0.5 * forward_kl(made[1]))
 
@@ -33,15 +33,15 @@ def test_a_sum_over_depths_weighs_every_depth_by_its_decay() -> None:
 def test_a_published_mean_has_the_gradients_of_one_depth(kind: str, depths: int) -> None:
     """Where all depths are laid side by side in public code, a bound on gradients binds where it binds there."""
     drafter = new_drafter(kind, tiny("llava")).requires_grad_(True)
-    parts, lesson = take_apart(tiny("llava")), lessons(0)
+    parts, teacher_batch = take_apart(tiny("llava")), teacher_batches(0)
     objective = published(kind, drafter).objective
     assert objective.depths == depths
     places = [
         sum(weight * term.places(one) for weight, term in objective.terms)
-        for one in guesses(drafter, parts, lesson, depths)
+        for one in predictions(drafter, parts, teacher_batch, depths)
     ]
     expected = torch.autograd.grad(torch.cat(places).mean(), drafter.fc.weight)[0]
-    found = torch.autograd.grad(objective(drafter, parts, lesson)[0], drafter.fc.weight)[0]
+    found = torch.autograd.grad(objective(drafter, parts, teacher_batch)[0], drafter.fc.weight)[0]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
@@ -54,7 +54,7 @@ def test_no_place_at_all_costs_nothing() -> None:
     for how in ("sum", "mean"):
         loss, notes = Objective(((1.0, cross_entropy),), over_depths=how).over([], HERE)
         assert loss.item() == 0 and not notes
-    empty = [guess(0, depth=0)]
+    empty = [prediction(0, depth=0)]
     assert Objective(((1.0, cross_entropy),), over_depths="mean").over(empty, HERE)[0].item() == 0
     with pytest.raises(ValueError, match="over_depths sum or mean"):
         Objective(((1.0, cross_entropy),), over_depths="median")

@@ -16,23 +16,23 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters import kinds  # noqa: F401
-from mmspec.vlm.drafters.acceptance_head import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.drafters.pretrained import PretrainedDrafter
 from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.acceptance import train_acceptance
 from mmspec.vlm.training.every_block import EveryBlock
 from mmspec.vlm.training.glancing import Glancing
 from mmspec.vlm.training.job import Job
-from mmspec.vlm.training.lesson import Lesson
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.recipes import new_drafter
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.vlm.training.select_tokens import SelectTokens
+from mmspec.vlm.training.teacher_pass import TeacherBatch
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
-from tests.vlm.training.test_trainer import lessons
+from tests.vlm.training.test_trainer import teacher_batches
 
 # more depths with weights of their own than any recipe has by itself
 SIZES = {"medusa": {"heads": 6}, "hydra": {"heads": 6}, "flash": {"block": 9, "latents": 3}}
@@ -40,14 +40,14 @@ SHAPED = sorted(kind for kind, made in PretrainedDrafter.kinds.items() if issubc
 STEPS = 12
 
 
-def lesson(step: int) -> Lesson:
+def teacher_batch(step: int) -> TeacherBatch:
     """As of the trainer's tests, made once."""
-    return _lesson(step % 3)
+    return _teacher_batch(step % 3)
 
 
 @cache
-def _lesson(step: int) -> Lesson:
-    return lessons(step)
+def _teacher_batch(step: int) -> TeacherBatch:
+    return teacher_batches(step)
 
 
 def trained_rows(module: nn.Module) -> dict[str, Tensor]:
@@ -77,7 +77,7 @@ def steps_of(drafter: ShapedDrafter, recipe: object) -> dict[str, Tensor]:
     optimizer = replace(recipe.schedule(STEPS), warmup=0).optimizer(drafter)
     for step in range(STEPS):
         torch.manual_seed(step)
-        seen_by = lesson(step)
+        seen_by = teacher_batch(step)
         if drafter.levels is not None:
             seen_by = replace(seen_by, hidden=torch.cat([seen_by.last] * len(drafter.levels), -1))
         loss, _ = recipe.objective(drafter, parts, seen_by, step / STEPS)
@@ -135,7 +135,7 @@ def test_an_acceptance_head_is_trained_whole() -> None:
     assert set(PretrainedDrafter.kinds) - set(SHAPED) == {"specdecpp"}
     head = AcceptanceHead(AcceptanceConfig(make("eagle").config.hidden_size)).requires_grad_(True)
     seen = trained_rows(head)
-    train_acceptance(make("eagle"), tiny("llava"), lesson, Schedule(STEPS, warmup=0), head=head)
+    train_acceptance(make("eagle"), tiny("llava"), teacher_batch, Schedule(STEPS, warmup=0), head=head)
     assert all(bool(rows.all()) for rows in seen.values())
 
 
@@ -147,7 +147,7 @@ def test_an_objective_that_leaves_depths_untrained_is_refused(wrapped: bool, tmp
     for name, objective in cases:
         settings = TrainSettings(Schedule(2), objective, precision="no")
         with pytest.raises(ValueError, match="objective: expected depths of at least 3, .*, got 2; train deeper"):
-            train_drafter(make(name), tiny("llava"), None, lessons, tmp_path, settings)
+            train_drafter(make(name), tiny("llava"), None, teacher_batches, tmp_path, settings)
     assert not list(tmp_path.iterdir())
 
 

@@ -10,7 +10,7 @@ from mmspec.vlm.training.losses import LOSSES, terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.recipes import KINDS, PUBLISHED, equal, new_drafter, with_terms
 from tests.vlm.tiny import TEXT, VLMS, tiny
-from tests.vlm.training.test_trainer import lessons
+from tests.vlm.training.test_trainer import teacher_batches
 
 
 @pytest.mark.parametrize("target", [*VLMS, *TEXT])
@@ -39,12 +39,12 @@ def test_every_recipe_gives_every_weight_something_to_learn(kind: str) -> None:
     """Ours and the published one; features of eagle3 come from levels of the target."""
     torch.manual_seed(0)
     model = tiny("llava")
-    parts, lesson = take_apart(model), lessons(0)
+    parts, teacher_batch = take_apart(model), teacher_batches(0)
     for recipe in (equal(new_drafter(kind, model)), PUBLISHED[kind]):
         drafter = new_drafter(kind, model)
         if drafter.levels is not None:
-            lesson.hidden = torch.cat([lesson.last] * len(drafter.levels), -1)
-        loss, notes = recipe.objective(drafter.train(), parts, lesson, 0.5)
+            teacher_batch.hidden = torch.cat([teacher_batch.last] * len(drafter.levels), -1)
+        loss, notes = recipe.objective(drafter.train(), parts, teacher_batch, 0.5)
         loss.backward()
         assert loss.isfinite() and "hit0" in notes
         assert sum(p.grad is not None and bool(p.grad.any()) for p in drafter.parameters()) > 1

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.guess import Guess
+from mmspec.vlm.drafters.prediction import Prediction
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.select_tokens import SelectTokens, gap, select
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import tiny
-from tests.vlm.training.test_trainer import lessons
+from tests.vlm.training.test_trainer import teacher_batches
 
 OBJECTIVE = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=2)
 
@@ -26,9 +26,11 @@ def spoiled(teacher: torch.Tensor, by: list[float]) -> torch.Tensor:
 
 def test_the_places_most_behind_the_reference_stay() -> None:
     teacher, token = torch.randn(5, 7), torch.arange(5)
-    mine = Guess(spoiled(teacher, [8.0, 8.0, 0.0, 4.0, 2.0]), teacher, token, 1, torch.randn(5, 3), torch.randn(5, 3))
+    mine = Prediction(
+        spoiled(teacher, [8.0, 8.0, 0.0, 4.0, 2.0]), teacher, token, 1, torch.randn(5, 3), torch.randn(5, 3)
+    )
     # as bad at place 0, so that nothing is to be gained there, and perfect elsewhere
-    reference = Guess(spoiled(teacher, [8.0, 0.0, 0.0, 0.0, 0.0]), teacher, token, 1)
+    reference = Prediction(spoiled(teacher, [8.0, 0.0, 0.0, 0.0, 0.0]), teacher, token, 1)
     assert gap(mine, reference)[[0, 2]].abs().max() < 1e-5
     kept = select(mine, reference, 0.4)
     assert sorted(kept.token.tolist()) == [1, 3] and kept.depth == 1
@@ -41,18 +43,18 @@ def test_the_places_most_behind_the_reference_stay() -> None:
 @pytest.mark.parametrize("name", ["msd", "hydra"])
 def test_all_places_are_the_objective_itself(name: str) -> None:
     drafter, reference, parts = make(name).requires_grad_(True), make(name), take_apart(tiny("llava"))
-    whole, notes = OBJECTIVE(drafter, parts, lessons(0))
-    chosen, others = SelectTokens(OBJECTIVE, reference, 1.0)(drafter, parts, lessons(0))
+    whole, notes = OBJECTIVE(drafter, parts, teacher_batches(0))
+    chosen, others = SelectTokens(OBJECTIVE, reference, 1.0)(drafter, parts, teacher_batches(0))
     assert chosen.item() == pytest.approx(whole.item(), rel=1e-5) and others == pytest.approx(notes)
-    half, _ = SelectTokens(OBJECTIVE, reference, 0.5)(drafter, parts, lessons(0))
+    half, _ = SelectTokens(OBJECTIVE, reference, 0.5)(drafter, parts, teacher_batches(0))
     half.backward()
     assert all(p.grad is None for p in reference.parameters())
 
 
 def test_a_reference_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="reference: expected a drafter that guesses where this one does"):
+    with pytest.raises(ValueError, match="reference: expected a drafter that predicts where this one does"):
         SelectTokens(Objective(OBJECTIVE.terms, depths=4), make("hydra"))(
-            make("msd"), take_apart(tiny("llava")), lessons(0)
+            make("msd"), take_apart(tiny("llava")), teacher_batches(0)
         )
     with pytest.raises(ValueError, match="share: expected above 0 and at most 1, got 0"):
         SelectTokens(OBJECTIVE, make("msd"), 0)

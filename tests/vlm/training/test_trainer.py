@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.training.lesson import Lesson, lesson_of
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.schedule import Schedule
+from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
@@ -27,7 +27,7 @@ from tests.vlm.tiny import prompt, tiny
 OBJECTIVE = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=2)
 
 
-def lessons(step: int) -> Lesson:
+def teacher_batches(step: int) -> TeacherBatch:
     """A batch of the tiny model's own answers, a pure function of the step."""
     model = tiny("llava")
     inputs = prompt("llava", 1, batch=4, seed=step % 3)
@@ -35,7 +35,7 @@ def lessons(step: int) -> Lesson:
     ids = model.generate(**inputs, max_new_tokens=12, do_sample=False)
     mask = torch.nn.functional.pad(inputs["attention_mask"], (0, ids.shape[1] - start), value=1)
     answer = torch.arange(ids.shape[1]).expand_as(ids) >= start
-    return lesson_of(take_apart(model), dict(inputs, input_ids=ids, attention_mask=mask), answer)
+    return teacher_pass(take_apart(model), dict(inputs, input_ids=ids, attention_mask=mask), answer)
 
 
 def settings(steps: int, **changes: object) -> TrainSettings:
@@ -46,7 +46,7 @@ def settings(steps: int, **changes: object) -> TrainSettings:
 
 def run(folder: Path, steps: int = 8, resume: bool = True, on_step: object = lambda step, notes: None) -> dict:
     return train_drafter(
-        make("msd"), tiny("llava"), None, lessons, folder, settings(steps), resume=resume, on_step=on_step
+        make("msd"), tiny("llava"), None, teacher_batches, folder, settings(steps), resume=resume, on_step=on_step
     )
 
 
@@ -79,14 +79,14 @@ def test_a_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
 
 
 def raising(number: int, at: int) -> object:
-    """Lessons during one of which a signal comes."""
+    """Teacher batches during one of which a signal comes."""
 
-    def lessons_of(step: int) -> Lesson:
+    def teacher_batches_of(step: int) -> TeacherBatch:
         if step == at:
             signal.raise_signal(number)
-        return lessons(step)
+        return teacher_batches(step)
 
-    return lessons_of
+    return teacher_batches_of
 
 
 def lines_of(folder: Path) -> list[dict]:
@@ -99,11 +99,11 @@ def lines_of(folder: Path) -> list[dict]:
 def test_a_stopped_run_keeps_its_last_step_and_resumes_to_the_same_end(number: int, tmp_path: Path) -> None:
     how = replace(settings(8), save_every_s=3600.0, log_every=5)
     runs = {name: (make("msd"), tiny("llava"), None) for name in ("whole", "cut", "resumed")}
-    whole = train_drafter(*runs["whole"], lessons, tmp_path / "whole", how)
+    whole = train_drafter(*runs["whole"], teacher_batches, tmp_path / "whole", how)
     with pytest.raises(Stopped, match=r"^step 3 of 8 is kept in .*state\.safetensors$") as stop:
         train_drafter(*runs["cut"], raising(number, at=2), tmp_path / "cut", how)
     assert stop.value.signal == number
-    assert train_drafter(*runs["resumed"], lessons, tmp_path / "cut", how)["loss"] == whole["loss"]
+    assert train_drafter(*runs["resumed"], teacher_batches, tmp_path / "cut", how)["loss"] == whole["loss"]
     assert lines_of(tmp_path / "cut") == lines_of(tmp_path / "whole")
     pairs = zip(runs["whole"][0].parameters(), runs["resumed"][0].parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
@@ -117,7 +117,7 @@ def test_a_signal_in_the_last_step_changes_nothing(tmp_path: Path) -> None:
 def test_a_run_that_starts_over_leaves_no_older_state(tmp_path: Path) -> None:
     run(tmp_path, steps=4)
 
-    def killed(step: int) -> Lesson:
+    def killed(step: int) -> TeacherBatch:
         raise MemoryError
 
     with pytest.raises(MemoryError):
@@ -141,7 +141,7 @@ def test_acceptance_is_measured_on_the_way(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("mmspec.vlm.training.trainer.encode", encode)
     seen = {}
     train_drafter(
-        make("msd"), tiny("llava"), None, lessons, tmp_path, settings(4, eval_every=2, eval_tokens=8), held_out=[1, 2],
+        make("msd"), tiny("llava"), None, teacher_batches, tmp_path, settings(4, eval_every=2, eval_tokens=8), held_out=[1, 2],
         on_step=lambda step, notes: seen.update({step: notes.get("accept_length")}),
     )  # fmt: skip
     assert seen[1] is None and seen[3] is None and min(seen[2], seen[4]) >= 1
@@ -150,10 +150,10 @@ def test_acceptance_is_measured_on_the_way(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
-    def broken(step: int) -> Lesson:
-        lesson = lessons(step)
-        lesson.last = lesson.last * torch.nan
-        return lesson
+    def broken(step: int) -> TeacherBatch:
+        teacher_batch = teacher_batches(step)
+        teacher_batch.last = teacher_batch.last * torch.nan
+        return teacher_batch
 
     with pytest.raises(ValueError, match="loss: expected a finite number, got nan at step 0"):
         train_drafter(make("msd"), tiny("llava"), None, broken, tmp_path, settings(2))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from mmspec.core.files import locked
-from mmspec.core.stopping import Stopped
+from mmspec.core.interrupts import Stopped
 from mmspec.vlm.training.checkpoint import load_state
 from mmspec.zoo.training.loop import Plan, train
 

@@ -1,0 +1,101 @@
+"""Initialisation of a Jacobi window: whose law or value stands in at positions the target has not scored yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.geometry import Geometry
+
+Init = Literal["random", "uniform", "repeat_left", "repeat_up", "sample_left", "sample_up", "left", "up", "mix"]
+INITS: tuple[str, ...] = get_args(Init)
+COPYING = ("repeat_left", "repeat_up", "sample_left", "sample_up")
+ONE_HOT = ("random", *COPYING)  # the value is not drawn from a law worth keeping: q is one-hot at it
+REAL = ("left", "up", "mix")  # drawn from a neighbour's law
+BLIND = ("random", "uniform", "repeat_left", "repeat_up")  # no law of a neighbour is read
+UPWARD = ("sample_up", "up", "mix")  # the law of the cell above is
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """Positions to draft, int64 [B, K], behind the roots of all rows.
+
+    inside: `position`, at most the image's last.   horizon: int64 [B, 1], the last position scored so far, at most the
+    image's last.   unscored: bool [B, K], positions beyond it.
+    """
+
+    position: Tensor
+    inside: Tensor
+    horizon: Tensor
+    unscored: Tensor
+
+    @staticmethod
+    def of(last: Tensor, known: Tensor, count: int, total: int) -> Window:
+        """The `count` positions behind the roots `last` int64 [B], `known` int64 [B] of which have been scored."""
+        position = last[:, None] + torch.arange(1, count + 1, device=last.device)
+        horizon = (last + known)[:, None]
+        return Window(position, position.clamp(max=total - 1), horizon.clamp(max=total - 1), position > horizon)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sources:
+    """Where each position looks for a neighbour; all int64 [total].
+
+    row_start: the first index of its row.   above: rows of its grid above it.   stride: values a row.
+    model: the nearest index from it backwards that the model decides, -1 for none.
+    forced: the value forced there, -1 for none; None where the geometry forces nothing.
+    """
+
+    row_start: Tensor
+    above: Tensor
+    stride: Tensor
+    model: Tensor
+    forced: Tensor | None
+
+    def near(self, init: Init, window: Window) -> Tensor:
+        """The position each unscored one copies: the last known one, or the first known one above it; int64 [B, K].
+        Itself where there is none: at the start of a row, in the first one."""
+        if init.endswith("left"):
+            before = self.before(window)
+            return torch.where((self.row_start[window.inside] == window.inside) | (before < 0), window.position, before)
+        stride = self.stride[window.inside]
+        rows = (window.inside - window.horizon + stride - 1).clamp(min=0) // stride
+        return window.inside - rows.minimum(self.above[window.inside]) * stride
+
+    def before(self, window: Window) -> Tensor:
+        """The last position within the horizon in raster order that the model decides, -1 for none; int64 [B, 1]."""
+        return self.model[window.horizon]
+
+    def of_law(self, init: Init, window: Window) -> Tensor:
+        """Whose law each position of the window is drafted from, -1 for any code alike; int64 [B, K]."""
+        if init in BLIND:
+            source = torch.full_like(window.horizon, -1)
+        elif init == "left":
+            source = self.before(window)
+        else:
+            near = self.near(init, window)
+            source = torch.where(near <= window.horizon, near, -1 if init in COPYING else self.before(window))
+        return torch.where(window.unscored, source, window.position)
+
+
+def sources_of(geometry: Geometry, device: torch.device) -> Sources:
+    """The tables of a geometry, made once per device."""
+    return _sources(geometry, str(device))
+
+
+@lru_cache(maxsize=64)
+def _sources(geometry: Geometry, device: str) -> Sources:
+    forced = geometry.forced.tolist()
+    start, above, stride, model = [], [], [], []
+    for index, (grid, row, column) in enumerate(geometry.cells):
+        inside = row >= 0
+        start.append(index - column if inside else index)
+        above.append(row if inside else 0)
+        stride.append(geometry.grids[grid][1] + (geometry.row_end is not None))
+        model.append(index if forced[index] < 0 else (model[-1] if model else -1))
+    tables = (torch.tensor(table, device=device) for table in (start, above, stride, model))
+    return Sources(*tables, geometry.forced.to(device) if max(forced) >= 0 else None)

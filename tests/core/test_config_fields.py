@@ -1,0 +1,84 @@
+"""Config classes are made of files only where every field is there and of its type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from mmspec.core.config_fields import from_fields
+
+Way = Literal["a", "b"] | Literal["c"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    width: int
+    rate: float = 0.5
+    wide: bool = False
+    name: str = "x"
+    levels: tuple[int, ...] = (1,)
+    most: int | None = None
+    way: Way = "a"
+    scaling: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.width % (self.most or 1):
+            raise ValueError("width: expected a multiple of most")
+        _ = 1 / self.rate
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"width": 4},
+        {"width": 4, "rate": 2},
+        {"width": 4, "levels": [1, 2], "most": 2},
+        {"width": 4, "most": None, "way": "c"},
+        {"width": 4, "scaling": {"a": 1}},
+    ],
+)
+def test_fields_of_their_types_pass(given: dict[str, Any]) -> None:
+    made = from_fields(Sizes, given)
+    assert {name: getattr(made, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, r"expected the fields \['width'\] of Sizes, got none for \['width'\]"),
+        ({"width": 4, "depth": 1}, r"expected fields of Sizes, got \['depth'\]"),
+        *((({"width": value}, "width: expected int, got")) for value in ("4", 4.0, True, None, [4], {}, 10**30)),
+        *(({"width": 4, "rate": value}, "rate: expected float, got") for value in
+          ("1", False, None, float("nan"), float("inf"), 10**400)),
+        ({"width": 4, "wide": 1}, "wide: expected bool, got 1"),
+        ({"width": 4, "name": 3}, "name: expected str, got 3"),
+        *(({"width": 4, "levels": value}, "levels: expected tuple") for value in (3, "12", [1, "2"], [1, 2.0], {"1": 1})),
+        ({"width": 4, "most": "2"}, r"most: expected int \| None"),
+        ({"width": 4, "way": 3}, "way: expected Way, got 3"),
+        ({"width": 4, "scaling": [1]}, "scaling: expected dict"),
+        ({"width": 5, "most": 2}, "width: expected a multiple of most"),
+        ({"width": 4, "rate": 0.0}, "expected sizes of Sizes that divide each other"),
+    ],
+)  # fmt: skip
+def test_anything_else_is_one_sentence(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        from_fields(Sizes, given)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_saved_config_can_be_checked() -> None:
+    """The types of all fields of all drafters resolve, so that none is let in unchecked."""
+    from typing import get_type_hints
+
+    import mmspec.vlm.drafters.kinds  # noqa: F401
+    from mmspec.core.drafting.pretrained import Pretrained
+    from mmspec.imagegen import LatentUpsampler
+    from mmspec.imagegen.eagle.drafter import ImageEagle
+    from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+
+    found = [*PretrainedDrafter.kinds.values(), *ImageEagle.kinds.values(), *LatentUpsampler.kinds.values()]
+    assert len(found) > 8 and all(issubclass(one, Pretrained) for one in found)
+    for one in found:
+        assert get_type_hints(one.config_class)

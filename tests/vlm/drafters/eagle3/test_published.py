@@ -1,0 +1,108 @@
+"""EAGLE-3 files: levels, residual, vocabulary and positions as their configs say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mmspec
+from mmspec.vlm.drafters.eagle3 import Eagle3
+from tests.vlm.drafters.published_files import PUBLISHED, SMALL_DRAFT_VOCAB, random_file
+from tests.vlm.tiny import VOCAB, tiny
+
+ORIGINAL, SPECULATORS = (PUBLISHED[n] for n in ("EAGLE3-LLaMA3.1-Instruct-8B", "speculators EAGLE-3 for Llama-3.1-8B"))
+
+
+def load(published=ORIGINAL, target=None, state=None, inner=None, **config: object) -> Eagle3:
+    """The small file with some fields of its config changed; `inner` changes the layer's."""
+    small = {**published.small_config, **config}
+    if inner is not None:
+        small["transformer_layer_config"] = {**small["transformer_layer_config"], **inner}
+    state = random_file(published.shapes(published.small_config)) if state is None else state
+    return mmspec.vlm.drafter_from_state_dict("eagle3", state, small, target)
+
+
+def test_levels_come_from_the_config_or_from_the_target() -> None:
+    assert load(eagle_aux_hidden_state_layer_ids=[2, 5, 7]).levels == (2, 5, 7)
+    less_one = {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": [1, 4, 6]}
+    assert load(eagle_aux_hidden_state_layer_ids=None, eagle_config=less_one).levels == (2, 5, 7)
+    assert load(eagle_aux_hidden_state_layer_ids=None, target=tiny("llama")).levels == (0, 0, 1)
+    with pytest.raises(ValueError, match="give the target"):
+        load(eagle_aux_hidden_state_layer_ids=None)
+
+
+def test_levels_the_target_does_not_have_are_refused() -> None:
+    drafter = load(eagle_aux_hidden_state_layer_ids=[2, 16, 29])
+    request = dict(input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=4)
+    with pytest.raises(ValueError, match="expected layers 0 to 2 of the target, got 16"):
+        mmspec.generate(tiny("llama"), drafter=drafter, **request)
+    mmspec.generate(tiny("llama"), **request)  # nothing of the refused request is left on the model
+    with pytest.raises(ValueError, match="levels: expected layers 0 to 2 of the target, got 29"):
+        load(eagle_aux_hidden_state_layer_ids=[0, 1, 29], target=tiny("llama"))
+
+
+def test_the_residual_is_the_state_unless_the_config_says_otherwise() -> None:
+    assert load(SPECULATORS).config.norm_before_residual
+    assert not load().config.norm_before_residual
+    absent = {name: value for name, value in SPECULATORS.small_config.items() if name != "norm_before_residual"}
+    state = random_file(SPECULATORS.shapes(absent))
+    assert not mmspec.vlm.drafter_from_state_dict("eagle3", state, absent).config.norm_before_residual
+
+
+def test_positions_turn_with_the_configs_base() -> None:
+    assert load().config.rope_theta == 10000
+    assert load(rope_theta=5e5).config.rope_theta == 5e5
+    theta = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}
+    assert load(SPECULATORS, inner=theta).config.rope_theta == 5e5
+
+
+def test_without_reduction_there_are_no_buffers() -> None:
+    config = {**ORIGINAL.small_config, "draft_vocab_size": VOCAB}
+    shapes = {name: shape for name, shape in ORIGINAL.shapes(config).items() if name not in ("d2t", "t2d")}
+    drafter = load(state=random_file(shapes), draft_vocab_size=VOCAB)
+    assert not drafter.head.reduced and drafter.head.weight.shape[0] == VOCAB
+
+
+def test_training_leftovers_of_speculators_are_not_kept() -> None:
+    state = random_file(SPECULATORS.shapes(SPECULATORS.small_config))
+    state |= {"verifier_lm_head.weight": torch.zeros(1), "verifier_norm.weight": torch.zeros(1)}
+    assert load(SPECULATORS, state=state).head.size == SMALL_DRAFT_VOCAB
+
+
+@pytest.mark.parametrize(
+    "published, options, message",
+    (
+        (SPECULATORS, dict(norm_before_fc=True), "norm_before_fc: expected"),
+        (SPECULATORS, dict(fc_norm=True), "fc_norm: expected"),
+        (SPECULATORS, dict(norm_output=True), "norm_output: expected"),
+        (SPECULATORS, dict(target_hidden_size=64), "target_hidden_size: expected .* 32, got 64"),
+        (SPECULATORS, dict(inner=dict(model_type="qwen3")), "model_type: expected"),
+        (SPECULATORS, dict(inner=dict(attention_bias=True)), "attention_bias"),
+        (
+            SPECULATORS,
+            dict(inner=dict(rope_parameters={"rope_type": "llama3"})),
+            "rope_parameters: expected .* got 'llama3'",
+        ),
+        (ORIGINAL, dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling: expected .* got 'linear'"),
+        (ORIGINAL, dict(num_hidden_layers=2), "drafter of one layer"),
+        (ORIGINAL, dict(draft_vocab_size=VOCAB + 1), "draft_vocab_size"),
+    ),
+)
+def test_what_no_setting_of_ours_computes_is_refused(published, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load(published, **options)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    (
+        (lambda state: state["d2t"].__setitem__(-1, VOCAB), "ids: expected rising ids"),
+        (lambda state: state["d2t"].__setitem__(1, -1), "ids: expected rising ids"),
+        (lambda state: state["t2d"].__setitem__(VOCAB - 1, True), "t2d: expected the tokens that d2t leads to, got 1"),
+    ),
+)
+def test_vocabularies_that_make_no_sense_are_refused(change, message: str) -> None:
+    state = random_file(ORIGINAL.shapes(ORIGINAL.small_config))
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        load(state=state)

@@ -1,0 +1,69 @@
+"""Padded teacher batches: noise and cuts treat a row as they do the same row alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.vlm.training.teacher import cut
+from mmspec.vlm.training.teacher_pass import TeacherBatch
+
+LENGTHS, WIDE, ANSWERS = (12, 5, 8), 14, (4, 3, 2)
+
+
+def padded() -> TeacherBatch:
+    """Three rows of 12, 5 and 8 tokens, numbered from 1 in each, padded on the left to the longest prompt and on the right
+    to the longest answer as batches of requests are; states say which token they are of."""
+    prompts = [length - answer for length, answer in zip(LENGTHS, ANSWERS, strict=True)]
+    ids, answer = torch.zeros(3, WIDE, dtype=torch.long), torch.zeros(3, WIDE, dtype=torch.bool)
+    for row, (before, behind) in enumerate(zip(prompts, ANSWERS, strict=True)):
+        first = max(prompts) - before
+        ids[row, first : first + before + behind] = torch.arange(1, before + behind + 1)
+        answer[row, max(prompts) : max(prompts) + behind] = True
+    states = ids[..., None].float().expand(-1, -1, 4).clone()
+    return TeacherBatch(ids, answer, -states, states, states, ids == 0)
+
+
+def rows_of(teacher_batch: TeacherBatch, field: Tensor) -> list[list]:
+    """Row by row, what stands at real tokens."""
+    real = torch.ones_like(teacher_batch.answer) if teacher_batch.padding is None else ~teacher_batch.padding
+    return [row[there].tolist() for row, there in zip(field, real, strict=True)]
+
+
+def test_a_cut_keeps_the_first_tokens_of_every_row() -> None:
+    whole = padded()
+    short = cut(whole, 6)
+    assert rows_of(short, short.ids) == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
+    assert short.ids.shape[1] == 6
+    before = rows_of(whole, whole.answer)
+    assert rows_of(short, short.answer) == [row[:6] for row in before]
+    for field in (short.embeds, short.last):
+        assert torch.equal(field.abs()[..., 0].long(), short.ids)
+    assert short.hidden is short.last
+    assert torch.equal(short.padding, short.ids == 0)
+
+
+def test_a_cut_without_padding_left_has_none() -> None:
+    assert cut(padded(), 5).padding is None
+    assert cut(padded(), WIDE).padding is not None
+    plain = padded()
+    plain.padding, plain.hidden = None, torch.cat([plain.last, plain.last], -1)
+    short = cut(plain, 3)
+    assert short.padding is None and torch.equal(short.ids, plain.ids[:, :3]) and short.hidden.shape == (3, 3, 8)
+
+
+def test_noise_is_as_wide_in_a_padded_row_as_in_the_row_alone() -> None:
+    teacher_batch = padded()
+    teacher_batch.hidden = torch.zeros(3, WIDE, 4000)
+    spread = teacher_batch.with_noise(0.2).hidden.abs().amax((1, 2))
+    expected = torch.tensor([0.1 * 512 / length for length in LENGTHS])
+    torch.testing.assert_close(spread, expected, rtol=1e-3, atol=0)
+    teacher_batch.padding = None
+    spread = teacher_batch.with_noise(0.2).hidden.abs().amax((1, 2))
+    torch.testing.assert_close(spread, torch.full((3,), 0.1 * 512 / WIDE), rtol=1e-3, atol=0)
+
+
+def test_noise_leaves_what_is_learned_alone() -> None:
+    teacher_batch = padded()
+    noisy = teacher_batch.with_noise(0.2)
+    assert torch.equal(noisy.last, teacher_batch.last) and not torch.equal(noisy.hidden, noisy.last)

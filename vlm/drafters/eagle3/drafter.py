@@ -1,0 +1,226 @@
+"""EAGLE-3's drafter: one wide decoder layer over three levels of the target, its own head over part of the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.eagle3.modules import ReducedHead
+from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
+from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.prompt_view import PromptView
+from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.slots import Slots
+
+MOST_TOKENS = 32000  # the public drafters' reduced vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Config:
+    """Sizes of an EAGLE-3 drafter; hidden_size and vocab_size are the target's.
+
+    levels: which decoder layers' inputs are read, in order, see `levels_of`; index v is transformers' hidden_states[v].
+    draft_vocab_size: tokens it can draft, 0 for all.   num_key_value_heads, head_dim: 0 for the usual.
+    norm_before_residual: whether the residual starts from the normed state (some drafters trained with `speculators` do)
+        instead of the state itself.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    vocab_size: int
+    levels: tuple[int, ...]
+    draft_vocab_size: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    norm_before_residual: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", tuple(self.levels))  # a list where it comes from a file
+        if len(self.levels) < 2 or min(self.levels) < 0:
+            raise ValueError(f"levels: expected at least two layers of the target, got {self.levels}")
+        if not 0 <= self.draft_vocab_size <= self.vocab_size or self.vocab_size < 1:
+            raise ValueError(
+                f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
+            )
+        self.layer()
+
+    @property
+    def drafted(self) -> int:
+        """How many tokens it can draft."""
+        return self.draft_vocab_size or self.vocab_size
+
+    def layer(self) -> LayerConfig:
+        """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
+        return LayerConfig(
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.num_attention_heads,
+            num_key_value_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            read_size=2 * self.hidden_size,
+            rope_theta=self.rope_theta,
+            rms_norm_eps=self.rms_norm_eps,
+        )
+
+
+def levels_of(layers: int) -> tuple[int, int, int]:
+    """The three levels read of a target of so many layers: 2, the middle and the last but two, as in the public code.
+
+    Below 7 layers, where these would meet, they are spread evenly.
+    """
+    if layers >= 7:
+        return 2, layers // 2, layers - 3
+    return (layers - 1) // 3, 2 * (layers - 1) // 3, layers - 1
+
+
+class Eagle3(FeatureDrafter):
+    """Drafts from low, middle and high states of the target ("EAGLE-3: Scaling up Inference Acceleration of Large Language
+    Models via Training-Time Test").
+
+    The states side by side go through one linear layer without bias to a state of the target's width; the drafter's own
+    outputs have that width already and skip it. Attention reads [normed embedding ; normed state], the residual is the
+    state. The output is fed back as it is; the drafter's own head reads it through one norm and scores the tokens of a
+    reduced vocabulary, all others are never drafted. Lossless in every shape, see `Eagle`: leaving tokens out changes what
+    is drafted, not what is kept.
+
+    Made for text by its authors. Here every pair of a prompt is a slot, pictures as any other, with the merged embeddings.
+    Trap: in Qwen3-VL the first layers add vision features to what they pass on ("DeepStack"). The states read here hold
+    them, engines that take a layer's output before the addition do not: choose levels behind those layers there.
+
+    Training is the paper's: soft cross-entropy on the reduced vocabulary at 7 depths, weights 0.8 ** depth, no distance of
+    features: `Objective(((1.0, cross_entropy),), depths=7, decay=0.8)`. Places where the target's best token is left out
+    of the reduced vocabulary do not count. The public code divides a depth's loss by all places; here it is the mean over
+    those that count, so that the loss does not shrink with the share of prompts in a batch.
+    A place counts where the token it predicts is one of an answer, which is two tokens later than in the public code: that
+    asks it of the token whose state the place reads, and so leaves out the start of an answer, which is drafted, and counts
+    what stands behind its end, which is not.
+    The public training code turns positions with base 10000 whatever its config says, the public inference code with the
+    config's rope_theta. Here the config's holds in both; to draft as a publicly trained file was trained, load it with
+    rope_theta 10000.
+    """
+
+    kind: ClassVar[str] = "eagle3"
+    config_class = Eagle3Config
+    name = "eagle3"
+    config: Eagle3Config
+
+    def __init__(self, config: Eagle3Config):
+        ShapedDrafter.__init__(self, config)
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.levels = config.levels
+        self.fc = nn.Linear(len(config.levels) * width, width, bias=False)
+        self.embed_norm = nn.RMSNorm(width, eps=eps)
+        self.state_norm = nn.RMSNorm(width, eps=eps)
+        self.layer = DraftLayer(config.layer())
+        self.norm = nn.RMSNorm(width, eps=eps)
+        self.head = ReducedHead(width, config.vocab_size, config.drafted)
+        self._start: tuple[Tensor, ...] = ()
+
+    @torch.no_grad()
+    def start_from(self, parts: Parts) -> Self:
+        """Begins training with the target's head and final norm; returns the drafter itself.
+
+        A vocabulary chosen afterwards starts from the target's rows too.
+        """
+        self.head.weight.copy_(parts.head.weight[_tokens(self.head)])
+        self._start = (parts.head.weight,)  # in a tuple: not a weight of the drafter
+        norm = getattr(getattr(parts.decoder, "norm", None), "weight", None)
+        if norm is not None:
+            self.norm.weight.copy_(norm)
+        return self
+
+    @torch.no_grad()
+    def with_vocabulary(self, ids: Sequence[int]) -> Self:
+        """A drafter of these tokens only (rising ids), with this one's weights.
+
+        Rows of the head are this drafter's where it has them, else those it was to start from (`start_from`), else new.
+        Raises ValueError for ids that do not rise or are no tokens.
+        """
+        size = 0 if len(ids) == self.config.vocab_size else len(ids)
+        other = type(self)(replace(self.config, draft_vocab_size=size))
+        other.to(device=self.fc.weight.device, dtype=self.fc.weight.dtype).train(self.training)
+        other.shapes = self.shapes
+        if other.head.reduced:
+            other.head.choose(ids)
+        own = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
+        other.load_state_dict(own, strict=False)
+        tokens = _tokens(other.head)
+        for weight in self._start:
+            other.head.weight.copy_(weight[tokens])
+        known = _tokens(self.head)
+        row = torch.full((self.config.vocab_size,), -1, device=known.device)
+        row[known] = torch.arange(len(known), device=known.device)
+        row = row[tokens, None]
+        kept = self.head.weight[row[:, 0].clamp(min=0)]
+        other.head.weight.copy_(torch.where(row >= 0, kept, other.head.weight))
+        return other.requires_grad_(self.fc.weight.requires_grad)
+
+    def with_answers(
+        self, answers: Iterable[Sequence[int]], most: int = 0, always: Iterable[int] = (), never: Iterable[int] = ()
+    ) -> Self:
+        """`with_vocabulary` of the answers' most frequent tokens, see `reduced_vocabulary`.
+
+        most: how many at most; 0 for the config's draft_vocab_size, or 32000 where it has none.
+        """
+        from mmspec.vlm.training.vocabulary import reduced_vocabulary
+
+        vocab = self.config.vocab_size
+        most = min(most or self.config.draft_vocab_size or MOST_TOKENS, vocab)
+        return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never).ids)
+
+    def check(self, parts: Parts) -> None:
+        FeatureDrafter.check(self, parts)
+        if (highest := max(self.levels)) > parts.layers:
+            raise ValueError(
+                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
+            )
+
+    def read(self, view: PromptView) -> Slots:
+        """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
+        width = len(self.levels) * self.config.hidden_size
+        if view.hidden.shape[-1] != width:
+            raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
+                             f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip
+        return FeatureDrafter.read(self, view)
+
+    def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What attention reads [B, n, 2 H] and the residual [B, n, H], from next embeddings [B, n, H] and either the
+        target's levels side by side [B, n, 3 H] or the drafter's own outputs [B, n, H]."""
+        if hidden.shape[-1] != self.config.hidden_size:
+            hidden = F.linear(hidden, self.fc.weight)
+        state = rms_normed(self.state_norm, hidden)
+        read = torch.cat([rms_normed(self.embed_norm, embeds), state], -1)
+        return read, state if self.config.norm_before_residual else hidden
+
+    def scores(self, out: Tensor) -> Tensor:
+        """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
+        return self.head(rms_normed(self.norm, out))
+
+    def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        return self.head.spread(self.scores(out))
+
+    def prediction(
+        self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
+    ) -> Prediction:
+        """On the reduced vocabulary, where the target's best token is in it. Tokens outside of it become -100."""
+        head = self.head
+        if not head.reduced:
+            return Prediction(self.scores(out), teacher, token, depth)
+        counts = head.t2d[teacher.argmax(-1)]
+        out, teacher, token = out[counts], teacher[counts][:, head.ids], token[counts]
+        row = torch.searchsorted(head.ids, token).clamp(max=head.size - 1)
+        return Prediction(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
+
+
+def _tokens(head: ReducedHead) -> Tensor:
+    return head.ids if head.reduced else torch.arange(head.vocab, device=head.weight.device)

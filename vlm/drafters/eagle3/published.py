@@ -1,0 +1,84 @@
+"""EAGLE-3 drafters as SafeAILab publishes them, and as `speculators` saves them for vLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.drafting.published import EMBEDDING, feature_fields, fill, layer_names
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
+from mmspec.vlm.drafters.eagle3.modules import checked
+
+# of `speculators`: what it keeps for training alone
+_UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")
+
+
+def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle3:
+    """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
+
+    Levels are the config's `eagle_aux_hidden_state_layer_ids`, of `speculators` (transformers' hidden_states[v]); where it
+    has none, they follow from the number of the target's layers. SGLang's configs say v - 1 inside `eagle_config`, which is
+    read so. `norm_before_residual` absent is False, as in the original's code, in the `speculators` library and in effect
+    in SGLang; vLLM takes its absence for True, so give it where that is meant.
+    rope_theta is the config's, as in the public inference code; the public training code turned with 10000 whatever the
+    config said, so pass rope_theta 10000 to draft as such a file was trained.
+    d2t holds offsets: row i scores token i + d2t[i]. Without d2t and t2d it drafts the whole vocabulary.
+    Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
+    """
+    fields = _fields(config)
+    count = fields["draft_vocab_size"]
+    if (levels := _levels(config)) is None:
+        if target is None:
+            raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
+                             "got neither; give the target")  # fmt: skip
+        levels = levels_of(take_apart(target).layers)
+    prefix = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
+    names = {
+        **layer_names(prefix),
+        "embed_norm.weight": (f"{prefix}input_layernorm.weight",),
+        "state_norm.weight": (f"{prefix}hidden_norm.weight",),
+        "fc.weight": ("fc.weight",),
+        "norm.weight": ("norm.weight",),
+        "head.weight": ("lm_head.weight",),
+    }
+    if count < fields["vocab_size"]:
+        names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
+    drafter = fill(Eagle3(Eagle3Config(**fields, levels=tuple(levels))), state, names, _UNUSED)
+    if drafter.head.reduced:
+        _check(state["d2t"], state["t2d"])
+    return drafter
+
+
+def _fields(config: dict[str, Any]) -> dict[str, Any]:
+    inner = config.get("transformer_layer_config")
+    for name in ("norm_before_fc", "fc_norm", "norm_output"):
+        if config.get(name):
+            raise ValueError(f"{name}: expected a drafter with the norms of EAGLE-3 alone, got {config[name]!r}")
+    layer = dict(config) if inner is None else dict(inner)
+    if layer.get("model_type", "llama") != "llama":
+        raise ValueError(f"model_type: expected a drafter with a 'llama' layer, got {layer['model_type']!r}")
+    if layer.get("attention_bias") or layer.get("mlp_bias"):
+        raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
+    if config.get("target_hidden_size") not in (None, layer.get("hidden_size")):
+        raise ValueError(f"target_hidden_size: expected the drafter's hidden_size {layer.get('hidden_size')}, got "
+                         f"{config['target_hidden_size']}")  # fmt: skip
+    fields = feature_fields(layer)
+    fields = {name: value for name, value in fields.items() if name not in ("bias", "qkv_bias")}
+    count = config.get("draft_vocab_size") or fields["vocab_size"]
+    return {**fields, "draft_vocab_size": count, "norm_before_residual": bool(config.get("norm_before_residual"))}
+
+
+def _levels(config: dict[str, Any]) -> list[int] | None:
+    own = config.get("eagle_aux_hidden_state_layer_ids")
+    shifted = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    return own if own is not None or shifted is None else [level + 1 for level in shifted]
+
+
+def _check(d2t: Tensor, t2d: Tensor) -> None:
+    ids = checked(d2t.long() + torch.arange(len(d2t), device=d2t.device), len(t2d), len(d2t))
+    marked = torch.zeros_like(t2d, dtype=torch.bool).index_fill_(0, ids, True)
+    if not torch.equal(marked, t2d.bool()):
+        raise ValueError(f"t2d: expected the tokens that d2t leads to, got {int((marked != t2d.bool()).sum())} others")

@@ -1,0 +1,5 @@
+"""FLASH: pooled pictures and a semi-autoregressive head."""
+
+from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+
+__all__ = ["Flash", "FlashConfig"]

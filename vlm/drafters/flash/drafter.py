@@ -1,0 +1,185 @@
+"""FLASH: pictures pooled into a few latent rows, and k tokens drafted by a pass."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.vlm.drafters.flash.modules import LatentPool, SarConfig, SarHead
+from mmspec.vlm.drafters.flash.unroll import unroll_blocks
+from mmspec.vlm.drafters.prompt_view import PromptView, Spans
+from mmspec.vlm.drafters.slots import Slots, pack
+
+
+@dataclass(frozen=True, slots=True)
+class FlashConfig(FeatureConfig):
+    """latents: rows a picture is pooled into; 0 pools nothing and fuses pictures like text, as the public code's
+        autoregressive drafter does.
+    head: "sar", the semi-autoregressive head, or "ar", one Llama layer.   block: features a pass of "sar" predicts; 1 for
+        "ar".
+    residual: of "sar", see `SarConfig`; the published head has none.
+    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code),
+    num_key_value_heads the groups (0 for its 4), and qkv_bias and rms_norm_eps have nothing to act on: all projections have
+    biases, and there is no norm beyond `input_norm`.
+    """
+
+    latents: int = 64
+    block: int = 5
+    head: Literal["sar", "ar"] = "sar"
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        super(FlashConfig, self).__post_init__()
+        if self.head not in ("sar", "ar"):
+            raise ValueError(f"head: expected 'sar' or 'ar', got {self.head!r}")
+        if self.latents < 0 or self.block < 1:
+            raise ValueError(
+                f"latents, block: expected >= 0 and >= 1, got {self.latents} and {self.block}; change them"
+            )
+        if self.head == "ar" and self.block != 1:
+            raise ValueError(f"block: expected 1 with head 'ar', got {self.block}; use head 'sar' for more")
+
+    def sar(self) -> SarConfig:
+        """The sizes of the semi-autoregressive head."""
+        return SarConfig(
+            width=self.hidden_size,
+            inner=self.intermediate_size,
+            heads=self.num_attention_heads,
+            groups=self.num_key_value_heads or 4,
+            dim=self.head_dim or self.hidden_size // self.num_attention_heads,
+            offsets=self.block,
+            rope_theta=self.rope_theta,
+            residual=self.residual,
+        )
+
+
+class Flash(FeatureDrafter):
+    """Drafts from pooled pictures, k tokens a pass ("FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for
+    Multimodal Tasks").
+
+    The states of a picture are pooled by learned queries into `latents` rows that take its place; positions count what is
+    left. A picture of no more slots keeps its states as they are. Text before the first picture enters as the target's
+    states, unfused; text after it, and all text of a prompt without pictures, fused. Offset i of the head at slot j
+    predicts the target's state behind token j + 1 + i.
+
+    Where code and paper leave things open or disagree:
+    - the public compression writes the text after the picture to its old rows and cuts the last N - C, so that text is lost
+      (and it casts to half); here the tail moves down behind the pooled rows.
+    - it takes one picture per row, found by a fixed id, of equal length in a batch; here any number, anywhere, of any size.
+    - no inference code goes with the published head: here each block but the first is conditioned on the drafted pairs
+      (predicted feature, embedding) before it, as the paper describes, and verified in a chain or tree like any other.
+    - training can cover depths beyond one block in the same way as drafting does; the public code, and the published
+      recipe here, train single blocks.
+    - the head as published adds nothing to what it predicts. With `residual` the slot's input is added to attention's output
+      and that to every feature, which learns about twice as fast; the zoo's drafter has it.
+    - k is 5 here as in the published configuration; `with_block` drafts with fewer offsets of the same weights.
+    The block-of-k seat is shared with "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
+    Semi-Autoregressive Drafting and Custom-Designed Decoding Tree": its glancing training is `Glancing`, its LSTM drafter
+    is not built.
+
+    Lossless in every shape, see `Eagle`: tokens of one block are drawn independently, each from the law on record.
+    """
+
+    kind: ClassVar[str] = "flash"
+    config_class = FlashConfig
+    name = "flash"
+    config: FlashConfig
+
+    def __init__(self, config: FlashConfig):
+        super().__init__(config)
+        self.block = config.block
+        self.pool = LatentPool(config.latents, config.hidden_size) if config.latents else None
+        if config.head == "sar":
+            self.layer = SarHead(config.sar())
+
+    @property
+    def own_depths(self) -> int:
+        return self.config.block  # rows of the expansion's last map for each offset
+
+    def with_block(self, block: int) -> Self:
+        """The same weights drafting with the first `block` offsets of every pass.
+
+        Raises ValueError unless 1 <= block <= config.block.
+        """
+        if not 1 <= block <= self.config.block:
+            raise ValueError(f"block: expected 1 to {self.config.block} as the drafter has been made, got {block}")
+        other = copy.copy(self)
+        other.block = block
+        return other
+
+    def open_without_prefill(self, target: object) -> object:
+        if self.config.head == "ar":
+            return FeatureDrafter.open_without_prefill(self, target)
+        from mmspec.vlm.drafters.flash.state import BlockState
+
+        self.check(target.parts)
+        return BlockState(self, target)
+
+    def read(self, view: PromptView) -> Slots:
+        spans = Spans.of(view.picture) if self.pool is not None else None
+        if spans is None:
+            return FeatureDrafter.read(self, view)
+        text = view.picture == 0
+        before = (view.last_picture == 0) & ~text.all(1, keepdim=True)
+        fused = text & ~before
+        _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
+        rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
+        keep = torch.ones_like(text) if view.real is None else view.real.clone()
+        rows = self._compress(rows, keep, view.hidden, spans)
+        return pack(self.normed(rows), rows, keep, fused)
+
+    def _compress(self, rows: Tensor, keep: Tensor, hidden: Tensor, spans: Spans) -> Tensor:
+        """`rows` [B, S, H] with pictures longer than C pooled into their last C slots; their other slots leave `keep`."""
+        count = self.config.latents
+        longer = (spans.length > count)[:, None]
+        pooled = self.pool(spans.gather(hidden), spans.there)
+        row, slot, used = spans.slots(spans.length, spans.longest)
+        gone = used & longer
+        keep[row.expand_as(slot)[gone], slot[gone]] = False
+        row, slot, used = spans.slots(count, count)
+        used = used & longer
+        at = row.expand_as(slot)[used], slot[used]
+        keep[at] = True
+        return rows.index_put(at, pooled[used].to(rows.dtype))
+
+    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
+        """Predicted features of n new slots, [B, n, H]; with "sar", what `layer.expansion` turns into their blocks."""
+        if self.config.head == "ar":
+            return FeatureDrafter.forward(self, attend, carry, rotary, cache, bias)
+        return self.layer(attend, carry, rotary, cache, bias)
+
+    def offset(self, out: Tensor, depth: int) -> Tensor:
+        """Features [..., H] of the children at `depth` (from 1) out of blocks [..., k * H]: those of offset (depth - 1) % k.
+        Features [..., H] come back as they are."""
+        width = self.config.hidden_size
+        if out.shape[-1] == width:
+            return out
+        at = (depth - 1) % self.block * width
+        return out[..., at : at + width]
+
+    def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        """float32 [..., V] for the children, `depth` levels below the root, of features [..., H] or blocks [..., k * H]."""
+        return head(self.offset(out, depth)).float()
+
+    def unroll(
+        self, slots: Slots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
+    ) -> list[Tensor]:
+        """Features [B, R - first, H] of slots first.. at each depth (see `unroll_blocks`).
+
+        reveal: bool [B, S] over the view's pairs, those that drafts read with the target's states instead of their own.
+        Raises ValueError for `reveal` with head "ar".
+        """
+        if self.config.head == "ar":
+            if reveal is not None:
+                raise ValueError("reveal: expected a drafter of blocks, got head 'ar'; train it without glancing")
+            return FeatureDrafter.unroll(self, slots, view, first, depths)
+        origin = slots.origin[:, first:].clamp(min=0)
+        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
+        told = None if reveal is None else reveal.gather(1, origin)
+        return unroll_blocks(self, slots, embeds, first, depths, told)

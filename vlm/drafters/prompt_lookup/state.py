@@ -1,0 +1,90 @@
+"""One request of prompt lookup: an index of n-grams for every row."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import torch
+
+from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
+from mmspec.core.tree import chain
+from mmspec.core.verdict import Verdict
+from mmspec.vlm.drafters.limits import useful
+from mmspec.vlm.target import TextTarget
+
+if TYPE_CHECKING:
+    from mmspec.vlm.drafters.prompt_lookup.drafter import PromptLookup
+
+
+class NgramIndex:
+    """Where the n-grams of a growing row of ids last ended; ids in `barred` are neither matched nor copied."""
+
+    def __init__(self, settings: PromptLookup, barred: frozenset[int], vocab_size: int):
+        self.sizes = range(settings.max_ngram, settings.min_ngram - 1, -1)
+        self.barred, self.vocab_size = barred, vocab_size
+        self.ids: list[int] = []
+        self.ends: dict[tuple[int, ...], int] = {}
+        self.clean = 0  # first id behind the last barred one
+
+    def extend(self, ids: list[int]) -> None:
+        """Appends ids. An n-gram is indexed once something follows it, so the row's end never finds itself."""
+        for token in ids:
+            self._index_end()
+            self.ids.append(token)
+            if self._bars(token):
+                self.clean = len(self.ids)
+
+    def _bars(self, token: int) -> bool:
+        return token in self.barred or token >= self.vocab_size
+
+    def _index_end(self) -> None:
+        end = len(self.ids)
+        for size in self.sizes:
+            if end - size >= self.clean:
+                self.ends[tuple(self.ids[end - size :])] = end
+
+    def continuation(self, longest: int) -> list[int]:
+        """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
+        end = len(self.ids)
+        for size in self.sizes:
+            found = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
+            if found is not None and not self._bars(self.ids[found]):
+                copied = self.ids[found : found + longest]
+                return list(takewhile(lambda token: not self._bars(token), copied))
+        return []
+
+
+class LookupState:
+    """One request's indices, one per row."""
+
+    passes = 0
+
+    def __init__(self, drafter: PromptLookup, target: TextTarget):
+        self.longest = drafter.longest
+        barred = frozenset(target.parts.placeholders)
+        self.rows = [NgramIndex(drafter, barred, target.parts.vocab_size) for _ in range(target.batch)]
+        seen = torch.ones_like(target.prompt, dtype=torch.bool) if target.padding is None else ~target.padding
+        for index, ids, keep in zip(self.rows, target.prompt, seen, strict=True):
+            index.extend(ids[keep].tolist())
+        self.taken = [0] * target.batch
+
+    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+        rooms = useful(target, self.longest)
+        runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+        longest = max(map(len, runs))
+        if longest == 0:
+            return root_only(target.pending)
+        device = target.device
+        padded = torch.tensor([run + [0] * (longest - len(run)) for run in runs], device=device)
+        lengths = torch.tensor([len(run) for run in runs], device=device)
+        value = torch.cat([target.pending[:, None], padded], 1)
+        valid = torch.arange(longest + 1, device=device) <= lengths[:, None]
+        return Draft(value, chain(longest, device), Law("deterministic"), valid)
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        for row, tokens in enumerate(target.tokens):
+            self.rows[row].extend(tokens[self.taken[row] :])
+            self.taken[row] = len(tokens)

@@ -1,0 +1,13 @@
+"""SpecVLM: an elastic visual compressor in front of EAGLE-2's layer."""
+
+from mmspec.vlm.drafters.specvlm.drafter import (
+    BRANCHES,
+    COMPOSITIONS,
+    Branch,
+    Composition,
+    SpecVlm,
+    SpecVlmConfig,
+    question,
+)
+
+__all__ = ["BRANCHES", "Branch", "COMPOSITIONS", "Composition", "SpecVlm", "SpecVlmConfig", "question"]

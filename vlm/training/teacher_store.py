@@ -1,0 +1,121 @@
+"""Teacher batches on disk: the target runs once, a drafter trains on what it said as often as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import ImageOps
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mmspec.core.files import replacing
+from mmspec.core.interrupts import Stopped, stop_requests
+from mmspec.core.readers import read_tensors
+from mmspec.vlm.training.examples import Example
+from mmspec.vlm.training.teacher_pass import TeacherBatch
+
+_NEEDED = {"ids", "answer", "embeds", "last"}
+Teaching = Callable[[Sequence[Example]], TeacherBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherStore:
+    """Teacher batches kept in a folder, one safetensors file each, named by a number.
+
+    States are stored in half precision, float16 unless they do not fit it (then bfloat16), and read back as float32.
+    """
+
+    folder: Path
+
+    def __call__(self, number: int) -> TeacherBatch:
+        """The batch of this number.   Raises ValueError where it is not stored or its file is damaged."""
+        path = self.path(number)
+        found = read_tensors(path)
+        if _NEEDED - set(found) or len({value.shape[:2] for value in found.values()}) != 1 or found["ids"].dim() != 2:
+            shapes = {name: tuple(value.shape) for name, value in found.items()}
+            raise ValueError(
+                f"{path}: expected a stored teacher batch, got {shapes}; delete it, and it is stored again"
+            )
+        last = found["last"].float()
+        hidden = found["hidden"].float() if "hidden" in found else last
+        return TeacherBatch(found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding"))
+
+    def write(self, number: int, batch: TeacherBatch) -> None:
+        """Stores a batch, whole or not at all."""
+        tensors = {
+            "ids": batch.ids, "answer": batch.answer, "embeds": _half(batch.embeds), "last": _half(batch.last),
+        }  # fmt: skip
+        if batch.hidden is not batch.last:
+            tensors["hidden"] = _half(batch.hidden)
+        if batch.padding is not None:
+            tensors["padding"] = batch.padding
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path(number)) as path:
+            save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
+
+    def store(
+        self,
+        numbers: Iterable[int],
+        make: Callable[[int], TeacherBatch],
+        on_batch: Callable[[int], None] = lambda n: None,
+    ) -> int:
+        """Stores the batches that are not there yet, so that a store cut short is completed; returns how many were made.
+
+        on_batch: told every number, in order, when its batch is there.
+        Raises Stopped where SIGINT or SIGTERM came, behind the running batch.
+        """
+        made = 0
+        with stop_requests() as request:
+            for number in numbers:
+                if not self.path(number).exists():
+                    self.write(number, make(number))
+                    made += 1
+                on_batch(number)
+                if request.signal:
+                    raise Stopped(
+                        f"the teacher batches stored so far ({len(self.numbers)}) are kept in {self.folder}",
+                        request.signal,
+                    )
+        return made
+
+    def path(self, number: int) -> Path:
+        """The file of a batch."""
+        return self.folder / f"{number:07d}.safetensors"
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Which teacher batches are there."""
+        return tuple(sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors")))
+
+    @property
+    def megabytes(self) -> float:
+        """What they take on disk."""
+        return sum(self.path(number).stat().st_size for number in self.numbers) / 1e6
+
+
+def _half(states: Tensor) -> Tensor:
+    half = states.half()
+    return half if bool(half.isfinite().all()) or not bool(states.isfinite().all()) else states.bfloat16()
+
+
+@torch.no_grad()
+def check_sight(teach: Teaching, examples: Sequence[Example]) -> None:
+    """Makes sure that the states a drafter learns from depend on the pictures: those of the first example with a picture
+    and of the same with its pictures as negatives must differ at the answer.
+
+    Raises ValueError where they do not: the target never saw the picture.
+    """
+    shown = next((example for example in examples if example.images), None)
+    if shown is None:
+        return
+    images = tuple(ImageOps.invert(image.convert("RGB")) for image in shown.images)
+    negative = Example(shown.key, shown.text, images, shown.answer)
+    seen, other = teach([shown]), teach([negative])
+    if torch.equal(seen.last[seen.answer], other.last[other.answer]):
+        raise ValueError(
+            f"target: expected states that change with the picture of {shown.key!r}, got the same for its negative; "
+            "check that the processor hands the pixels to the model"
+        )
