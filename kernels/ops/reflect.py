@@ -7,15 +7,20 @@ from torch import Tensor
 from mmspec.kernels.law import TINY
 
 
-def reflect_threshold(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """min(1, p(x) / q(x)) for p = N(mean, scale^2), q = N(draft_mean, scale^2), float [...].
+def log_ratio(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """log p(x) / q(x) for p = N(mean, scale^2), q = N(draft_mean, scale^2), float [...].
 
-    value, draft_mean, mean: float [..., d]; scale: [..., 1]. With z = (x - draft_mean) / scale and
-    D = (draft_mean - mean) / scale this is exp(-(|z + D|^2 - |z|^2) / 2), capped at 1.
+    value, draft_mean, mean: float [..., d]; scale: [..., 1], or [..., d] where each component has its own. With
+    z = (x - draft_mean) / scale and D = (draft_mean - mean) / scale this is -(|z + D|^2 - |z|^2) / 2.
     """
     gap = (draft_mean - mean) / scale
     z = (value - draft_mean) / scale
-    return (-(gap * (z + gap / 2)).sum(-1)).clamp_max(0).exp()
+    return -(gap * (z + gap / 2)).sum(-1)
+
+
+def reflect_threshold(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """min(1, p(x) / q(x)), float [...]; arguments as in `log_ratio`."""
+    return log_ratio(value, draft_mean, mean, scale).clamp_max(0).exp()
 
 
 def reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

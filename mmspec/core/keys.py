@@ -93,6 +93,12 @@ class Keys:
         """Keys of a request that runs inside this one for the same rows; each number from 0 up gives streams of its own."""
         return Keys(_mix(self.seeds ^ _mix_int(~number * 8 * 65536 * _GOLDEN + 1)))
 
+    def at(self, position: Tensor) -> Keys:
+        """Keys with one row for each of the positions int64 [B, K], from 0 up, row after row: B * K of them. What they give
+        belongs to the position and stays the same in every round.
+        """
+        return Keys(_mix(self.seeds[:, None] ^ _mix(~position * 8 * 65536 * _GOLDEN + 2)).flatten())
+
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float64 [B, *shape] in [0, 1): the numbers of this round and purpose; `step` separates draws within a round."""
         count = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.rules.block import BlockVerification
+from mmspec.core.rules.gaussian_block import GaussianBlock
 from mmspec.core.rules.kseq import KSeq
 from mmspec.core.rules.match import TargetMatch
 from mmspec.core.rules.reflection import Reflection
@@ -14,6 +15,7 @@ from mmspec.core.rules.tokenwise import TokenWise
 __all__ = [
     "BestExact",
     "BlockVerification",
+    "GaussianBlock",
     "KSeq",
     "RecursiveRejection",
     "Reflection",

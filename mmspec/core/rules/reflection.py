@@ -37,7 +37,7 @@ class Reflection(Rule):
         row = law.row.clamp_min(0)[parent]
         mean, scale = gather_nodes(evidence.mean, parent), gather_nodes(evidence.scale, parent)
         threshold = reflect_threshold(draft.value, gather_nodes(law.mean, row), mean, scale)
-        comparable = _same_scale(gather_nodes(law.scale, row), scale)
+        comparable = same_scale(gather_nodes(law.scale, row), scale)
         live = live_nodes(evidence, draft)
         mirror = comparable if live is None else comparable & live
         return Weights(keep_live(torch.where(comparable, threshold, 0.0), live), "descend", extra=mirror)
@@ -58,5 +58,6 @@ class Reflection(Rule):
         return verdict
 
 
-def _same_scale(first: Tensor, second: Tensor) -> Tensor:
+def same_scale(first: Tensor, second: Tensor) -> Tensor:
+    """bool [B, N], whether scales float [B, N, 1] of two models are one but for rounding."""
     return ((first - second).abs() <= SAME_SCALE * second).squeeze(-1)

@@ -8,6 +8,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.block import BlockVerification
+from mmspec.core.rules.gaussian_block import GaussianBlock
 from mmspec.core.rules.kseq import KSeq
 from mmspec.core.rules.match import TargetMatch
 from mmspec.core.rules.reflection import Reflection
@@ -17,8 +18,9 @@ from mmspec.core.rules.tokenwise import TokenWise
 
 class BestExact(Rule):
     """Chooses per draft: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
-    trees drawn with replacement, reflection for Gaussians, and target-match for greedy requests and drafts without a law.
-    Drafts that live on after a rejection are judged node by node: token-wise on chains, by recursive rejection on trees.
+    trees drawn with replacement, for Gaussians block verification too and reflection where one value was drafted, and
+    target-match for greedy requests and drafts without a law. Drafts that live on after a rejection are judged node by
+    node: token-wise or by reflection on chains, by recursive rejection on trees.
     """
 
     name = "exact"
@@ -26,18 +28,14 @@ class BestExact(Rule):
     proven_for = TargetMatch.proven_for | BlockVerification.proven_for | Traversal.proven_for | Reflection.proven_for
 
     def __init__(self) -> None:
-        self.match, self.block, self.traversal, self.reflection = (
-            TargetMatch(),
-            BlockVerification(),
-            Traversal(),
-            Reflection(),
-        )
+        self.match, self.block, self.traversal = TargetMatch(), BlockVerification(), Traversal()
+        self.reflection, self.gaussian_block = Reflection(), GaussianBlock()
         self.replacement = RecursiveRejection(replacement=True)
         self.token, self.recursive = TokenWise(), RecursiveRejection()
 
     def on(self, draft: Draft, evidence: Evidence) -> Rule:
         if draft.law.kind == "gaussian" or evidence.scores is None:
-            return self.reflection
+            return self.reflection if draft.tree.nodes < 3 or draft.law.reused else self.gaussian_block
         if evidence.greedy or draft.law.kind != "categorical" or draft.law.drawn in ("deterministic", "none"):
             return self.match
         if not draft.tree.max_rank:
@@ -57,6 +55,7 @@ _RULES: dict[str, Callable[[], Rule]] = {
     "recursive_replacement": lambda: RecursiveRejection(replacement=True),
     "kseq": KSeq,
     "reflection": Reflection,
+    "gaussian_block": GaussianBlock,
 }
 
 

@@ -47,11 +47,12 @@ RULES = {
     "cells": CellByCell,
     "reward": lambda: RewardThreshold(0.5),
 }
-OVER_TOKENS = set(names()) - {"reflection"} | {"typical"}
+OVER_VECTORS = {"reflection", "gaussian_block"}
+OVER_TOKENS = set(names()) - OVER_VECTORS | {"typical"}
 FIT = {
     "tokens": OVER_TOKENS,
     "greedy tokens": OVER_TOKENS,
-    "vectors": {"exact", "reflection"},
+    "vectors": {"exact", *OVER_VECTORS},
     "canvas": {"cells"},
     "blocks": {"reward"},
 }

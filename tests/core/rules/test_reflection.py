@@ -1,4 +1,4 @@
-"""Reflection coupling: the emitted vectors have the target's law, round after round."""
+"""Rules for Gaussians: the emitted vectors have the target's law, round after round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import Reflection
+from mmspec.core.rules import GaussianBlock, Reflection, Rule
 from mmspec.core.tree import chain
 from mmspec.core.verdict import run_of
 from tests.core.rules.drafting import round_of
@@ -40,7 +40,7 @@ def drafted(last: Tensor, keys: Keys, length: Tensor | None = None) -> tuple[Dra
     return Draft(value, TREE, law, valid), Evidence(mean=target_mean(value), scale=scale)
 
 
-def decode(length: int, ragged: bool = False, keys: Keys | None = None) -> Tensor:
+def decode(length: int, ragged: bool = False, keys: Keys | None = None, rule: Rule | None = None) -> Tensor:
     keys = Keys.of(3, ROWS) if keys is None else keys
     rows = len(keys.seeds)
     out, count = torch.zeros(rows, length + DEPTH + 1, WIDTH), torch.zeros(rows, dtype=torch.long)
@@ -48,7 +48,7 @@ def decode(length: int, ragged: bool = False, keys: Keys | None = None) -> Tenso
     while int(count.min()) < length:
         cut = (last[:, 0] > 0).long() + 1 if ragged else None
         draft, evidence = drafted(last, keys, cut)
-        verdict = round_of(Reflection(), draft, evidence, keys)
+        verdict = round_of(rule or Reflection(), draft, evidence, keys)
         run, emitted = run_of(draft, verdict)
         at = (count.clamp_max(length)[:, None] + torch.arange(DEPTH + 1))[..., None].expand(-1, -1, WIDTH)
         out.scatter_(1, at, torch.where((count < length)[:, None, None], run, out.gather(1, at)))
@@ -70,9 +70,13 @@ def kolmogorov(sample: Tensor) -> float:
     return float(torch.maximum((steps[1:] - cdf).max(), (cdf - steps[:-1]).max()) * len(ordered) ** 0.5)
 
 
+RULES = (Reflection, GaussianBlock)
+
+
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("ragged", (False, True), ids=("full drafts", "drafts cut short"))
-def test_several_rounds_have_the_targets_law(ragged: bool) -> None:
-    noise = innovations(decode(5, ragged))
+def test_several_rounds_have_the_targets_law(ragged: bool, rule: type[Rule]) -> None:
+    noise = innovations(decode(5, ragged, rule=rule()))
     for position in range(5):
         for axis in range(WIDTH):
             assert kolmogorov(noise[:, position, axis]) < 2.5  # 7e-6 of all samples exceed this
@@ -109,31 +113,34 @@ def test_acceptance_is_twice_the_tail_of_half_the_gap(gap: float) -> None:
     assert abs(float(verdict.depth.double().mean()) - expected) < 5 * (expected * (1 - expected) / rows) ** 0.5 + 1e-9
 
 
-def test_different_scales_are_never_coupled() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_different_scales_are_never_coupled(rule: type[Rule]) -> None:
     rows = 20_000
     keys = Keys.of(1, rows)
     draft, evidence = drafted(torch.zeros(rows, WIDTH), keys)
     evidence.scale = evidence.scale * 1.5
-    verdict = round_of(Reflection(), draft, evidence, keys)
+    verdict = round_of(rule(), draft, evidence, keys)
     assert (verdict.depth == 0).all()
     noise = (verdict.correction - target_mean(torch.zeros(rows, WIDTH))) / (1.5 * SCALE)
     assert kolmogorov(noise[:, 0].double()) < 2.5
 
 
-def test_a_root_alone_and_equal_laws() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_a_root_alone_and_equal_laws(rule: type[Rule]) -> None:
     keys = Keys.of(1, 50)
     mean, scale = torch.randn(50, 1, WIDTH), torch.full((50, 1, 1), SCALE)
-    verdict = round_of(Reflection(), root_only(torch.zeros(50, WIDTH)), Evidence(mean=mean, scale=scale), keys)
+    verdict = round_of(rule(), root_only(torch.zeros(50, WIDTH)), Evidence(mean=mean, scale=scale), keys)
     assert verdict.correction.shape == (50, WIDTH) and (verdict.node == 0).all()
     draft, evidence = drafted(torch.zeros(50, WIDTH), keys)
     evidence.mean = torch.cat((draft.law.mean, evidence.mean[:, -1:]), 1)
-    verdict = round_of(Reflection(), draft, evidence, keys)
+    verdict = round_of(rule(), draft, evidence, keys)
     assert (verdict.depth == DEPTH).all() and verdict.correction.isfinite().all()
 
 
-def test_nothing_is_accepted_after_a_bad_node() -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_is_accepted_after_a_bad_node(rule: type[Rule]) -> None:
     keys = Keys.of(1, 50)
     draft, evidence = drafted(torch.zeros(50, WIDTH), keys)
     evidence.bad = torch.zeros(50, DEPTH + 1, dtype=torch.bool)
     evidence.bad[:, 1] = True
-    assert (round_of(Reflection(), draft, evidence, keys).depth <= 1).all()
+    assert (round_of(rule(), draft, evidence, keys).depth <= 1).all()

@@ -10,6 +10,7 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.rules import (
     BestExact,
     BlockVerification,
+    GaussianBlock,
     RecursiveRejection,
     Reflection,
     Rule,
@@ -21,7 +22,8 @@ from mmspec.core.rules import (
 from mmspec.core.tree import Tree, chain, static_tree
 
 TREE, CHAIN = static_tree([0, 0, 0]), chain(2)
-NAMES = ("exact", "token", "block", "traversal", "match", "recursive", "recursive_replacement", "kseq", "reflection")
+NAMES = ("exact", "token", "block", "traversal", "match", "recursive", "recursive_replacement", "kseq", "reflection",
+         "gaussian_block")  # fmt: skip
 SCORES = torch.zeros(1, 3, 4)
 
 
@@ -47,7 +49,7 @@ def test_unknown_rules_are_refused_with_the_known_ones() -> None:
 
 
 def test_greedy_requests_match_the_target() -> None:
-    for name in NAMES[:-1]:
+    for name in NAMES[:-2]:
         assert isinstance(resolve(name, greedy=True), TargetMatch)
     assert isinstance(resolve("reflection", greedy=True), Reflection)
 
@@ -109,10 +111,15 @@ def test_rules_that_look_ahead_refuse_drafts_that_live_on(name: str, made: Draft
         resolve(name, greedy=False).check(made)
 
 
-def test_exact_takes_reflection_for_vectors() -> None:
+def test_exact_takes_block_verification_for_vectors_and_reflection_where_they_live_on() -> None:
     evidence = Evidence(mean=torch.zeros(1, 3, 2), scale=torch.ones(1, 3, 1))
-    for made in (draft(CHAIN, "without_replacement", "gaussian"), root_only(torch.zeros(1, 2))):
-        assert isinstance(BestExact().on(made, evidence), Reflection)
+    made = draft(CHAIN, "without_replacement", "gaussian")
+    assert isinstance(BestExact().on(made, evidence), GaussianBlock)
+    with pytest.raises(ValueError, match="rule 'gaussian_block': expected drafts made anew"):
+        made.law.reused = True
+        GaussianBlock().check(made)
+    for other in (made, root_only(torch.zeros(1, 2))):
+        assert isinstance(BestExact().on(other, evidence), Reflection)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,8 @@ def test_exact_takes_reflection_for_vectors() -> None:
         ("match", draft(CHAIN, "without_replacement", "gaussian")),
         ("reflection", draft(CHAIN, "without_replacement")),
         ("reflection", draft(TREE, "without_replacement", "gaussian")),
+        ("gaussian_block", draft(CHAIN, "without_replacement")),
+        ("gaussian_block", draft(TREE, "without_replacement", "gaussian")),
     ],
 )
 def test_rules_refuse_drafts_they_are_not_proven_for(name: str, made: Draft) -> None:
