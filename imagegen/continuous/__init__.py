@@ -1,0 +1,1 @@
+"""Continuous image tokens: vectors drawn by a diffusion head, in MAR's masked order or in raster order."""
