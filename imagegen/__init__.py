@@ -1,4 +1,7 @@
-"""Discrete image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one round loop."""
+"""Image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one round loop.
+
+Discrete tokens here, continuous ones in `continuous`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from importlib import import_module
 
 # public name -> module that defines it
 _PUBLIC = {
+    "ContinuousARPipeline": "mmspec.imagegen.continuous.causal.pipeline",
     "CoolSD": "mmspec.imagegen.rules.cool",
     "GSD": "mmspec.imagegen.rules.gsd",
     "Geometry": "mmspec.imagegen.geometry",
@@ -17,6 +21,7 @@ _PUBLIC = {
     "LanternPlus": "mmspec.imagegen.rules.lantern",
     "LatentUpsampler": "mmspec.imagegen.multiscale.latent_upsampler",
     "LlamaGenPipeline": "mmspec.imagegen.llamagen.pipeline",
+    "MARPipeline": "mmspec.imagegen.continuous.pipeline",
     "MuLo": "mmspec.imagegen.multiscale.mulo",
     "PJD": "mmspec.imagegen.rowwise.pjd",
     "PixelUpsampler": "mmspec.imagegen.multiscale.upsampler",
@@ -28,8 +33,10 @@ _PUBLIC = {
     "Warp": "mmspec.imagegen.sampling",
     "ZipAR": "mmspec.imagegen.rowwise.zipar",
     "drafter_from_state_dict": "mmspec.imagegen.eagle.published",
+    "kl_from_state_dict": "mmspec.imagegen.continuous.kl.load",
     "llamagen_from_state_dict": "mmspec.imagegen.llamagen.load",
     "load_drafter": "mmspec.imagegen.eagle.checkpoints",
+    "mar_from_state_dict": "mmspec.imagegen.continuous.mar.load",
     "pipeline_for": "mmspec.imagegen.adapters.registry",
     "vq_from_state_dict": "mmspec.imagegen.llamagen.load",
 }

@@ -13,7 +13,8 @@ from mmspec.core.stats import Stats
 @dataclass(slots=True)
 class ImageOutput:
     """images: PIL images, None for a failed row; empty where no pixels were asked for.
-    tokens: int64 [B, rows * cols], the image's codes in raster order (0 where a failed row never got).
+    tokens: the image's tokens in raster order, 0 where a failed row never got: codes int64 [B, rows * cols], or vectors
+        float32 [B, L, d].
     stats: see `Stats`.   errors: per failed row, one sentence.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -12,15 +11,15 @@ from mmspec.core.keys import Keys, whole
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.rules.resolve import resolve
+from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.non_raster import NonRasterOrder
 from mmspec.imagegen.output import ImageOutput
-from mmspec.imagegen.pixels import to_pil
 from mmspec.imagegen.sampling import FilterOrder, Guidance, Warp
 from mmspec.imagegen.target import ImageTarget, Listener
 
 
-class ImagePipeline:
+class ImagePipeline(BasePipeline):
     """Generates images with one `ImageModel`. `guidance_scale`, `top_k`: the defaults of the model's published sampler."""
 
     guidance_scale, top_k = 1.0, 0
@@ -58,16 +57,9 @@ class ImagePipeline:
         Returns an `ImageOutput`. Exact with exact rules: every image has the law of plain decoding, and at temperature 0
         is the same image. Raises ValueError for unsupported combinations.
         """
-        if pixels and self.model.no_pixels:  # before anything is generated
-            raise ValueError(self.model.no_pixels)
-        started = perf_counter()
-        run = self.start(prompts, decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature,
-                         top_k=top_k, top_p=top_p, filter_order=filter_order, seed=seed, listener=listener)  # fmt: skip
-        stats, target = run.run(), run.target
-        stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
-        codes = target.values[:, self.model.geometry.code_index.to(target.device)]
-        images = self.to_images(codes, target.errors) if pixels else []
-        return ImageOutput(images, codes, stats, target.errors)
+        how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature, top_k=top_k,
+                   top_p=top_p, filter_order=filter_order, seed=seed, listener=listener)  # fmt: skip
+        return self.generate(prompts, pixels, **how)
 
     def start(
         self,
@@ -99,7 +91,6 @@ class ImagePipeline:
         judge = decoding.rule(self.model) if non_raster else resolve(rule or "exact", greedy=target.greedy)
         return Decoding(target, decoding, judge, keys)
 
-    def to_images(self, codes: Tensor, errors: dict[int, str]) -> list:
-        """PIL images of codes int64 [B, rows * cols]; None where a row failed."""
-        pictures = to_pil(self.model.decode(codes))
-        return [None if row in errors else picture for row, picture in enumerate(pictures)]
+    def tokens(self, target: ImageTarget) -> Tensor:
+        """The image's codes int64 [B, rows * cols] in raster order."""
+        return target.values[:, self.model.geometry.code_index.to(target.device)]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.pool import SlotPool
+from mmspec.imagegen.class_labels import class_labels, told
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.llamagen.conditioning import prefix_bias
 from mmspec.imagegen.llamagen.load import check_pair
@@ -69,22 +70,9 @@ class LlamaGenModel:
         return self._labels(prompts) if self.transformer.config.model_type == "c2i" else self._caption(prompts)
 
     def _labels(self, prompts: object) -> Tensor:
-        most, null = self.transformer.config.num_classes, self.transformer.cls_embedding.null
-        single = isinstance(prompts, int)
-        known = single or isinstance(prompts, Tensor) or (
-            isinstance(prompts, Sequence) and all(isinstance(one, int) for one in prompts)
-        )  # fmt: skip
-        labels = torch.as_tensor([prompts] if single else prompts) if known else torch.empty(0)
-        if labels.dim() != 1 or not labels.numel() or labels.is_floating_point():
-            raise ValueError(
-                f"prompts: expected class labels for a class-conditional model, got {_what(prompts)}; give ints"
-            )
-        if int(labels.min()) < 0 or int(labels.max()) >= most + (null is not None):
-            none = "" if null is None else f" ({null} for none)"
-            raise ValueError(
-                f"prompts: expected labels from 0 to {most - 1}{none}, got {labels.tolist()[:8]}; use these"
-            )
-        return labels.to(self.device, torch.long)
+        return class_labels(prompts, self.transformer.config.num_classes, self.transformer.cls_embedding.null).to(
+            self.device
+        )
 
     def _caption(self, prompts: object) -> Caption:
         texts = [prompts] if isinstance(prompts, str) else prompts
@@ -94,7 +82,7 @@ class LlamaGenModel:
                                  "to the pipeline")  # fmt: skip
             prompts = Caption(*self.captions(list(texts)))
         if not isinstance(prompts, Caption):
-            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, got {_what(prompts)}; "
+            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, got {told(prompts)}; "
                              "give texts")  # fmt: skip
         features, mask, config = prompts.features, prompts.mask, self.transformer.config
         wanted = (config.cls_token_num, config.caption_dim)
@@ -162,7 +150,3 @@ class LlamaGenModel:
     @property
     def no_pixels(self) -> str | None:
         return None if self.vq is not None else _NO_PIXELS
-
-
-def _what(value: object) -> str:
-    return f"{value!r}" if isinstance(value, str | int | float) else type(value).__name__

@@ -42,9 +42,7 @@ def convert(
     Raises ValueError as the loaders do, and when the resolution is unknown or contradicts the file's name.
     """
     path, folder = Path(path), Path(folder)
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a checkpoint file, got none there; check the path")
-    state = _unpickle(path)
+    state = unpickle(path)
     with naming(path):
         if _is_vq(state):
             model = vq_from_state_dict(state, config)
@@ -55,7 +53,13 @@ def convert(
     return folder
 
 
-def _unpickle(path: Path) -> Mapping[str, Any]:
+def unpickle(path: Path) -> Mapping[str, Any]:
+    """What a .pt or .pth file holds: tensors, plain containers and the parsed command line of its training, no code.
+
+    Raises ValueError for a missing file and one that holds anything else.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a checkpoint file, got none there; check the path")
     try:
         # training files also keep the parsed command line, a plain namespace
         with torch.serialization.safe_globals([argparse.Namespace]):

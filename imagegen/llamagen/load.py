@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmspec.core.loading import mismatch, sketch
+from mmspec.core.loading import sketch
 from mmspec.core.readers import naming
+from mmspec.imagegen.filling import fill
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.config_from_weights import gpt_fields, null_rows, resolution, vq_fields
 from mmspec.imagegen.llamagen.state_dict_keys import from_lantern, is_lantern, to_lantern, unwrap
@@ -44,7 +45,7 @@ def llamagen_from_state_dict(
         fields = gpt_fields(weights, given)
         fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
         config, rows = GPTConfig.of(fields), null_rows(weights)
-        return _fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
+        return fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
 
 
 def llamagen_to_state_dict(
@@ -70,7 +71,7 @@ def vq_from_state_dict(
     weights, _ = _read(sd)
     with _named(sd):
         config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
-        return _fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
+        return fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
 
 
 def vq_to_state_dict(model: VQModel) -> dict[str, Tensor]:
@@ -90,7 +91,7 @@ def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str,
     tied = own.pop("encoder.embed_tokens.weight", None)
     if tied is not None:
         own.setdefault("shared.weight", tied)
-    return _fill(sketch(lambda: T5Encoder(config), len(own), "config"), own, wide=".wo.weight")
+    return fill(sketch(lambda: T5Encoder(config), len(own), "config"), own, wide=".wo.weight")
 
 
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:
@@ -111,17 +112,3 @@ def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[s
 def _named(sd: Mapping[str, Any] | str | Path) -> AbstractContextManager:
     """Errors name the file where there is one."""
     return nullcontext() if isinstance(sd, Mapping) else naming(sd)
-
-
-def _fill(model: nn.Module, weights: Mapping[str, Tensor], wide: str = "") -> Any:
-    """wide: how the names of those end that are never float16."""
-    if wrong := mismatch(model.state_dict(), weights):
-        raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
-                         "whole state dict and the config it was made with")  # fmt: skip
-    kept = {name for name in weights if wide and name.endswith(wide)}
-    dtype = next(value for name, value in weights.items() if name not in kept).dtype
-    dtype = dtype if dtype.is_floating_point else torch.float32
-    wider = torch.float32 if dtype == torch.float16 else dtype
-    cast = {name: value.detach().to(wider if name in kept else dtype) for name, value in weights.items()}
-    model.load_state_dict(cast, assign=True)
-    return model.eval().requires_grad_(False)

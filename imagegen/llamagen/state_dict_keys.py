@@ -45,19 +45,21 @@ FIELDS = {
 }
 
 
-def unwrap(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def unwrap(
+    state: Mapping[str, Any], wrappers: tuple[str, ...] = _WRAPPERS
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(weights, buffers that are no weights) of a checkpoint: under "model", "module", "state_dict" or "ema", also nested,
     or raw as consolidated FSDP files are; without the prefixes that compiling and wrapping leave.
 
-    Where several stand, the first in this order is taken: a file with "model" and "ema" gives the trained weights, as the
-    public transformer samplers do, and not their average, which the public tokenizer scripts prefer.
+    Where several stand, the first in the order of `wrappers` is taken: a file of LlamaGen with "model" and "ema" gives the
+    trained weights, as the public transformer samplers do, and not their average, which the tokenizer scripts prefer.
     Raises ValueError when something in it is no tensor.
     """
-    while wrapper := next((name for name in _WRAPPERS if isinstance(state.get(name), Mapping)), None):
+    while wrapper := next((name for name in wrappers if isinstance(state.get(name), Mapping)), None):
         state = state[wrapper]
     strange = sorted(name for name, value in state.items() if not isinstance(value, Tensor))
     if strange or not state:
-        raise ValueError(f"sd: expected tensors, or a mapping of them under one of {', '.join(_WRAPPERS)}, got "
+        raise ValueError(f"sd: expected tensors, or a mapping of them under one of {', '.join(wrappers)}, got "
                          f"{strange[:4] or 'nothing'}; pass the state dict itself")  # fmt: skip
     weights, buffers = {}, {}
     for name, value in state.items():

@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     ACCEPT = 2
     RESIDUAL = 3
     BONUS = 4
+    ORDER = 5
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -59,6 +60,10 @@ def _mix_int(x: int) -> int:
 
 def _gumbel(uniform: Tensor) -> Tensor:
     return -torch.log(-torch.log(uniform.clamp_(2.0**-53, 1 - 2.0**-53))).float()
+
+
+def _normal(uniform: Tensor) -> Tensor:
+    return torch.special.ndtri(uniform.clamp_(2.0**-53, 1 - 2.0**-53)).float()
 
 
 @dataclass(slots=True)
@@ -119,12 +124,18 @@ class Keys:
 
         position: int64 [B, K], from 0 up. No stream of `uniform` is touched: those count rounds from 0 up.
         """
-        row = _mix(self.seeds[:, None] ^ _mix(~position * 8 * 65536 * _GOLDEN))
-        lane = torch.arange(1, lanes + 1, device=row.device) * _GOLDEN
-        bits = _mix(row[..., None] + lane)
-        return _gumbel(_shift(bits, 11).double() * 2.0**-53)
+        return _gumbel(self._uniform_at(position, lanes, 0))
 
     def normal(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float32 [B, *shape] standard normals."""
-        u = self.uniform(purpose, *shape, step=step)
-        return torch.special.ndtri(u.clamp_(2.0**-53, 1 - 2.0**-53)).float()
+        return _normal(self.uniform(purpose, *shape, step=step))
+
+    def normal_at(self, position: Tensor, lanes: int) -> Tensor:
+        """float32 [B, K, lanes], standard normals that belong to a position, as `gumbel_at` and apart from its stream."""
+        return _normal(self._uniform_at(position, lanes, Purpose.DRAFT))
+
+    def _uniform_at(self, position: Tensor, lanes: int, purpose: int) -> Tensor:
+        row = _mix(self.seeds[:, None] ^ _mix((~position * 8 + purpose) * 65536 * _GOLDEN))
+        lane = torch.arange(1, lanes + 1, device=row.device) * _GOLDEN
+        bits = _mix(row[..., None] + lane)
+        return _shift(bits, 11).double() * 2.0**-53

@@ -104,6 +104,19 @@ def test_noise_of_positions_is_gumbel_and_shares_no_number_with_the_rounds() -> 
     assert len(drawn & set(noise.flatten().tolist())) < 0.01 * len(drawn)  # float32 repeats a few by chance
 
 
+def test_normals_of_a_position_have_a_stream_of_their_own() -> None:
+    keys, position = Keys.of(3, 40), torch.arange(50).expand(40, -1)
+    noise = keys.normal_at(position, 30)
+    assert noise.dtype == torch.float32 and noise.isfinite().all()
+    assert abs(float(noise.mean())) < 0.02 and abs(float(noise.var()) - 1) < 0.03
+    keys.round = 9
+    assert torch.equal(keys.normal_at(position[:, 7:8], 12), noise[:, 7:8, :12])
+    assert torch.equal(Keys(keys.seeds[5:6]).normal_at(position[:1], 30), noise[5:6])
+    uniform = torch.special.ndtr(noise.double()).flatten()
+    others = torch.exp(-torch.exp(-keys.gumbel_at(position, 30).double())).flatten()
+    assert abs(float(torch.corrcoef(torch.stack((uniform, others)))[0, 1])) < 6 / len(others) ** 0.5
+
+
 def test_seeds() -> None:
     assert not torch.equal(Keys.of(None, 2).seeds, Keys.of(None, 2).seeds)
     assert Keys.of(-3, 2).seeds.shape == (2,)

@@ -1,0 +1,101 @@
+"""A smaller causal model drafts the next tokens, under the target's own noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.pool import SlotPool
+from mmspec.core.tree import chain
+from mmspec.core.verdict import Verdict
+from mmspec.imagegen.continuous.causal.target import CausalTarget
+from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.head import Head
+
+
+@dataclass(frozen=True, slots=True)
+class SmallCausal:
+    """Drafts chains of `length` tokens with `model`, whose head takes as many steps as the target's. Exact under rule
+    "reflection".
+
+    Both heads walk with the noise of the position. Given it, both laws of the token are Gaussians of the last step, of one
+    scale where that comes from a table: "Accelerated Diffusion Models via Speculative Sampling" couples those two.
+    Raises ValueError for a length below 1 and, on use, for heads and temperatures that leave no such laws.
+    """
+
+    model: CausalTransformer
+    length: int = 4
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"length: expected at least 1 token, got {self.length}; use 1 or more")
+
+    @property
+    def name(self) -> str:
+        return f"small_causal_{self.length}"
+
+    def open(self, target: CausalTarget) -> SmallCausalState:
+        head = self.model.head(target.head.steps)
+        if any(one.network_variance or not one.last_noise for one in (target.head, head)):
+            raise ValueError("drafter: expected heads whose last step is drawn with a scale from a table, got others; use "
+                             "head 'sde' with span 1, or decode plainly")  # fmt: skip
+        if target.temperature == 0:
+            raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
+        return SmallCausalState(self, target, head)
+
+
+class SmallCausalState:
+    """passes: of the small model.   Its cache holds the class and, between rounds, the committed tokens before the root."""
+
+    def __init__(self, settings: SmallCausal, target: CausalTarget, head: Head):
+        self.model, self.length, self.head, self.passes = settings.model, settings.length, head, 0
+        self.cache = SlotPool(self.model.config.depth, target.total + 64, copies=target.copies)
+        self._feed(self.model.embed(target.branches), torch.zeros(1, dtype=torch.long, device=target.device))
+
+    def propose(self, target: CausalTarget, keys: Keys) -> Draft:
+        length = min(self.length, target.left - 1)
+        if length < 1:
+            return root_only(target.pending)
+        values, laws = [target.pending], []
+        noise = keys.normal(Purpose.DRAFT, length, target.pending.shape[-1])
+        for number in range(length):
+            mean, scale = law = self._law(target, self._read(target, values[-1], number), number)
+            laws.append(law)
+            values.append(mean + scale * noise[:, number])
+        self._read(target, values[-1], length)  # where all are kept, the next round builds on the last of them
+        row = torch.tensor([*range(length), -1], device=target.device)
+        mean, scale = (torch.stack(part, 1) for part in zip(*laws, strict=True))
+        law = Law("without_replacement", row, mean=mean, scale=scale)
+        place = target.last[:, None] + torch.arange(length + 1, device=target.device)
+        # a row ends in a token of the target's own, however far the others still have to go
+        valid = (place < target.total - 1) | (place == target.last[:, None])
+        return Draft(torch.stack(values, 1), chain(length, target.device), law, valid)
+
+    def _read(self, target: CausalTarget, value: Tensor, number: int) -> Tensor:
+        """z [C * B, width] behind the token `number` places behind the root."""
+        position = (target.last + number + 1).clamp(max=target.total - 1)[:, None].repeat(target.copies, 1)
+        x = self.model.token_embed(value.to(self.model.position.dtype))[:, None].repeat(target.copies, 1, 1)
+        return self._feed(x, position)
+
+    def _feed(self, x: Tensor, position: Tensor) -> Tensor:
+        bias = None if self.cache.uniform else self.cache.bias(chain(0, x.device).ancestor, x.dtype)
+        z = self.model(x, position, bias, self.cache)
+        self.cache.advance(1)
+        self.passes += 1
+        return z[:, 0]
+
+    def _law(self, target: CausalTarget, z: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """mean [B, d] and scale [B, 1] of the token behind."""
+        index = (target.last + number + 1).clamp(max=target.total - 1)[:, None]
+        walk = target.walk(self.head, z[:, None], index)
+        return walk.last.mean, walk.last.log_scale[:, :1].exp() * target.temperature
+
+    def observe(self, target: CausalTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        # the class and what stands before the root; the rest is forgotten by not counting it
+        self.cache.length = (target.last + 1).repeat(target.copies)
+        self.cache.lengths = self.cache.length.tolist()

@@ -1,0 +1,144 @@
+"""A causal model of continuous tokens from a folder to pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor
+
+from mmspec.core.drafting.pretrained import folder_of
+from mmspec.core.files import write_json_atomic
+from mmspec.core.keys import Keys
+from mmspec.core.loading import sketch
+from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.readers import naming, read_json
+from mmspec.core.rules.base import Rule
+from mmspec.core.rules.resolve import resolve
+from mmspec.imagegen.base_pipeline import BasePipeline
+from mmspec.imagegen.class_labels import class_labels
+from mmspec.imagegen.continuous.causal.config import CausalConfig
+from mmspec.imagegen.continuous.causal.target import CausalTarget
+from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.kl.load import kl_from_state_dict, write_kl
+from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS
+from mmspec.imagegen.continuous.mar.patches import unpatchify
+from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
+from mmspec.imagegen.continuous.target import Listener
+from mmspec.imagegen.filling import fill
+from mmspec.imagegen.llamagen.store import load_component, write_component
+from mmspec.imagegen.output import ImageOutput
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+INDEX = "model_index.json"
+
+
+class CausalModel:
+    """The transformer and its autoencoder; vae None where only tokens are wanted. A token is a cell of the latent."""
+
+    def __init__(self, transformer: CausalTransformer, vae: AutoencoderKL | None = None):
+        if vae is not None and vae.config.latent_channels != transformer.config.token_dim:
+            raise ValueError(f"vae: expected {transformer.config.token_dim} channels, got {vae.config.latent_channels}; use "
+                             "the autoencoder the transformer was trained with")  # fmt: skip
+        self.transformer, self.vae = transformer, vae
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.position.device
+
+    @property
+    def no_pixels(self) -> str | None:
+        return None if self.vae is not None else NO_PIXELS
+
+    def prepare(self, prompts: object) -> Tensor:
+        """Labels 0..class_num - 1, or -1 for no class, one or several.   Raises ValueError for anything else."""
+        return class_labels(prompts, self.transformer.config.class_num, NO_CLASS).to(self.device)
+
+    @torch.no_grad()
+    def decode(self, tokens: Tensor) -> Tensor:
+        latents = unpatchify(tokens, 1, self.transformer.config.grid) / self.vae.config.scaling_factor
+        return ((self.vae.decode(latents.to(self.vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
+
+
+class ContinuousARPipeline(BasePipeline):
+    """Class labels into images, one token after the other in raster order.
+
+    guidance_scale: what calls use by default, the same for all tokens; 1 runs the conditional branch alone.
+    """
+
+    def __init__(
+        self, transformer: CausalTransformer, vae: AutoencoderKL | None = None, *, guidance_scale: float = 1.0
+    ):
+        self.model, self.guidance_scale = CausalModel(transformer, vae), guidance_scale
+
+    def __call__(
+        self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
+        guidance_scale: float | None = None, temperature: float = 1.0, num_sampling_steps: str | int | None = None,
+        seed: int | Sequence[int] | None = None, noise: Noise | None = None, pixels: bool = True,
+        listener: Listener | None = None,
+    ) -> ImageOutput:  # fmt: skip
+        """One image per label, -1 for no class.
+
+        decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`.
+        rule: None for "exact", which judges Gaussian drafts by reflection.   temperature, num_sampling_steps: of the head.
+        noise: of the head's steps but for the last drawn one; None to draw it from the seed.
+        Returns an `ImageOutput` whose tokens are float32 [B, L, d]. Exact with exact rules: every image has the law of
+        plain decoding. Raises ValueError for unsupported combinations.
+        """
+        how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature, noise=noise,
+                   num_sampling_steps=num_sampling_steps, seed=seed, listener=listener)  # fmt: skip
+        return self.generate(prompts, pixels, **how)
+
+    def start(
+        self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
+        guidance_scale: float | None = None, temperature: float = 1.0, num_sampling_steps: str | int | None = None,
+        seed: int | Sequence[int] | None = None, noise: Noise | None = None, listener: Listener | None = None,
+    ) -> Decoding:  # fmt: skip
+        """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
+        scale = float(self.guidance_scale if guidance_scale is None else guidance_scale)
+        for name, value in (("temperature", temperature), ("guidance_scale", scale)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}: expected a number of 0 or more, got {value}")
+        labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)
+        keys = Keys.of(seed, len(labels), self.model.device)
+        noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
+        target = CausalTarget(self.model.transformer, labels, head=head, noise=noise, temperature=float(temperature),
+                              scale=scale, listener=listener)  # fmt: skip
+        return Decoding(target, decoding, resolve(rule or "exact", greedy=False), keys)
+
+    def tokens(self, target: CausalTarget) -> Tensor:
+        """float32 [B, L, d]."""
+        return target.values
+
+    @classmethod
+    def from_pretrained(cls, path_or_repo: str | Path) -> Self:
+        """The pipeline saved in a folder. Raises ValueError for a folder that is none, and for damaged files."""
+        folder = folder_of(path_or_repo)
+        with naming(folder):
+            index = read_json(folder / INDEX)
+            if index.get("_class_name") != cls.__name__:
+                raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {index.get('_class_name')!r}; check the "
+                                 "folder")  # fmt: skip
+            transformer = load_component(folder / "transformer", causal_from_state_dict)
+            vae = load_component(folder / "vae", kl_from_state_dict) if index.get("vae") else None
+            return cls(transformer, vae, guidance_scale=index.get("guidance_scale", 1.0))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the pipeline; the index comes last."""
+        folder, index = Path(folder), {"_class_name": type(self).__name__, "guidance_scale": self.guidance_scale}
+        write_component(self.model.transformer, folder / "transformer")
+        if self.model.vae is not None:
+            write_kl(self.model.vae, folder / "vae")
+            index["vae"] = ["diffusers", "AutoencoderKL"]
+        write_json_atomic(folder / INDEX, index)
+
+
+def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:
+    """The model of tensors and a config, in eval mode.   Raises ValueError, one sentence, for what does not fit."""
+    config = CausalConfig.of(config)
+    return fill(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)

@@ -1,0 +1,135 @@
+"""The target's side of a causal request over continuous tokens: paths of vectors, judged by the last step's Gaussian."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.pool import SlotPool
+from mmspec.core.verdict import Verdict, run_of
+from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.head import Head, Trajectory, sample
+from mmspec.imagegen.continuous.noise import Noise
+from mmspec.imagegen.continuous.target import Listener
+
+
+class CausalTarget:
+    """A batch of images being generated in raster order.
+
+    labels: int64 [B].   head: the denoising steps.   noise: of positions, for all steps but the last of a head that draws
+    in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
+    the noise is judged exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
+    plainly, and have no law to judge a draft by.
+    scale: s of classifier-free guidance, the same for all tokens.
+    values: float32 [B, L, d].   filled: per row, how many of them.   last: int64 [B], index of the root, -1 before the first.
+    errors: per failed row, one sentence; such a row stops and the others go on.
+    """
+
+    verdicts: tuple[str, ...] = ("path",)
+
+    def __init__(
+        self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
+        scale: float = 1.0, listener: Listener | None = None,
+    ):  # fmt: skip
+        self.model, self.labels, self.head, self.noise = model, labels, head, noise
+        self.temperature, self.listener = temperature, listener
+        self.batch, self.total = len(labels), model.config.tokens
+        self.paired, self.scale = scale != 1, scale
+        self.copies = 2 if self.paired else 1
+        self.cache = SlotPool(model.config.depth, self.total + 64, copies=self.copies)
+        # one column more than there are values takes what a run has beyond the end
+        self._stored = torch.zeros(self.batch, self.total + 1, model.config.token_dim, device=labels.device)
+        self.values = self._stored[:, :-1]
+        self.filled, self.live = [0] * self.batch, [True] * self.batch
+        self.errors: dict[int, str] = {}
+        self.pending = torch.zeros_like(self._stored[:, 0])
+        self.last = torch.full((self.batch,), -1, device=labels.device)
+
+    @property
+    def done(self) -> bool:
+        return not any(self.live)
+
+    @property
+    def emitted(self) -> list[int]:
+        return self.filled
+
+    @property
+    def left(self) -> int:
+        """Values the slowest live row still lacks; drafting more is useless."""
+        return max((self.total - n for n, live in zip(self.filled, self.live, strict=True) if live), default=0)
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def branches(self) -> Tensor:
+        """int64 [C * B], the labels of both branches."""
+        return torch.cat((self.labels, torch.full_like(self.labels, -1))) if self.paired else self.labels
+
+    @torch.no_grad()
+    def prefill(self) -> tuple[Draft, Evidence]:
+        start = torch.zeros(1, dtype=torch.long, device=self.device)
+        z = self.model(self.model.embed(self.branches), start, cache=self.cache)
+        draft = root_only(self.pending)  # the class stands for the root of round 0; the commit counts its slot
+        return draft, self._evidence(draft, z)
+
+    @torch.no_grad()
+    def score(self, draft: Draft) -> Evidence:
+        # a node of index i stands at position i + 1, behind the class
+        position = (self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1).clamp(max=self.total - 1)
+        plain = draft.tree.nodes == 1 and self.cache.uniform
+        dtype = self.model.position.dtype
+        bias = None if plain else self.cache.bias(draft.tree.ancestor, dtype)
+        x = self.model.token_embed(draft.value.to(dtype)).repeat(self.copies, 1, 1)
+        return self._evidence(draft, self.model(x, position.repeat(self.copies, 1), bias, self.cache))
+
+    def _evidence(self, draft: Draft, z: Tensor) -> Evidence:
+        index = self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1  # which value each node decides
+        walk, shape = self.walk(self.head, z, index.clamp(max=self.total - 1)), (*index.shape, -1)
+        mean, width = walk.last.mean.view(shape), walk.last.log_scale.view(shape)[..., :1].exp() * self.temperature
+        bad = ~(mean.isfinite().all(-1) & width.isfinite()[..., 0])
+        width = width if self.head.last_noise else torch.zeros_like(width)
+        return Evidence(mean=mean.masked_fill(bad[..., None], 0), scale=width.masked_fill(bad[..., None], 1), bad=bad)
+
+    def walk(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
+        """The denoising steps of values int64 [B, N], rows [B * N]. z: [C * B, N, width], of any head of these tokens."""
+        initial, noise = (x.flatten(0, 1) for x in self.noise.at(index))
+        z, scale = z.flatten(0, 1), None
+        if self.paired:
+            z = z.unflatten(0, (2, -1))
+            scale = torch.full((z.shape[1],), self.scale, device=z.device)
+        return sample(head, z, initial, noise, guidance=scale, temperature=self.temperature)
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        run, _ = run_of(draft, verdict)
+        failed = gather_nodes(evidence.bad, verdict.node[:, None])
+        # the round's one transfer to the host
+        rows = torch.cat((verdict.path, verdict.depth[:, None], failed.long()), 1).tolist()
+        accepted, paths = [], []
+        for row, (*path, depth, bad) in enumerate(rows):
+            alive = self.live[row]
+            paths.append(path[: depth + 1] if alive else [])
+            accepted.append(self._take(row, depth, bool(bad)) if alive else None)
+        place = self.last[:, None] + 1 + torch.arange(run.shape[1], device=self.device)
+        inside = place < torch.tensor(self.filled, device=self.device)[:, None]
+        place = torch.where(inside, place, self.total)[..., None].expand_as(run)
+        self._stored.scatter_(1, place, run)
+        self.cache.commit(paths)
+        self.last = self.last + torch.tensor([len(path) for path in paths], device=self.device)
+        self.pending = verdict.correction
+        return accepted
+
+    def _take(self, row: int, depth: int, failed: bool) -> int:
+        """Counts a live row's new values. Returns how many drafted ones were kept."""
+        count = min(depth + (not failed), self.total - self.filled[row])
+        self.filled[row] += count
+        self.live[row] = not failed and self.filled[row] < self.total
+        if failed:
+            self.errors[row] = (f"row {row}: expected finite tokens, got NaN or Inf after {self.filled[row]} of {self.total} "
+                                "values; the row stopped there")  # fmt: skip
+        if self.listener is not None:
+            self.listener(row, self.filled[row])
+        return min(depth, count)

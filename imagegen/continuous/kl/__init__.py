@@ -1,0 +1,1 @@
+"""KL autoencoders: pixels to latents and back."""

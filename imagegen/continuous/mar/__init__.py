@@ -1,0 +1,1 @@
+"""MAR: a masked autoregressive transformer whose tokens a diffusion head draws."""

@@ -1,0 +1,96 @@
+"""MAR behind the interface of `mmspec.imagegen.continuous.model`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.class_labels import class_labels
+from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.diffusion_head import DiffusionHead
+from mmspec.imagegen.continuous.mar.patches import patchify, unpatchify
+from mmspec.imagegen.continuous.mar.transformer import MAR
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+NO_CLASS = -1
+NO_PIXELS = "vae: expected an autoencoder for pixels, got a pipeline without one; give it, or pixels=False"
+
+
+class MARModel:
+    """A `MaskedModel` over MAR and its autoencoder. vae: None where only tokens are wanted.
+
+    Raises ValueError when transformer and autoencoder do not belong together.
+    """
+
+    name = "MAR"
+
+    def __init__(self, transformer: MAR, vae: AutoencoderKL | None = None):
+        if vae is not None:
+            check_pair(transformer.config, vae)
+        self.transformer, self.vae = transformer, vae
+        self.total, self.dim = transformer.config.tokens, transformer.config.token_dim
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.mask_token.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.transformer.mask_token.dtype
+
+    @property
+    def no_pixels(self) -> str | None:
+        return None if self.vae is not None else NO_PIXELS
+
+    def prepare(self, prompts: object) -> Tensor:
+        """prompts: labels 0..class_num - 1, or -1 for no class, one or several.   Raises ValueError for anything else."""
+        return class_labels(prompts, self.transformer.config.class_num, NO_CLASS).to(self.device)
+
+    def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
+        if not paired:
+            return self.transformer(tokens, mask, labels)[None]
+        tokens, mask = tokens.repeat(2, 1, 1), mask.repeat(2, 1)
+        z = self.transformer(tokens, mask, torch.cat((labels, torch.full_like(labels, NO_CLASS))))
+        return z.unflatten(0, (2, -1))
+
+    def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
+        return self.transformer.head(num_sampling_steps)
+
+    @torch.no_grad()
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Pixels; raises ValueError without an autoencoder."""
+        config, vae = self.transformer.config, self._autoencoder()
+        latents = unpatchify(tokens, config.patch_size, config.grid) / vae.config.scaling_factor
+        return ((vae.decode(latents.to(vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
+
+    @torch.no_grad()
+    def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Tokens float32 [B, L, d] of images [B, 3, H, W] in -1..1.
+
+        noise: standard normal in the shape of the latents, for a draw from the posterior; None gives its mean.
+        Raises ValueError without an autoencoder and for images of another size.
+        """
+        config, vae = self.transformer.config, self._autoencoder()
+        if images.dim() != 4 or images.shape[1:] != (3, config.img_size, config.img_size):
+            raise ValueError(f"images: expected [B, 3, {config.img_size}, {config.img_size}], got {tuple(images.shape)}; crop "
+                             "or resize them")  # fmt: skip
+        law = vae.encode(images.to(vae.dtype)).latent_dist
+        latents = law.mean if noise is None else law.mean + law.std * noise
+        return patchify(latents.float() * vae.config.scaling_factor, config.patch_size)
+
+    def _autoencoder(self) -> AutoencoderKL:
+        if self.vae is None:
+            raise ValueError(NO_PIXELS)
+        return self.vae
+
+
+def check_pair(config: MARConfig, vae: AutoencoderKL) -> None:
+    """Raises ValueError when transformer and autoencoder do not belong together."""
+    channels, stride = vae.config.latent_channels, 2 ** (len(vae.config.block_out_channels) - 1)
+    if (channels, stride) != (config.vae_embed_dim, config.vae_stride):
+        raise ValueError(f"vae: expected {config.vae_embed_dim} channels at a stride of {config.vae_stride}, got {channels} "
+                         f"at {stride}; use the autoencoder the transformer was trained with")  # fmt: skip

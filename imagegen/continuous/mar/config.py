@@ -1,0 +1,115 @@
+"""Sizes of a MAR model under the published field names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mmspec.core.config_fields import from_fields
+
+# width, layers of encoder and decoder each, heads, blocks and width of the diffusion head, published guidance scale
+SIZES = {
+    "B": (768, 12, 12, 6, 1024, 2.9),
+    "L": (1024, 16, 16, 8, 1280, 3.0),
+    "H": (1280, 20, 16, 12, 1536, 3.2),
+}
+
+_MOST_TOKENS = 1 << 20
+
+# fields of the published config that only its training code or its sampling loop reads
+LEFT_OUT = ("mask_ratio_min", "label_drop_prob", "attn_dropout", "proj_dropout", "diffusion_batch_mul", "grad_checkpointing",
+            "cfg", "cfg_schedule", "temperature", "num_iter", "bsz")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MARConfig:
+    """Fields under their published names.
+
+    img_size, vae_stride, patch_size: pixels a side of the image and of a latent cell, and cells a side of a token.
+    vae_embed_dim: channels of the latent.   buffer_size: positions in front of the image that hold the class.
+    diffloss_d, diffloss_w: blocks and width of the diffusion head.   num_sampling_steps: its steps where a request says
+    nothing, see `kept_timesteps`.   norm_eps: of every layer norm outside the head.
+    Raises ValueError for sizes that do not fit.
+    """
+
+    img_size: int = 256
+    vae_stride: int = 16
+    patch_size: int = 1
+    encoder_embed_dim: int = 1024
+    encoder_depth: int = 16
+    encoder_num_heads: int = 16
+    decoder_embed_dim: int = 1024
+    decoder_depth: int = 16
+    decoder_num_heads: int = 16
+    mlp_ratio: float = 4.0
+    vae_embed_dim: int = 16
+    class_num: int = 1000
+    buffer_size: int = 64
+    diffloss_d: int = 3
+    diffloss_w: int = 1024
+    num_sampling_steps: str | int = "100"
+    norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        sizes = ("img_size", "vae_stride", "patch_size", "encoder_embed_dim", "encoder_depth", "encoder_num_heads",
+                 "decoder_embed_dim", "decoder_depth", "decoder_num_heads", "vae_embed_dim", "class_num", "buffer_size",
+                 "diffloss_d", "diffloss_w")  # fmt: skip
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        for part in ("encoder", "decoder"):
+            width, heads = getattr(self, f"{part}_embed_dim"), getattr(self, f"{part}_num_heads")
+            if width % heads:
+                raise ValueError(
+                    f"{part}_embed_dim: expected a multiple of {part}_num_heads {heads}, got {width}; change one"
+                )
+            if int(width * self.mlp_ratio) < 1:
+                raise ValueError(f"mlp_ratio: expected a hidden width of at least 1, got {self.mlp_ratio}; correct it")
+        cell = self.vae_stride * self.patch_size
+        if self.img_size % cell:
+            raise ValueError(f"img_size: expected a multiple of {cell} pixels, the side of a token, got {self.img_size}; "
+                             "change one")  # fmt: skip
+        if self.tokens > _MOST_TOKENS:
+            raise ValueError(f"img_size: expected at most {_MOST_TOKENS} tokens, got {self.tokens}; correct it")
+
+    @property
+    def grid(self) -> int:
+        """Tokens per side of the image."""
+        return self.img_size // (self.vae_stride * self.patch_size)
+
+    @property
+    def tokens(self) -> int:
+        """L, tokens of an image."""
+        return self.grid**2
+
+    @property
+    def token_dim(self) -> int:
+        """d, values of a token."""
+        return self.vae_embed_dim * self.patch_size**2
+
+    @classmethod
+    def of(cls, config: MARConfig | Mapping[str, Any]) -> MARConfig:
+        """From a mapping of published field names; those that only training and sampling read are left out.
+
+        Raises ValueError for unknown fields and values of a wrong type.
+        """
+        return from_fields(cls, config, LEFT_OUT, "a MAR model")
+
+    @classmethod
+    def preset(cls, name: str, **other: Any) -> MARConfig:
+        """A published size: B, L or H (also written "MAR-B"...), with other fields changed.
+
+        Raises ValueError for another name.
+        """
+        key = name.removeprefix("MAR-")
+        if key not in SIZES:
+            raise ValueError(f"name: expected one of {', '.join(SIZES)}, got {name!r}; use one of these")
+        width, depth, heads, blocks, inner, _ = SIZES[key]
+        same = {f"{part}_{field}": value for part in ("encoder", "decoder")
+                for field, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))}  # fmt: skip
+        return cls(**{**same, "diffloss_d": blocks, "diffloss_w": inner, **other})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as `of` takes them."""
+        return asdict(self)

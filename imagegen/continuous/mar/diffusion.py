@@ -1,0 +1,119 @@
+"""MAR's diffusion: the cosine schedule, and shorter ones kept from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+TRAINING_STEPS = 1000
+_OFFSET, _MOST_NOISE = 0.008, 0.999
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Diffusion:
+    """Tables of T steps, float64 [T] on the CPU, index 0 the cleanest. a is alpha-bar, b beta, a' that of the index below.
+
+    timestep_map: int64 [T], the index in the schedule of training, which the network is fed.
+    posterior_variance: of q(x_{t-1} | x_t, x_0), 0 at index 0; the clipped logarithm has that of index 1 there.
+    posterior_mean_coef1, posterior_mean_coef2: weights of x_0 and x_t in its mean.
+    sqrt_recip_alphas_cumprod, sqrt_recipm1_alphas_cumprod: x_0 is the first times x_t less the second times the noise.
+    """
+
+    timestep_map: Tensor
+    betas: Tensor
+    alphas_cumprod: Tensor
+    alphas_cumprod_prev: Tensor
+    posterior_variance: Tensor
+    posterior_log_variance_clipped: Tensor
+    posterior_mean_coef1: Tensor
+    posterior_mean_coef2: Tensor
+    sqrt_recip_alphas_cumprod: Tensor
+    sqrt_recipm1_alphas_cumprod: Tensor
+
+    @property
+    def steps(self) -> int:
+        return len(self.betas)
+
+
+@lru_cache(maxsize=64)
+def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
+    """The schedule of `respacing`, see `kept_timesteps`; the whole one for as many steps as training has.
+
+    "Autoregressive Image Generation without Vector Quantization"; respacing as in "Improved Denoising Diffusion
+    Probabilistic Models": betas are made anew from the alpha-bars that are kept.
+    """
+    with torch.device("cpu"), torch.inference_mode(False):
+        kept = kept_timesteps(respacing)
+        alphas_cumprod = (1 - _cosine_betas(TRAINING_STEPS)).cumprod(0)[kept]
+        betas = 1 - alphas_cumprod / _before(alphas_cumprod)
+        return _tables(kept, betas)
+
+
+def kept_timesteps(respacing: str | int) -> Tensor:
+    """int64 [T], ascending: which of the training's steps are kept.
+
+    respacing: "100" keeps evenly spaced ones, the first and the last among them; "10,20" divides the steps into sections of
+    equal length and keeps as many of each; "ddim10" keeps every k-th from 0 on, for the first k that gives 10.
+    Raises ValueError for anything else, and for fewer than 2 steps.
+    """
+    text = str(respacing)
+    if text.startswith("ddim") and text[4:].isdigit():
+        kept = _strided(int(text[4:]))
+    else:
+        parts = text.split(",")
+        counts = [int(part) for part in parts] if all(part.strip().isdigit() for part in parts) else []
+        kept = _sections(counts)
+    if len(kept) < 2:
+        raise ValueError(f"num_sampling_steps: expected 2 to {TRAINING_STEPS} steps such as '100', '10,20' or 'ddim50', got "
+                         f"{respacing!r}; use one of these forms")  # fmt: skip
+    return torch.tensor(kept)
+
+
+def _strided(count: int) -> list[int]:
+    for stride in range(1, TRAINING_STEPS):
+        kept = range(0, TRAINING_STEPS, stride)
+        if len(kept) == count:
+            return list(kept)
+    return []
+
+
+def _sections(counts: list[int]) -> list[int]:
+    kept, start = set(), 0
+    for number, count in enumerate(counts):
+        size = TRAINING_STEPS // len(counts) + (number < TRAINING_STEPS % len(counts))
+        if not 0 < count <= size:
+            return []
+        stride, place = (size - 1) / (count - 1) if count > 1 else 1, 0.0
+        for _ in range(count):
+            kept.add(start + round(place))
+            place += stride  # summed up, not multiplied: the public code's roundings
+        start += size
+    return sorted(kept)
+
+
+def _cosine_betas(steps: int) -> Tensor:
+    def level(share: float) -> float:
+        return math.cos((share + _OFFSET) / (1 + _OFFSET) * math.pi / 2) ** 2
+
+    betas = [min(1 - level((t + 1) / steps) / level(t / steps), _MOST_NOISE) for t in range(steps)]
+    return torch.tensor(betas, dtype=torch.float64)
+
+
+def _before(alphas_cumprod: Tensor) -> Tensor:
+    return torch.cat((alphas_cumprod.new_ones(1), alphas_cumprod[:-1]))
+
+
+def _tables(kept: Tensor, betas: Tensor) -> Diffusion:
+    alphas = 1 - betas
+    total = alphas.cumprod(0)
+    before = _before(total)
+    variance = betas * (1 - before) / (1 - total)
+    return Diffusion(
+        kept, betas, total, before, variance, torch.cat((variance[1:2], variance[1:])).log(),
+        betas * before.sqrt() / (1 - total), (1 - before) * alphas.sqrt() / (1 - total),
+        (1 / total).sqrt(), (1 / total - 1).sqrt(),
+    )  # fmt: skip

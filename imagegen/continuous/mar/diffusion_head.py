@@ -1,0 +1,141 @@
+"""MAR's diffusion head: an MLP modulated by time and condition, and the Gaussians of its denoising steps."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.imagegen.continuous.head import Gaussian
+from mmspec.imagegen.continuous.mar.diffusion import Diffusion
+
+_FREQUENCIES, _MAX_PERIOD, _EPS = 256, 10000, 1e-6
+
+
+def timestep_embedding(t: Tensor) -> Tensor:
+    """float32 [R, 256] of timesteps [R]: cosines first, then sines."""
+    half = _FREQUENCIES // 2
+    exponent = -math.log(_MAX_PERIOD) * torch.arange(half, dtype=torch.float32, device=t.device) / half
+    angle = t[:, None].float() * exponent.exp()
+    return torch.cat((angle.cos(), angle.sin()), -1)
+
+
+class TimeEmbedding(nn.Module):
+    """Sinusoids through two layers."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(_FREQUENCIES, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, t: Tensor) -> Tensor:
+        return self.mlp(timestep_embedding(t).to(self.mlp[0].weight.dtype))
+
+
+class ResidualBlock(nn.Module):
+    """x + gate * MLP(norm(x) * (1 + scale) + shift), the three from the condition in the order shift, scale, gate."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.in_ln = nn.LayerNorm(width, eps=_EPS)
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 3 * width))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        shift, scale, gate = self.adaLN_modulation(y).chunk(3, -1)
+        return x + gate * self.mlp(self.in_ln(x) * (1 + scale) + shift)
+
+
+class FinalLayer(nn.Module):
+    """A modulated norm without weights, then the projection."""
+
+    def __init__(self, width: int, out: int):
+        super().__init__()
+        self.norm_final = nn.LayerNorm(width, eps=_EPS, elementwise_affine=False)
+        self.linear = nn.Linear(width, out)
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        shift, scale = self.adaLN_modulation(y).chunk(2, -1)
+        return self.linear(self.norm_final(x) * (1 + scale) + shift)
+
+
+class DenoisingMLP(nn.Module):
+    """The head's network under the published names. dim: d of a token.   out: values it returns a row.   depth: blocks."""
+
+    def __init__(self, dim: int, out: int, condition: int, depth: int, width: int):
+        super().__init__()
+        self.dim = dim
+        self.time_embed = TimeEmbedding(width)
+        self.cond_embed = nn.Linear(condition, width)
+        self.input_proj = nn.Linear(dim, width)
+        self.res_blocks = nn.ModuleList(ResidualBlock(width) for _ in range(depth))
+        self.final_layer = FinalLayer(width, out)
+        self._start()
+
+    def _start(self) -> None:
+        """Blocks begin as the identity and the output as 0."""
+        if self.input_proj.weight.is_meta:
+            return
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        for layer in (self.time_embed.mlp[0], self.time_embed.mlp[2]):
+            nn.init.normal_(layer.weight, std=0.02)
+        for layer in (*(block.adaLN_modulation[1] for block in self.res_blocks), self.final_layer.adaLN_modulation[1],
+                      self.final_layer.linear):  # fmt: skip
+            nn.init.zeros_(layer.weight)
+
+    def forward(self, x: Tensor, t: Tensor, z: Tensor) -> Tensor:
+        """[R, out] of states x [R, d], timesteps t [R] or [1], conditions z [R, condition]."""
+        dtype = self.input_proj.weight.dtype
+        x, y = self.input_proj(x.to(dtype)), self.time_embed(t) + self.cond_embed(z.to(dtype))
+        for block in self.res_blocks:
+            x = block(x, y)
+        return self.final_layer(x, y)
+
+
+class ReverseSteps:
+    """The Gaussians of a schedule's steps, from what a network says at them."""
+
+    def __init__(self, schedule: Diffusion, device: torch.device):
+        tables = (schedule.sqrt_recip_alphas_cumprod, schedule.sqrt_recipm1_alphas_cumprod, schedule.posterior_mean_coef1,
+                  schedule.posterior_mean_coef2, schedule.posterior_log_variance_clipped, schedule.betas.log())  # fmt: skip
+        self._tables = torch.stack(tables).float().to(device)  # [6, T]
+
+    def law(self, x: Tensor, step: Tensor | int, noise: Tensor, variance: Tensor) -> Gaussian:
+        """noise, variance: float32 [R, d], what the network predicts at the state x [R, d].   step: an int or int64 [R].
+
+        log variance = f log(beta) + (1 - f) log(posterior variance), f = (v + 1) / 2. x_0 is never clipped.
+        """
+        recip, recip_less, clean, state, least, most = self._tables[:, step].reshape(6, -1, 1)
+        share = (variance + 1) / 2
+        start = recip * x - recip_less * noise
+        return Gaussian(clean * start + state * x, (share * most + (1 - share) * least) / 2)
+
+
+class DiffusionHead:
+    """A `Head` of MAR: the network predicts the noise and where the variance lies between its bounds.
+
+    Guidance steers the noise alone, null + s (conditional - null); the variance is the conditional one's.
+    net: gives 2 d values a row.   schedule: of T steps; the network is fed the timesteps of training.
+    """
+
+    network_variance, last_noise = True, False
+
+    def __init__(self, net: DenoisingMLP, schedule: Diffusion):
+        self.net, self.schedule, self.steps, self.dim = net, schedule, schedule.steps, net.dim
+        device = net.input_proj.weight.device
+        self._timestep = schedule.timestep_map.to(device)
+        self._reverse = ReverseSteps(schedule, device)
+
+    def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
+        t = self._timestep[step].reshape(-1)
+        if guidance is None:
+            noise, variance = self.net(x, t, z).float().chunk(2, -1)
+            return self._reverse.law(x, step, noise, variance)
+        out = self.net(x.repeat(2, 1), t if len(t) == 1 else t.repeat(2), z.flatten(0, 1)).float()
+        cond, null = out.chunk(2)
+        (noise, variance), (null_noise, _) = cond.chunk(2, -1), null.chunk(2, -1)
+        return self._reverse.law(x, step, null_noise + guidance[:, None] * (noise - null_noise), variance)

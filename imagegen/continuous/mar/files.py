@@ -1,0 +1,59 @@
+"""A MAR pipeline in a folder: transformer/, vae/ where there is one, and an index of what belongs to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmspec.core.config_fields import check_types
+from mmspec.core.files import write_json_atomic
+from mmspec.core.readers import naming, read_json
+from mmspec.imagegen.continuous.kl.load import kl_from_state_dict, write_kl
+from mmspec.imagegen.continuous.mar.load import CONVERT, mar_from_state_dict
+from mmspec.imagegen.continuous.mar.transformer import MAR
+from mmspec.imagegen.llamagen.store import load_component, write_component
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+INDEX = "model_index.json"
+SETTINGS = ("guidance_scale", "guidance_schedule", "num_iter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What model_index.json says besides names of classes."""
+
+    vae: list | None = None
+    guidance_scale: float | None = None
+    guidance_schedule: str | None = None
+    num_iter: int | None = None
+
+
+def read_parts(folder: Path, kind: str) -> tuple[MAR, AutoencoderKL | None, dict[str, Any]]:
+    """Transformer, autoencoder in float32, and the settings that the index gives; without one, every part that is there.
+
+    Raises ValueError, with the file, for a folder of another `kind` of pipeline, and as the loaders do.
+    """
+    indexed = (folder / INDEX).exists()
+    index = read_json(folder / INDEX) if indexed else {}
+    if (found := index.get("_class_name", kind)) != kind:
+        raise ValueError(f"{folder / INDEX}: expected a {kind}, got {found!r}; check the folder")
+    with naming(folder / INDEX):
+        check_types(_Index, index)
+    transformer = load_component(folder / "transformer", mar_from_state_dict, CONVERT)
+    vae = None
+    if index.get("vae") if indexed else (folder / "vae").is_dir():
+        vae = load_component(folder / "vae", kl_from_state_dict, CONVERT).float()
+    return transformer, vae, {name: index[name] for name in SETTINGS if index.get(name) is not None}
+
+
+def save_parts(folder: Path, kind: str, transformer: MAR, vae: AutoencoderKL | None, settings: dict[str, Any]) -> None:
+    """Writes what `read_parts` reads; the index comes last."""
+    index = {"_class_name": kind, "transformer": ["mmspec", "MAR"], **settings}
+    write_component(transformer, folder / "transformer")
+    if vae is not None:
+        write_kl(vae, folder / "vae")
+        index["vae"] = ["diffusers", "AutoencoderKL"]
+    write_json_atomic(folder / INDEX, index)

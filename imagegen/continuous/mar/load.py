@@ -1,0 +1,103 @@
+"""Published MAR state dicts into our module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mmspec.core.config_fields import check_types
+from mmspec.core.loading import sketch
+from mmspec.core.readers import naming
+from mmspec.imagegen.continuous.mar.config import LEFT_OUT, SIZES, MARConfig
+from mmspec.imagegen.continuous.mar.transformer import MAR
+from mmspec.imagegen.filling import fill
+from mmspec.imagegen.llamagen.state_dict_keys import unwrap
+from mmspec.imagegen.llamagen.store import read_weights
+
+CONVERT = "mmspec.imagegen.continuous.convert"
+# the average of the weights comes first: the published samples are its
+WRAPPERS = ("model_ema", "model", "module", "state_dict")
+
+
+def mar_from_state_dict(sd: Mapping[str, Any] | str | Path, config: MARConfig | Mapping[str, Any] | None = None) -> MAR:
+    """The model a published checkpoint holds, in eval mode, in the checkpoint's dtype.
+
+    sd: tensors under the published names, raw or wrapped as the published .pth is (of `model_ema` and `model` the first is
+        taken), of any size; or a .safetensors file. They become the weights as they are, without a copy (meta tensors give
+        a model on the meta device).
+    config: published field names; what the weights tell may be left out. They do not tell heads: those of a published size
+        are known, others must be given; nor pixels, which are taken for 16 a token and side.
+    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and fields of a wrong type.
+    """
+    weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, CONVERT), WRAPPERS)
+    with nullcontext() if isinstance(sd, Mapping) else naming(sd):
+        given = config.to_dict() if isinstance(config, MARConfig) else dict(config or {})
+        made = MARConfig.of(_fields(weights, {k: v for k, v in given.items() if k not in LEFT_OUT}))
+        return fill(sketch(lambda: MAR(made), len(weights), "config"), weights)
+
+
+def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given fields and those that follow from the weights; what neither tells is left out."""
+    check_types(MARConfig, given)
+    found: dict[str, Any] = {}
+    for name, key, axis in (
+        ("encoder_embed_dim", "z_proj.weight", 0),
+        ("decoder_embed_dim", "decoder_embed.weight", 0),
+        ("class_num", "class_emb.weight", 0),
+        ("diffloss_w", "diffloss.net.input_proj.weight", 0),
+    ):
+        if _size(weights, key, axis):
+            found[name] = _size(weights, key, axis)
+    for name, prefix in (
+        ("encoder_depth", "encoder_blocks"),
+        ("decoder_depth", "decoder_blocks"),
+        ("diffloss_d", "diffloss.net.res_blocks"),
+    ):
+        if count := _count(weights, prefix):
+            found[name] = count
+    hidden, width = _size(weights, "encoder_blocks.0.mlp.fc1.weight", 0), found.get("encoder_embed_dim")
+    if hidden and width:
+        found["mlp_ratio"] = hidden / width
+    found |= _tokens(weights, given)
+    known = {**found, **given}
+    for part in ("encoder", "decoder"):
+        if f"{part}_num_heads" not in known:
+            known[f"{part}_num_heads"] = _heads(part, known.get(f"{part}_embed_dim"), known.get(f"{part}_depth"))
+    return known
+
+
+def _tokens(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    count, slots = _size(weights, "diffusion_pos_embed_learned", 1), _size(weights, "encoder_pos_embed_learned", 1)
+    if count and slots > count:
+        found["buffer_size"] = slots - count
+    patch, stride = max(given.get("patch_size", 1), 1), max(given.get("vae_stride", 16), 1)
+    if count:
+        found["img_size"] = isqrt(count) * patch * stride
+    if values := _size(weights, "z_proj.weight", 1):
+        found["vae_embed_dim"] = values // patch**2
+    return found
+
+
+def _heads(part: str, width: int | None, depth: int | None) -> int:
+    for size_width, size_depth, heads, *_ in SIZES.values():
+        if (width, depth) == (size_width, size_depth):
+            return heads
+    raise ValueError(f"{part}_num_heads: expected it in the config, since {depth} layers of width {width} are no published "
+                     f"size, got none; give {part}_num_heads")  # fmt: skip
+
+
+def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
+    """A tensor's size along an axis, 0 where there is none: the file may be damaged."""
+    return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
+
+
+def _count(weights: Mapping[str, Tensor], prefix: str) -> int:
+    found = (re.match(rf"{re.escape(prefix)}\.(\d+)\.", name) for name in weights)
+    return max((int(one[1]) + 1 for one in found if one), default=0)

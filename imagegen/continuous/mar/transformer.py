@@ -1,0 +1,127 @@
+"""MAR's transformer: an encoder over the visible tokens, a decoder over all, and behind it the diffusion head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from mmspec.imagegen.continuous.mar.blocks import Block
+from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.diffusion import diffusion
+from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
+from mmspec.imagegen.llamagen.conditioning import empty_embedding
+
+
+class MAR(nn.Module):
+    """Modules carry the published names, so a published state dict loads as it is.
+
+    "Autoregressive Image Generation without Vector Quantization". A pass reads a canvas of tokens and a mask, and gives for
+    every position the vector that its token is drawn from; masked positions are seen by no one. The label -1 is no class.
+    """
+
+    def __init__(self, config: MARConfig):
+        super().__init__()
+        self.config = config
+        width, eps, slots = config.encoder_embed_dim, config.norm_eps, config.buffer_size + config.tokens
+        inner, ratio = config.decoder_embed_dim, config.mlp_ratio
+        self.class_emb = empty_embedding(config.class_num, width)
+        self.fake_latent = nn.Parameter(torch.empty(1, width))
+        self.z_proj = nn.Linear(config.token_dim, width)
+        self.z_proj_ln = nn.LayerNorm(width, eps=eps)
+        self.encoder_pos_embed_learned = nn.Parameter(torch.empty(1, slots, width))
+        self.encoder_blocks = nn.ModuleList(
+            Block(width, config.encoder_num_heads, ratio, eps) for _ in range(config.encoder_depth)
+        )
+        self.encoder_norm = nn.LayerNorm(width, eps=eps)
+        self.decoder_embed = nn.Linear(width, inner)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, inner))
+        self.decoder_pos_embed_learned = nn.Parameter(torch.empty(1, slots, inner))
+        self.decoder_blocks = nn.ModuleList(
+            Block(inner, config.decoder_num_heads, ratio, eps) for _ in range(config.decoder_depth)
+        )
+        self.decoder_norm = nn.LayerNorm(inner, eps=eps)
+        self.diffusion_pos_embed_learned = nn.Parameter(torch.empty(1, config.tokens, inner))
+        self._start()
+        net = DenoisingMLP(config.token_dim, 2 * config.token_dim, inner, config.diffloss_d, config.diffloss_w)
+        self.diffloss = nn.ModuleDict({"net": net})
+
+    def _start(self) -> None:
+        if self.mask_token.is_meta:
+            return
+        for table in (self.class_emb.weight, self.fake_latent, self.mask_token, self.encoder_pos_embed_learned,
+                      self.decoder_pos_embed_learned, self.diffusion_pos_embed_learned):  # fmt: skip
+            nn.init.normal_(table, std=0.02)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
+        """The diffusion head with as many steps, None for the config's; see `kept_timesteps`.   Raises ValueError as that."""
+        steps = self.config.num_sampling_steps if num_sampling_steps is None else num_sampling_steps
+        return DiffusionHead(self.diffloss["net"], diffusion(steps))
+
+    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+        """z [B, L, decoder_embed_dim], what the head is conditioned on at every position.
+
+        tokens: float [B, L, d].   mask: bool [B, L], True where masked; rows may differ in how many are.
+        labels: int64 [B], 0..class_num - 1, or -1 for no class.
+        """
+        states, visible = self.encode(tokens, mask, labels)
+        return self.decode(states, visible)
+
+    def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, Visible]:
+        """States [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens in raster order."""
+        visible = Visible(mask)
+        buffer = self._embedding(labels)[:, None].expand(-1, self.config.buffer_size, -1)
+        shown = self.z_proj(visible.gather(tokens).to(self.z_proj.weight.dtype))
+        place = self.encoder_pos_embed_learned.expand(len(tokens), -1, -1)
+        place = torch.cat((place[:, : self.config.buffer_size], visible.gather(place[:, self.config.buffer_size :])), 1)
+        x = self.z_proj_ln(torch.cat((buffer, shown), 1) + place)
+        there = visible.keys(self.config.buffer_size)
+        for block in self.encoder_blocks:
+            x = block(x, there)
+        return self.encoder_norm(x), visible
+
+    def decode(self, states: Tensor, visible: Visible) -> Tensor:
+        """z of what `encode` returned."""
+        x, buffer = self.decoder_embed(states), self.config.buffer_size
+        canvas = visible.scatter(x[:, buffer:], self.mask_token)
+        x = torch.cat((x[:, :buffer], canvas), 1) + self.decoder_pos_embed_learned
+        for block in self.decoder_blocks:
+            x = block(x)
+        return self.decoder_norm(x)[:, buffer:] + self.diffusion_pos_embed_learned
+
+    def _embedding(self, labels: Tensor) -> Tensor:
+        return torch.where((labels < 0)[:, None], self.fake_latent, self.class_emb(labels.clamp_min(0)))
+
+
+class Visible:
+    """Which positions of each row are visible, in raster order. Rows with fewer than the most are filled up with places that
+    no one sees: rows of one batch may come to differ in how much of them is known.
+
+    mask: bool [B, L], True where masked.
+    """
+
+    def __init__(self, mask: Tensor):
+        count = (~mask).sum(1)
+        least, most = torch.stack((count.amin(), count.amax())).tolist()  # the shape of the pass
+        self.total = mask.shape[1]
+        self.position = mask.byte().argsort(dim=1, stable=True)[:, :most]
+        self.there = None if least == most else torch.arange(most, device=mask.device) < count[:, None]
+
+    def gather(self, x: Tensor) -> Tensor:
+        """[B, V, ...] of x [B, L, ...], 0 where filled up."""
+        taken = x.gather(1, self.position[..., None].expand(-1, -1, x.shape[-1]))
+        return taken if self.there is None else taken.masked_fill(~self.there[..., None], 0)
+
+    def keys(self, buffer: int) -> Tensor | None:
+        """bool [B, 1, 1, buffer + V], the keys that count; None for all."""
+        return None if self.there is None else pad(self.there, (buffer, 0), value=True)[:, None, None]
+
+    def scatter(self, x: Tensor, elsewhere: Tensor) -> Tensor:
+        """[B, L, width] with x [B, V, width] at the visible positions and `elsewhere` [1, 1, width] at the others."""
+        place = self.position if self.there is None else torch.where(self.there, self.position, self.total)
+        canvas = elsewhere.to(x.dtype).expand(len(x), self.total + 1, -1)
+        return canvas.scatter(1, place[..., None].expand_as(x), x)[:, :-1]

@@ -1,0 +1,38 @@
+"""What the masked engine asks of a model of continuous tokens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.continuous.head import Head
+
+
+class MaskedModel(Protocol):
+    """name: what tables print.   total: L, tokens of an image.   dim: d of a token.   device, dtype: of the weights.
+    no_pixels: one sentence why tokens cannot be decoded, None where they can.
+    """
+
+    name: str
+    total: int
+    dim: int
+    device: torch.device
+    dtype: torch.dtype
+    no_pixels: str | None
+
+    def prepare(self, prompts: object) -> Tensor:
+        """int64 [B], the condition made from what the user gave."""
+
+    def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
+        """z [C, B, L, width], what the head is conditioned on, of C branches: 1, or 2 with the unconditional one.
+
+        tokens: float [B, L, d].   mask: bool [B, L], True where masked; no one sees what stands there.
+        """
+
+    def head(self, num_sampling_steps: str | int | None = None) -> Head:
+        """The head with as many denoising steps, None for the model's own."""
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Pixels float32 [B, 3, H, W] in 0..1 of an image's tokens float [B, L, d]."""

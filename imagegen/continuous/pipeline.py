@@ -1,0 +1,181 @@
+"""MAR from a folder to pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor
+
+from mmspec.core.drafting.pretrained import folder_of
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Decoding
+from mmspec.core.readers import naming
+from mmspec.core.rules.base import Misfit, Rule
+from mmspec.imagegen.base_pipeline import BasePipeline
+from mmspec.imagegen.continuous.guidance import Schedule, TokenGuidance
+from mmspec.imagegen.continuous.mar.adapter import MARModel
+from mmspec.imagegen.continuous.mar.config import SIZES
+from mmspec.imagegen.continuous.mar.files import SETTINGS, read_parts, save_parts
+from mmspec.imagegen.continuous.mar.order import cosine_steps, random_orders
+from mmspec.imagegen.continuous.mar.transformer import MAR
+from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
+from mmspec.imagegen.continuous.steps import MaskedDecoding, PlainSteps
+from mmspec.imagegen.continuous.target import Listener, MaskedTarget
+from mmspec.imagegen.output import ImageOutput
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+_FILES = ("*.json", "*.safetensors")
+
+
+class MARPipeline(BasePipeline):
+    """Class labels into images.
+
+    A folder holds transformer/ and, where there is one, vae/, each as `convert` wrote it, and model_index.json.
+    vae: None where only tokens are wanted.
+    guidance_scale, guidance_schedule, num_iter: what calls use by default. guidance_scale None is that of the published
+    evaluation for the published sizes, else 1; the schedule is its too, and num_iter the public sampler's 64.
+    """
+
+    def __init__(
+        self, transformer: MAR, vae: AutoencoderKL | None = None, *, guidance_scale: float | None = None,
+        guidance_schedule: Schedule = "linear", num_iter: int = 64,
+    ):  # fmt: skip
+        self.model = MARModel(transformer, vae)
+        width, depth = transformer.config.encoder_embed_dim, transformer.config.encoder_depth
+        published = {size[:2]: size[-1] for size in SIZES.values()}
+        self.guidance_scale = published.get((width, depth), 1.0) if guidance_scale is None else guidance_scale
+        self.guidance_schedule, self.num_iter = guidance_schedule, num_iter
+
+    def __call__(
+        self,
+        prompts: object,
+        *,
+        decoding: MaskedDecoding | None = None,
+        rule: str | Rule | None = None,
+        guidance_scale: float | TokenGuidance | None = None,
+        guidance_schedule: Schedule | None = None,
+        temperature: float = 1.0,
+        num_iter: int | None = None,
+        num_sampling_steps: str | int | None = None,
+        seed: int | Sequence[int] | None = None,
+        order: Tensor | None = None,
+        noise: Noise | None = None,
+        pixels: bool = True,
+        listener: Listener | None = None,
+    ) -> ImageOutput:
+        """One image per label.
+
+        prompts: class labels, -1 for no class.
+        decoding: None decodes plainly through the same loop: the target alone, several tokens a pass.
+        rule: None for the decoding's own; "exact" says the same where the decoding is plain.
+        guidance_scale: s, see `TokenGuidance`; at 1 only the conditional branch runs.   guidance_schedule: "linear" or
+        "constant".   temperature: scales the noise of every denoising step; 0 leaves the initial noise alone.
+        num_iter: passes over the image.   num_sampling_steps: of the diffusion head, see `kept_timesteps`.
+        seed: an int, one int per row, or None to draw one from torch's global generator.
+        order: int64 [B, L], a permutation of the positions a row, consumed from its end; None to draw it from the seed.
+        noise: None to draw it from the seed, see `GivenNoise`.
+        pixels: False leaves the tokens undecoded.   listener(row, filled): progress, after every round.
+        Returns an `ImageOutput` whose tokens are float32 [B, L, d]. Raises ValueError for unsupported combinations.
+        """
+        how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, guidance_schedule=guidance_schedule,
+                   temperature=temperature, num_iter=num_iter, num_sampling_steps=num_sampling_steps, seed=seed, order=order,
+                   noise=noise, listener=listener)  # fmt: skip
+        return self.generate(prompts, pixels, **how)
+
+    def start(
+        self,
+        prompts: object,
+        *,
+        decoding: MaskedDecoding | None = None,
+        rule: str | Rule | None = None,
+        guidance_scale: float | TokenGuidance | None = None,
+        guidance_schedule: Schedule | None = None,
+        temperature: float = 1.0,
+        num_iter: int | None = None,
+        num_sampling_steps: str | int | None = None,
+        seed: int | Sequence[int] | None = None,
+        order: Tensor | None = None,
+        noise: Noise | None = None,
+        listener: Listener | None = None,
+    ) -> Decoding:
+        """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
+        model = self.model
+        decoding = PlainSteps() if decoding is None else decoding
+        judge = self._rule(decoding, rule)
+        if not 0 <= temperature < math.inf:
+            raise ValueError(f"temperature: expected a number of 0 or more, got {temperature}")
+        guidance = guidance_scale
+        if not isinstance(guidance, TokenGuidance):
+            scale = self.guidance_scale if guidance_scale is None else guidance_scale
+            guidance = TokenGuidance(float(scale), guidance_schedule or self.guidance_schedule)
+        steps = cosine_steps(model.total, self.num_iter if num_iter is None else num_iter)
+        labels, head = model.prepare(prompts), model.head(num_sampling_steps)
+        keys = Keys.of(seed, len(labels), model.device)
+        order = random_orders(keys, model.total) if order is None else _checked(order, len(labels), model.total)
+        noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
+        if (noise.steps, noise.dim) != (head.steps, head.dim):
+            raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {noise.steps} of {noise.dim}; "
+                             "draw it for this head")  # fmt: skip
+        target = MaskedTarget(model, labels, head=head, steps=steps, guidance=guidance, temperature=float(temperature),
+                              order=order.to(model.device), noise=noise, listener=listener)  # fmt: skip
+        return Decoding(target, decoding, judge, keys)
+
+    def _rule(self, decoding: MaskedDecoding, rule: str | Rule | None) -> Rule:
+        if not isinstance(decoding, MaskedDecoding):
+            raise ValueError(f"decoding: expected None or a decoding of masked tokens, got {decoding!r}; leave it out or make "
+                             "one")  # fmt: skip
+        own = decoding.rule(self.model)
+        if isinstance(rule, Rule):
+            return rule
+        if rule is not None and rule != own.name:
+            raise Misfit(f"rule: expected it left out or {own.name!r}, by which decoding {decoding.name!r} is judged, got "
+                         f"{rule!r}; drop it")  # fmt: skip
+        return own
+
+    def tokens(self, target: MaskedTarget) -> Tensor:
+        """float32 [B, L, d]."""
+        return target.values
+
+    @property
+    def image_size(self) -> int:
+        """Pixels a side."""
+        return self.model.transformer.config.img_size
+
+    @classmethod
+    def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
+        """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
+
+        dtype: of the transformer, None for the file's. The autoencoder runs in float32, as in the public sampler.
+        Raises ValueError for a folder that is no pipeline, and as the loaders do.
+        """
+        folder = folder_of(path_or_repo, _FILES)
+        with naming(folder):
+            transformer, vae, settings = read_parts(folder, cls.__name__)
+            pipe = cls(transformer, vae, **settings)
+        return pipe if dtype is None else pipe.to(dtype=dtype)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the pipeline; the index comes last."""
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        save_parts(Path(folder), type(self).__name__, self.model.transformer, self.model.vae, settings)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Moves everything; `dtype` is for the transformer, the autoencoder stays in its own."""
+        self.model.transformer.to(device=device, dtype=dtype)
+        if self.model.vae is not None:
+            self.model.vae.to(device=device)
+        return self
+
+
+def _checked(order: Tensor, rows: int, total: int) -> Tensor:
+    sound = order.shape == (rows, total) and not order.is_floating_point()
+    if not sound or not torch.equal(order.sort(-1).values.cpu(), torch.arange(total).expand(rows, -1)):
+        raise ValueError(f"order: expected a permutation of 0..{total - 1} for each of {rows} rows, got "
+                         f"{tuple(order.shape)} of {order.dtype}; give each position once")  # fmt: skip
+    return order

@@ -1,0 +1,57 @@
+"""Plain decoding of masked tokens, and what every way to decode them has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from mmspec.core.draft import Draft
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Memoryless
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.verdict import Verdict
+from mmspec.imagegen.continuous.evidence import TokenEvidence
+from mmspec.imagegen.continuous.model import MaskedModel
+from mmspec.imagegen.continuous.target import MaskedTarget
+
+
+class MaskedDecoding(ABC):
+    """A drafter of masked tokens, which brings the rule it falls under."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def rule(self, model: MaskedModel) -> Rule:
+        """The rule that judges its drafts on `model`."""
+
+
+class PlainSteps(Memoryless, MaskedDecoding):
+    """Drafts nothing: asks for the positions of the next step, and the target draws them all."""
+
+    name = "none"
+
+    def rule(self, model: MaskedModel) -> Rule:
+        return OwnDraw()
+
+    def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
+        return target.ask(target.next_positions())
+
+
+class OwnDraw(Rule):
+    """Every open position takes the target's own draw: the target alone, step by step. Exact, as nothing is drafted."""
+
+    name = "exact"
+    exact = True
+    proven_for = frozenset({("none", "none")})
+    reads = "mean"
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        return Weights(torch.zeros(draft.value.shape[:2], device=draft.value.device), "mask")
+
+    def resample(
+        self, evidence: TokenEvidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys
+    ) -> Verdict:
+        verdict.correction = evidence.own
+        return verdict

@@ -1,0 +1,144 @@
+"""A target whose vectors are filled in a random order, several a pass, under rules that give a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Law, gather_nodes
+from mmspec.core.evidence import Evidence
+from mmspec.core.tree import chains
+from mmspec.core.verdict import Verdict
+from mmspec.imagegen.continuous.evidence import TokenEvidence
+from mmspec.imagegen.continuous.guidance import TokenGuidance
+from mmspec.imagegen.continuous.head import Head, sample
+from mmspec.imagegen.continuous.mar.order import Step, ranks
+from mmspec.imagegen.continuous.model import MaskedModel
+from mmspec.imagegen.continuous.noise import Noise
+
+Listener = Callable[[int, int], None]
+
+
+class MaskedTarget:
+    """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
+
+    labels: int64 [B].   steps: the plan of plain decoding, see `cosine_steps`.   order: int64 [B, L], consumed from its end.
+    noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each
+    position, which follows from its rank in the order; None without guidance.
+    values: float32 [B, L, d], 0 where nothing is known.   known: bool [B, L].   filled: per row, how many are.
+    errors: per failed row, one sentence; such a row stops and the others go on.
+    listener(row, filled): called for each row after every round that added values to it.
+
+    A draft names the position of every node in `Draft.index`, L for a node that only pads. A valid node holds a drafted
+    value; the others ask for one. The verdict's correction float [B, N, d] goes to the open nodes that are not kept.
+    Rows may come to differ in how many of their tokens are known; no row's numbers depend on another row.
+    """
+
+    verdicts: tuple[str, ...] = ("mask",)
+
+    def __init__(
+        self, model: MaskedModel, labels: Tensor, *, head: Head, steps: Sequence[Step], guidance: TokenGuidance,
+        temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
+    ):  # fmt: skip
+        self.model, self.labels, self.head, self.steps = model, labels, head, tuple(steps)
+        self.guidance, self.temperature, self.noise, self.listener = guidance, temperature, noise, listener
+        self.batch, self.total = len(labels), model.total
+        self.order, self.rank = order, ranks(order)
+        self.scales = None
+        if guidance.paired:
+            self.scales = guidance.by_rank(self.steps, self.total).to(order.device)[self.rank]
+        # one column more than there are tokens takes what has no place
+        self._values = torch.zeros(self.batch, self.total + 1, model.dim, device=model.device)
+        self._known = torch.zeros(self.batch, self.total + 1, dtype=torch.bool, device=model.device)
+        self.values, self.known = self._values[:, :-1], self._known[:, :-1]
+        self.filled = [0] * self.batch
+        self.live = [True] * self.batch
+        self.errors: dict[int, str] = {}
+        self.pending = torch.zeros(self.batch, model.dim, device=model.device)
+
+    @property
+    def done(self) -> bool:
+        return not any(self.live)
+
+    @property
+    def emitted(self) -> list[int]:
+        return self.filled
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @torch.no_grad()
+    def prefill(self) -> tuple[Draft, Evidence]:
+        """The first step: there is no prompt to run before it."""
+        draft = self.ask(self.next_positions())
+        return draft, self.score(draft)
+
+    def next_positions(self) -> Tensor:
+        """int64 [B, N], the positions that the next step of plain decoding decides in each row, ascending in the order."""
+        left = [self.total - filled for filled in self.filled]
+        steps = [next((step for step in self.steps if step.first < rest), None) for rest in left]
+        count = [rest - step.first if live else 0 for rest, step, live in zip(left, steps, self.live, strict=True)]
+        most = max(count)
+        # the last in the order of those that are not known; a drafter may have left holes
+        rank = self.rank.masked_fill(self.known, -1).topk(most).values.flip(-1)
+        position = self.order.gather(1, rank.clamp_min(0))
+        wanted = torch.arange(most, device=rank.device) >= most - torch.tensor(count, device=rank.device)[:, None]
+        return torch.where(wanted, position, self.total)
+
+    def ask(self, position: Tensor) -> Draft:
+        """A draft without drafted values, whose nodes ask for those of `position` int64 [B, N]."""
+        value = self.values.new_zeros(*position.shape, self.model.dim)
+        shape = chains((0,) * position.shape[1], position.device)
+        return Draft(value, shape, Law("none"), torch.zeros_like(position, dtype=torch.bool), position)
+
+    @torch.no_grad()
+    def score(self, draft: Draft) -> TokenEvidence:
+        """One pass: what every node's token is, were it drawn now, given all that is known."""
+        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
+        place = draft.index.clamp(max=self.total - 1)
+        z = torch.stack([gather_nodes(branch, place).flatten(0, 1) for branch in z])  # [C, B * N, width]
+        initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
+        guidance = None if self.scales is None else self.scales.gather(1, place).flatten()
+        walk = sample(self.head, z[0] if guidance is None else z, initial, noise, guidance=guidance,
+                      temperature=self.temperature)  # fmt: skip
+        shape = (*place.shape, -1)
+        value, mean = walk.value.view(shape), walk.last.mean.view(shape)
+        bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
+        spoiled = bad[..., None]
+        return TokenEvidence(
+            mean=mean.masked_fill(spoiled, 0), bad=bad, own=value.masked_fill(spoiled, 0), trajectory=walk
+        )
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        if verdict.kind != "mask":
+            raise ValueError(f"rule: expected one that gives a mask for masked tokens, got a {verdict.kind!r}; leave the rule "
+                             "to the decoding")  # fmt: skip
+        inside = draft.index < self.total
+        failed = (evidence.bad & inside).any(1)
+        runs = (torch.tensor(self.live, device=self.device) & ~failed)[:, None]
+        keep = verdict.keep & inside & runs
+        fill = inside & runs if draft.open is None else inside & runs & draft.open
+        value = torch.where(keep[..., None], draft.value, verdict.correction)
+        place = torch.where(keep | fill, draft.index, self.total)
+        self._values.scatter_(1, place[..., None].expand_as(value), value)
+        self._known.scatter_(1, place, True)
+        # the round's one transfer to the host
+        report = torch.stack((self.known.sum(1), keep.sum(1), failed.long()), 1).tolist()
+        accepted = []
+        for row, (filled, kept, bad) in enumerate(report):
+            accepted.append(kept if self.live[row] else None)
+            if self.live[row]:
+                self._count(row, filled, bool(bad))
+        return accepted
+
+    def _count(self, row: int, filled: int, failed: bool) -> None:
+        self.filled[row] = filled
+        self.live[row] = not failed and filled < self.total
+        if failed:
+            self.errors[row] = (f"row {row}: expected finite tokens, got NaN or Inf after {filled} of {self.total} values; "
+                                "the row stopped there")  # fmt: skip
+        if self.listener is not None:
+            self.listener(row, filled)
