@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.head import Gaussian
+from mmspec.imagegen.continuous.hold import HoldClean
 
 Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -48,6 +49,13 @@ class SDEHead:
             )
         # step 0 is the last in time
         self._tables = torch.stack((time, length, scale.log())).flip(1).float().to(device)  # [3, T]
+
+    def hold(self) -> HoldClean:
+        """What of a prediction speculation over head time carries over to the next steps: x_0 = x + (1 - t) v."""
+        time, length, log_scale = self._tables
+        noisy = log_scale.isfinite()
+        push = length * (1 + time * noisy) / (1 - time)
+        return HoldClean(1 - push - length * noisy, push, log_scale, log_scale)
 
     def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
         time, length, log_scale = self._tables[:, step].reshape(3, -1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
+from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
@@ -13,18 +14,33 @@ from mmspec.core.loop import Memoryless
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.continuous.evidence import TokenEvidence
+from mmspec.imagegen.continuous.mar.order import Step, cosine_steps, random_orders
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.target import MaskedTarget
 
 
 class MaskedDecoding(ABC):
-    """A drafter of masked tokens, which brings the rule it falls under."""
+    """A drafter of masked tokens, which brings the rule it falls under, the target that takes its verdicts, and the order and
+    the plan by which plain decoding fills an image: MAR's, unless it says otherwise.
+    """
 
     __slots__ = ()
 
     @abstractmethod
     def rule(self, model: MaskedModel) -> Rule:
         """The rule that judges its drafts on `model`."""
+
+    def orders(self, keys: Keys, total: int) -> Tensor:
+        """int64 [B, total], orders of the positions, consumed from their ends."""
+        return random_orders(keys, total)
+
+    def steps(self, total: int, num_iter: int) -> tuple[Step, ...]:
+        """The steps of plain decoding."""
+        return cosine_steps(total, num_iter)
+
+    def target(self, model: MaskedModel, labels: Tensor, **settings: object) -> MaskedTarget:
+        """One request's target; settings as `MaskedTarget` takes them."""
+        return MaskedTarget(model, labels, **settings)
 
 
 class PlainSteps(Memoryless, MaskedDecoding):

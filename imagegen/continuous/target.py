@@ -9,14 +9,16 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law, gather_nodes
 from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
 from mmspec.core.tree import chains
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.continuous.evidence import TokenEvidence
 from mmspec.imagegen.continuous.guidance import TokenGuidance
-from mmspec.imagegen.continuous.head import Head, sample
+from mmspec.imagegen.continuous.head import Head, Trajectory
 from mmspec.imagegen.continuous.mar.order import Step, ranks
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.noise import Noise
+from mmspec.imagegen.continuous.walk import HeadWalk, Request
 
 Listener = Callable[[int, int], None]
 
@@ -25,6 +27,8 @@ class MaskedTarget:
     """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
 
     labels: int64 [B].   steps: the plan of plain decoding, see `cosine_steps`.   order: int64 [B, L], consumed from its end.
+    num_sampling_steps: what the head was made of.   walk: how heads are walked; None plainly.   keys: of the request, where
+    a walk speculates.   head_calls: calls of heads so far, one after another.
     noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each
     position, which follows from its rank in the order; None without guidance.
     values: float32 [B, L, d], 0 where nothing is known.   known: bool [B, L].   filled: per row, how many are.
@@ -41,7 +45,9 @@ class MaskedTarget:
     def __init__(
         self, model: MaskedModel, labels: Tensor, *, head: Head, steps: Sequence[Step], guidance: TokenGuidance,
         temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
+        num_sampling_steps: str | int | None = None, walk: HeadWalk | None = None, keys: Keys | None = None,
     ):  # fmt: skip
+        self.num_sampling_steps, self.walk, self.keys, self.head_calls = num_sampling_steps, walk or HeadWalk(), keys, 0
         self.model, self.labels, self.head, self.steps = model, labels, head, tuple(steps)
         self.guidance, self.temperature, self.noise, self.listener = guidance, temperature, noise, listener
         self.batch, self.total = len(labels), model.total
@@ -49,6 +55,8 @@ class MaskedTarget:
         self.scales = None
         if guidance.paired:
             self.scales = guidance.by_rank(self.steps, self.total).to(order.device)[self.rank]
+        self.counts = self.walk.counts(self.steps, self.total, noise.steps)
+        self.counts = None if self.counts is None else self.counts.to(order.device)[self.rank]
         # one column more than there are tokens takes what has no place
         self._values = torch.zeros(self.batch, self.total + 1, model.dim, device=model.device)
         self._known = torch.zeros(self.batch, self.total + 1, dtype=torch.bool, device=model.device)
@@ -97,13 +105,8 @@ class MaskedTarget:
     @torch.no_grad()
     def score(self, draft: Draft) -> TokenEvidence:
         """One pass: what every node's token is, were it drawn now, given all that is known."""
-        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
         place = draft.index.clamp(max=self.total - 1)
-        z = torch.stack([gather_nodes(branch, place).flatten(0, 1) for branch in z])  # [C, B * N, width]
-        initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
-        guidance = None if self.scales is None else self.scales.gather(1, place).flatten()
-        walk = sample(self.head, z[0] if guidance is None else z, initial, noise, guidance=guidance,
-                      temperature=self.temperature)  # fmt: skip
+        walk = self.draw(self.model, self.head, self.conditions(draft, place), place)
         shape = (*place.shape, -1)
         value, mean = walk.value.view(shape), walk.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
@@ -111,6 +114,25 @@ class MaskedTarget:
         return TokenEvidence(
             mean=mean.masked_fill(spoiled, 0), bad=bad, own=value.masked_fill(spoiled, 0), trajectory=walk
         )
+
+    def conditions(self, draft: Draft, place: Tensor) -> Tensor:
+        """z [C, B, N, width], what the head is conditioned on at each node's position int64 [B, N]."""
+        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
+        return torch.stack([gather_nodes(branch, place) for branch in z])
+
+    def draw(self, model: MaskedModel, head: Head, z: Tensor, place: Tensor) -> Trajectory:
+        """Walks, rows [B * N], of the head of `model` to the tokens of positions int64 [B, N] under their noise and guidance
+        scale, given z [C, B, N, width]. A drafter draws with it too, so that both walk alike.
+        """
+        initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
+        guidance = None if self.scales is None else self.scales.gather(1, place).flatten()
+        keys = None if self.keys is None else self.keys.at(place)
+        request = Request(z.flatten(1, 2), initial, noise, guidance, self.temperature, keys)
+        walk = self.walk.draw(
+            model, head, request, None if self.counts is None else self.counts.gather(1, place).flatten()
+        )
+        self.head_calls += request.calls
+        return walk
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         if verdict.kind != "mask":

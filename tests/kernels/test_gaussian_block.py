@@ -38,5 +38,7 @@ def test_thresholds_stop_where_the_draft_stops() -> None:
 
 
 def test_equal_laws_are_kept_to_the_end() -> None:
-    height, weight = gaussian_block_thresholds(torch.zeros(1, 3).double(), torch.zeros(1, 3).double(), torch.ones(1, 3) > 0)
+    height, weight = gaussian_block_thresholds(
+        torch.zeros(1, 3).double(), torch.zeros(1, 3).double(), torch.ones(1, 3) > 0
+    )
     assert (height == 1).all() and (weight == 1).all()

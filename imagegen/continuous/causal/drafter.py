@@ -20,8 +20,8 @@ from mmspec.imagegen.continuous.head import Head
 
 @dataclass(frozen=True, slots=True)
 class SmallCausal:
-    """Drafts chains of `length` tokens with `model`, whose head takes as many steps as the target's. Exact under rule
-    "reflection".
+    """Drafts chains of `length` tokens with `model`, whose head takes as many steps as the target's. Exact under the
+    rules for Gaussians, "gaussian_block" and "reflection".
 
     Both heads walk with the noise of the position. Given it, both laws of the token are Gaussians of the last step, of one
     scale where that comes from a table: "Accelerated Diffusion Models via Speculative Sampling" couples those two.

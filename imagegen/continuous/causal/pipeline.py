@@ -85,7 +85,7 @@ class ContinuousARPipeline(BasePipeline):
         """One image per label, -1 for no class.
 
         decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`.
-        rule: None for "exact", which judges Gaussian drafts by reflection.   temperature, num_sampling_steps: of the head.
+        rule: None for "exact", block verification of Gaussians.   temperature, num_sampling_steps: of the head.
         noise: of the head's steps but for the last drawn one; None to draw it from the seed.
         Returns an `ImageOutput` whose tokens are float32 [B, L, d]. Exact with exact rules: every image has the law of
         plain decoding. Raises ValueError for unsupported combinations.

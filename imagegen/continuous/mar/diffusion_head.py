@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.imagegen.continuous.head import Gaussian
+from mmspec.imagegen.continuous.hold import HoldClean
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion
 
 _FREQUENCIES, _MAX_PERIOD, _EPS = 256, 10000, 1e-6
@@ -129,6 +130,13 @@ class DiffusionHead:
         device = net.input_proj.weight.device
         self._timestep = schedule.timestep_map.to(device)
         self._reverse = ReverseSteps(schedule, device)
+
+    def hold(self) -> HoldClean:
+        """What of a prediction speculation over head time carries over to the next steps."""
+        one = self.schedule
+        tables = (one.posterior_mean_coef2, one.posterior_mean_coef1, one.posterior_log_variance_clipped / 2,
+                  one.betas.log() / 2)  # fmt: skip
+        return HoldClean(*(table.to(self._timestep.device) for table in tables))
 
     def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
         t = self._timestep[step].reshape(-1)

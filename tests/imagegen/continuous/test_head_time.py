@@ -11,11 +11,13 @@ from torch import Tensor
 
 from mmspec.core.keys import Keys, Purpose
 from mmspec.imagegen.continuous.coupling import Mirror, Ratio
-from mmspec.imagegen.continuous.head import sample
+from mmspec.imagegen.continuous.head import Head, sample
 from mmspec.imagegen.continuous.head_time import Speculated, _Walk, speculate
 from mmspec.imagegen.continuous.hold import HoldClean
+from mmspec.imagegen.continuous.mar.transformer import MAR
 from tests.core.rules.quadrature import phi
 from tests.imagegen.continuous.heads import WaveHead
+from tests.imagegen.continuous.tiny import SIZES, redrawn
 
 STEPS, DIM = 6, 2
 
@@ -222,6 +224,31 @@ def test_drafts_of_predicted_scales_judged_by_the_mirror_show(monkeypatch: pytes
     monkeypatch.setattr(Ratio, "replacement", Mirror.replacement)
     setting = SETTINGS["predicted scales"]
     assert worst(paths(setting, 1, True), paths(setting, 2, False)) > LIMIT
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("guided", (False, True))
+def test_mars_own_head_keeps_its_law(guided: bool) -> None:
+    head, rows, made = small_mar_head(), 6_000, []
+    z = torch.tensor([[[0.3]], [[-0.4]]]).expand(2, rows, 24)
+    how = dict(guidance=torch.full((rows,), 2.0)) if guided else {}
+    for seed in (1, 2):
+        _, initial, noise, uniform, keys = request(rows, head.dim, head.steps, seed)
+        given = (head, z if guided else z[0], initial, noise)
+        if seed == 2:
+            made.append(sample(*given, **how))
+            continue
+        found = speculate(*given, uniform, head.hold(), window=3, keys=keys.child(0), **how)
+        assert float(found.accepted.double().mean()) > 0.3
+        made.append(found.trajectory)
+    one, other = (torch.stack((walk.state, walk.value), 1) for walk in made)
+    assert worst(one, other) < LIMIT
+
+
+def small_mar_head() -> Head:
+    """MAR's own network and schedule, 8 steps of which none starts from pure noise, with weights that keep tokens small."""
+    model = redrawn(MAR(SIZES), 3, std=0.12)
+    return model.head("ddim8")
 
 
 # what else it promises

@@ -1,0 +1,51 @@
+"""What is held of a prediction gives back the law it was read from, and other steps' laws around the same clean token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.imagegen.continuous.head import Head
+from mmspec.imagegen.continuous.sde_head import SDEHead
+from tests.imagegen.continuous.heads import WaveHead
+from tests.imagegen.continuous.tiny import transformer
+
+
+def heads() -> dict[str, Head]:
+    field = lambda x, t, z: torch.sin(x + t.reshape(-1, 1) / 1000 + z[:, :3])  # noqa: E731
+    return {
+        "table": WaveHead(6, 3),
+        "predicted scales": WaveHead(6, 3, network_variance=True),
+        "mar": transformer().head("ddim4"),
+        "mar, even steps": transformer().head(25),
+        "sde with a plain last step": SDEHead(field, 3, steps=7),
+        "sde": SDEHead(field, 3, steps=7, span=1.0),
+    }
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", list(heads()))
+def test_held_and_laid_out_at_its_own_state_a_law_is_itself(name: str) -> None:
+    head = heads()[name]
+    z = 0.3 * torch.randn(head.steps, 24)
+    x, step = torch.randn(head.steps, head.dim), torch.arange(head.steps)
+    law = head.gaussian(x, step, z)
+    found = head.hold().law(head.hold().read(law, x, step), x, step)
+    torch.testing.assert_close(found.mean, law.mean, rtol=1e-4, atol=1e-4)
+    drawn = law.log_scale.isfinite()
+    torch.testing.assert_close(found.log_scale[drawn], law.log_scale[drawn], rtol=1e-4, atol=1e-4)
+    assert drawn[1:].all()  # drafts are made of all steps but the last
+
+
+@pytest.mark.parametrize("name", ["sde", "sde with a plain last step"])
+def test_the_tables_of_a_flow_are_those_of_its_clean_token(name: str) -> None:
+    """A field that always points at one token is held exactly from any step to any other."""
+    head, token = heads()[name], torch.tensor([[0.5, -1.0, 2.0]])
+    head.velocity = lambda x, t, z: (token - x) / (1 - t.reshape(-1, 1) / 1000)
+    x, first = torch.randn(head.steps, 3), torch.full((head.steps,), head.steps - 1)
+    held = head.hold().read(head.gaussian(x, first, x), x, first)
+    torch.testing.assert_close(held.clean, token.expand_as(x), rtol=1e-4, atol=1e-4)
+    step, other = torch.arange(head.steps), torch.randn(head.steps, 3)
+    torch.testing.assert_close(
+        head.hold().law(held, other, step).mean, head.gaussian(other, step, x).mean, rtol=1e-3, atol=1e-3
+    )
