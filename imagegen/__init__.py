@@ -9,11 +9,14 @@ from importlib import import_module
 
 # public name -> module that defines it
 _PUBLIC = {
+    "Annealing": "mmspec.imagegen.continuous.disa",
+    "CSpD": "mmspec.imagegen.continuous.cspd",
     "ContinuousARPipeline": "mmspec.imagegen.continuous.causal.pipeline",
     "CoolSD": "mmspec.imagegen.rules.cool",
     "GSD": "mmspec.imagegen.rules.gsd",
     "Geometry": "mmspec.imagegen.geometry",
     "Guidance": "mmspec.imagegen.sampling",
+    "HeadWalk": "mmspec.imagegen.continuous.walk",
     "ImageEagle": "mmspec.imagegen.eagle.drafter",
     "ImageOutput": "mmspec.imagegen.output",
     "ImagePipeline": "mmspec.imagegen.pipeline",
@@ -26,10 +29,12 @@ _PUBLIC = {
     "PJD": "mmspec.imagegen.rowwise.pjd",
     "PixelUpsampler": "mmspec.imagegen.multiscale.upsampler",
     "Proactive": "mmspec.imagegen.jacobi.tree",
+    "Relaxation": "mmspec.imagegen.continuous.acceptance",
     "RowDrafts": "mmspec.imagegen.rowwise.row_drafts",
     "RunJoint": "mmspec.imagegen.rules.run_joint",
     "SCD": "mmspec.imagegen.jacobi.drafter",
     "SJD": "mmspec.imagegen.jacobi.drafter",
+    "ScheduledSteps": "mmspec.imagegen.continuous.stack",
     "Warp": "mmspec.imagegen.sampling",
     "ZipAR": "mmspec.imagegen.rowwise.zipar",
     "drafter_from_state_dict": "mmspec.imagegen.eagle.published",

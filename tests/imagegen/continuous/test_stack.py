@@ -1,0 +1,84 @@
+"""Schedules on the target alone: which are plain decoding, and what the others spare."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.imagegen.continuous.disa import Annealing
+from mmspec.imagegen.continuous.stack import ScheduledSteps
+from mmspec.imagegen.continuous.walk import HeadWalk
+from tests.imagegen.continuous.tiny import pipeline
+
+
+def run(decoding: object = None, **how) -> object:
+    how = {"seed": [3, 4], "num_iter": 6, "guidance_scale": 2.0, "pixels": False, **how}
+    return pipeline()([1, 2], decoding=decoding, **how)
+
+
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        ScheduledSteps(),
+        ScheduledSteps(lazy=(5, 1)),
+        ScheduledSteps(HeadWalk(annealing=Annealing(4, 4))),
+        ScheduledSteps(HeadWalk(annealing=Annealing(4, 2, "constant"))),
+    ],
+)
+def test_settings_that_change_nothing_are_plain_decoding(decoding: ScheduledSteps) -> None:
+    plain = run(num_sampling_steps=4)
+    out = run(decoding, num_sampling_steps=4)
+    torch.testing.assert_close(out.tokens, plain.tokens, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("decoding", "exact"),
+    [
+        (ScheduledSteps(HeadWalk(3)), True),
+        (ScheduledSteps(lazy=(1, 3)), False),
+        (ScheduledSteps(reconstruct=1), False),
+        (ScheduledSteps(HeadWalk(annealing=Annealing(4, 2))), False),
+        (ScheduledSteps(HeadWalk(3, Annealing(4, 2)), 1, (1, 3)), False),
+    ],
+)
+def test_every_image_is_filled_and_says_whether_it_is_exact(decoding: ScheduledSteps, exact: bool) -> None:
+    out = run(decoding, num_sampling_steps=4)
+    assert out.tokens.isfinite().all() and out.stats.emitted == [16, 16] and out.errors == {}
+    assert out.stats.exact == exact and ("relaxed" in out.stats.rule) == (not exact)
+    assert out.stats.drafter == decoding.name != "none"
+    again = run(decoding, num_sampling_steps=4)
+    assert torch.equal(out.tokens, again.tokens)
+
+
+def test_a_checkerboard_fills_one_colour_first() -> None:
+    target = pipeline().start([1, 2], decoding=ScheduledSteps(reconstruct=1), num_iter=5, seed=0).target
+    colour = (target.order // 4 + target.order % 4) % 2
+    assert (colour[:, 8:] == 0).all() and (colour[:, :8] == 1).all()
+    assert [step.first for step in target.steps][-2:] == [8, 0]
+
+
+def test_lazy_passes_leave_the_null_branch_out() -> None:
+    decoding = ScheduledSteps(lazy=(2, 3))
+    request = pipeline().start([1, 2], decoding=decoding, num_iter=8, seed=0, guidance_scale=2.0)
+    request.run()
+    model = request.target.model
+    assert (model.passes, model.skipped) == (8, 4)  # full: 0, 1, 4, 7
+
+
+def test_annealing_walks_as_long_as_its_schedule_says() -> None:
+    steps = 6
+    request = pipeline().start([1, 2], decoding=ScheduledSteps(HeadWalk(annealing=Annealing(4, 2))), num_iter=steps, seed=0,
+                               num_sampling_steps=4)  # fmt: skip
+    request.run()
+    plan = request.target.steps
+    assert request.target.head_calls == sum(Annealing(4, 2).at(n, len(plan)) for n in range(len(plan)))
+
+
+def test_more_steps_than_there_is_noise_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="annealing: expected at most 4 denoising steps"):
+        run(ScheduledSteps(HeadWalk(annealing=Annealing(9, 2))), num_sampling_steps=4)
+
+
+def test_a_window_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="window: expected at least 1 state"):
+        HeadWalk(0)
