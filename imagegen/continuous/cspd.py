@@ -21,6 +21,7 @@ from mmspec.imagegen.continuous.own_within import OwnWithin
 from mmspec.imagegen.continuous.plan import Plan, plan
 from mmspec.imagegen.continuous.ratio_rule import TrajectoryRatio
 from mmspec.imagegen.continuous.steps import MaskedDecoding
+from mmspec.imagegen.continuous.stepwise_target import StepwiseTarget
 from mmspec.imagegen.continuous.target import MaskedTarget
 from mmspec.imagegen.continuous.walk import HeadWalk
 from mmspec.imagegen.continuous.window import WindowDraft, rows_of
@@ -43,7 +44,8 @@ class CSpD(MaskedDecoding):
     gamma: autoregressive steps a window has.   relaxation: see `Relaxation`; a number is its temperature.
     prefill: fraction of the tokens that the target draws alone at first; 0.05 in the paper.
     tolerance: None judges by the ratio of both walks; a distance has the target's own draws emitted up to the first step
-        whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output. Needs "truncate" and "drafts".
+        whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output, bit for bit, but
+        spares no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
     walk: how both heads are walked, see `HeadWalk`.
     num_sampling_steps: of the drafter's head; None for what the call says of the target's. Another number of steps needs
         a tolerance: determinants of walks of different lengths cannot be compared.
@@ -89,7 +91,8 @@ class CSpD(MaskedDecoding):
         return TrajectoryRatio(self.relaxation, truncate=self.window == "truncate")
 
     def target(self, *args: object, **settings: object) -> MaskedTarget:
-        return WindowTarget(*args, context=self.context, walk=self.walk, **settings)
+        kind = StepwiseTarget if self.tolerance == 0 else WindowTarget
+        return kind(*args, context=self.context, walk=self.walk, **settings)
 
     def open(self, target: MaskedTarget) -> WindowState:
         return WindowState(self, target)
@@ -127,7 +130,7 @@ class WindowState:
         )
         position, step = lead
         return WindowDraft(walk.value, chains((0,) * position.shape[1], target.device), law, step >= 0, position,
-                           step=step, trajectory=walk, temperature=target.temperature)  # fmt: skip
+                           step=step, steps=len(ahead.counts), trajectory=walk, temperature=target.temperature)  # fmt: skip
 
     @torch.no_grad()
     def _draw(self, target: MaskedTarget, ahead: Plan) -> Trajectory:

@@ -23,8 +23,8 @@ class OwnWithin(Rule):
     eps above 0: later tokens were drawn given drafts that differ from what is emitted by up to eps.
 
     eps: Euclidean distance of a token, 0 or more. With 0 a draft only counts where it is the target's own value, so the output
-    is that of plain decoding for the same noise, to the rounding of larger batches. For a target that draws every token
-    given the drafts before it.   plain: whether the target's draws are those of plain decoding; a schedule may relax them.
+    is that of plain decoding for the same noise. For a target that draws every token given the drafts before it.
+    plain: whether the target's draws are those of plain decoding; a schedule may relax them.
     Raises ValueError for an eps out of range.
     """
 

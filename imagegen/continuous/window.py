@@ -15,11 +15,13 @@ from mmspec.imagegen.continuous.head import Gaussian, Trajectory
 class WindowDraft(Draft):
     """Drafted tokens in the order in which plain decoding would decide them; node 0 only pads.
 
-    step: int64 [B, N], which of the window's autoregressive steps decides a node, from 0 up; -1 at pads.
+    step: int64 [B, N], which of the window's autoregressive steps decides a node, from 0 up; -1 at pads.   steps: how many
+    there are.
     trajectory: the drafter's walk to each node's value, rows [B, N].   temperature: of the sampler, in both walks.
     """
 
     step: Tensor | None = None
+    steps: int = 0
     trajectory: Trajectory | None = None
     temperature: float = 1.0
 

@@ -33,7 +33,7 @@ class WindowTarget(MaskedTarget):
     def conditions(self, draft: Draft, place: Tensor) -> Tensor:
         if self.context == "prefix" or not isinstance(draft, WindowDraft):
             return super().conditions(draft, place)
-        steps = int(draft.step.max()) + 1
+        steps = draft.steps
         index = torch.where(draft.step >= 0, draft.index, self.total)
         value = self._values.scatter(1, index[..., None].expand_as(draft.value), draft.value)[:, :-1]
         decided = torch.full_like(index[:, :1], steps).expand(-1, self.total + 1).clone().scatter_(1, index, draft.step)

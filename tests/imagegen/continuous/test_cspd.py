@@ -52,8 +52,15 @@ def test_tolerance_zero_is_plain_decoding_whatever_drafts(gamma: int, how: dict)
     pipe = pipeline()
     decoding = CSpD(other(), window="truncate", gamma=gamma, tolerance=0.0, prefill=0.0)
     out = run(pipe, decoding, **how)
-    near(out.tokens, run(pipe, **how).tokens)
+    assert torch.equal(out.tokens, run(pipe, **how).tokens)
     assert out.stats.exact and sum(sum(filter(None, row)) for row in out.stats.accepted) == 0
+
+
+def test_tolerance_zero_takes_drafts_that_are_the_targets_own() -> None:
+    pipe = pipeline()
+    out = run(pipe, CSpD(pipe, window="truncate", gamma=3, tolerance=0.0, prefill=0.0), guidance_scale=2.0)
+    near(out.tokens, run(pipe, guidance_scale=2.0).tokens)
+    assert sum(sum(filter(None, row)) for row in out.stats.accepted) > 0
 
 
 def test_a_drafter_that_is_the_target_is_believed_to_the_end() -> None:
