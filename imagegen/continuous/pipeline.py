@@ -20,7 +20,6 @@ from mmspec.imagegen.continuous.guidance import Schedule, TokenGuidance
 from mmspec.imagegen.continuous.mar.adapter import MARModel
 from mmspec.imagegen.continuous.mar.config import SIZES
 from mmspec.imagegen.continuous.mar.files import SETTINGS, read_parts, save_parts
-from mmspec.imagegen.continuous.mar.order import cosine_steps, random_orders
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
 from mmspec.imagegen.continuous.steps import MaskedDecoding, PlainSteps
@@ -114,16 +113,17 @@ class MARPipeline(BasePipeline):
         if not isinstance(guidance, TokenGuidance):
             scale = self.guidance_scale if guidance_scale is None else guidance_scale
             guidance = TokenGuidance(float(scale), guidance_schedule or self.guidance_schedule)
-        steps = cosine_steps(model.total, self.num_iter if num_iter is None else num_iter)
+        steps = decoding.steps(model.total, self.num_iter if num_iter is None else num_iter)
         labels, head = model.prepare(prompts), model.head(num_sampling_steps)
         keys = Keys.of(seed, len(labels), model.device)
-        order = random_orders(keys, model.total) if order is None else _checked(order, len(labels), model.total)
+        order = decoding.orders(keys, model.total) if order is None else _checked(order, len(labels), model.total)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
         if (noise.steps, noise.dim) != (head.steps, head.dim):
             raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {noise.steps} of {noise.dim}; "
                              "draw it for this head")  # fmt: skip
-        target = MaskedTarget(model, labels, head=head, steps=steps, guidance=guidance, temperature=float(temperature),
-                              order=order.to(model.device), noise=noise, listener=listener)  # fmt: skip
+        target = decoding.target(model, labels, num_sampling_steps=num_sampling_steps, steps=steps, guidance=guidance,
+                                 temperature=float(temperature), order=order.to(model.device), noise=noise,
+                                 listener=listener)  # fmt: skip
         return Decoding(target, decoding, judge, keys)
 
     def _rule(self, decoding: MaskedDecoding, rule: str | Rule | None) -> Rule:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
@@ -13,14 +15,28 @@ from mmspec.core.loop import Memoryless
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.continuous.evidence import TokenEvidence
+from mmspec.imagegen.continuous.mar.order import Step, cosine_steps, random_orders
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.target import MaskedTarget
 
 
 class MaskedDecoding(ABC):
-    """A drafter of masked tokens, which brings the rule it falls under."""
+    """A drafter of masked tokens, which brings the rule it falls under, and may bring an order, steps and a target of its
+    own."""
 
     __slots__ = ()
+
+    def orders(self, keys: Keys, total: int) -> Tensor:
+        """int64 [B, total], consumed from its end: MAR's, uniform."""
+        return random_orders(keys, total)
+
+    def steps(self, total: int, num_iter: int) -> tuple[Step, ...]:
+        """The plan of plain decoding: MAR's, which the cosine gives."""
+        return cosine_steps(total, num_iter)
+
+    def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
+        """The target of a request; settings as `MaskedTarget` takes them."""
+        return MaskedTarget(model, labels, **settings)
 
     @abstractmethod
     def rule(self, model: MaskedModel) -> Rule:

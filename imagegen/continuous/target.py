@@ -13,7 +13,7 @@ from mmspec.core.tree import chains
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.continuous.evidence import TokenEvidence
 from mmspec.imagegen.continuous.guidance import TokenGuidance
-from mmspec.imagegen.continuous.head import Head, sample
+from mmspec.imagegen.continuous.head import Head, Trajectory, sample
 from mmspec.imagegen.continuous.mar.order import Step, ranks
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.noise import Noise
@@ -25,6 +25,7 @@ class MaskedTarget:
     """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
 
     labels: int64 [B].   steps: the plan of plain decoding, see `cosine_steps`.   order: int64 [B, L], consumed from its end.
+    head: that of the model with `num_sampling_steps`.
     noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each
     position, which follows from its rank in the order; None without guidance.
     values: float32 [B, L, d], 0 where nothing is known.   known: bool [B, L].   filled: per row, how many are.
@@ -39,10 +40,11 @@ class MaskedTarget:
     verdicts: tuple[str, ...] = ("mask",)
 
     def __init__(
-        self, model: MaskedModel, labels: Tensor, *, head: Head, steps: Sequence[Step], guidance: TokenGuidance,
-        temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
+        self, model: MaskedModel, labels: Tensor, *, num_sampling_steps: str | int | None, steps: Sequence[Step],
+        guidance: TokenGuidance, temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
     ):  # fmt: skip
-        self.model, self.labels, self.head, self.steps = model, labels, head, tuple(steps)
+        self.model, self.labels, self.steps = model, labels, tuple(steps)
+        self.num_sampling_steps, self.head = num_sampling_steps, model.head(num_sampling_steps)
         self.guidance, self.temperature, self.noise, self.listener = guidance, temperature, noise, listener
         self.batch, self.total = len(labels), model.total
         self.order, self.rank = order, ranks(order)
@@ -97,20 +99,29 @@ class MaskedTarget:
     @torch.no_grad()
     def score(self, draft: Draft) -> TokenEvidence:
         """One pass: what every node's token is, were it drawn now, given all that is known."""
-        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
         place = draft.index.clamp(max=self.total - 1)
-        z = torch.stack([gather_nodes(branch, place).flatten(0, 1) for branch in z])  # [C, B * N, width]
-        initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
-        guidance = None if self.scales is None else self.scales.gather(1, place).flatten()
-        walk = sample(self.head, z[0] if guidance is None else z, initial, noise, guidance=guidance,
-                      temperature=self.temperature)  # fmt: skip
-        shape = (*place.shape, -1)
+        walk, shape = self.draw(self.head, self.conditions(draft, place), place), (*place.shape, -1)
         value, mean = walk.value.view(shape), walk.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
         spoiled = bad[..., None]
         return TokenEvidence(
             mean=mean.masked_fill(spoiled, 0), bad=bad, own=value.masked_fill(spoiled, 0), trajectory=walk
         )
+
+    def conditions(self, draft: Draft, place: Tensor) -> Tensor:
+        """z [C, B, N, width] of the nodes of a draft, at positions int64 [B, N]: given what is known, and no drafts."""
+        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
+        return torch.stack([gather_nodes(branch, place) for branch in z])
+
+    def draw(self, head: Head, z: Tensor, place: Tensor) -> Trajectory:
+        """The walks of a head, this model's or a drafter's, to the tokens at positions int64 [B, N], rows [B * N].
+
+        z: [C, B, N, width], as `conditions` gives it. A shorter head has the noise of its own steps.
+        """
+        initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
+        z, guidance = z.flatten(1, 2), None if self.scales is None else self.scales.gather(1, place).flatten()
+        return sample(head, z[0] if guidance is None else z, initial, noise[:, : head.steps], guidance=guidance,
+                      temperature=self.temperature)  # fmt: skip
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         if verdict.kind != "mask":
