@@ -126,7 +126,7 @@ class MARPipeline(BasePipeline):
             raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {noise.steps} of {noise.dim}; "
                              "draw it for this head")  # fmt: skip
         target = decoding.target(model, labels, num_sampling_steps=num_sampling_steps, steps=steps, guidance=guidance,
-                                 temperature=float(temperature), order=order.to(model.device), noise=noise,
+                                 temperature=float(temperature), order=order.to(model.device, torch.long), noise=noise,
                                  listener=listener)  # fmt: skip
         return Decoding(target, decoding, judge, keys)
 
