@@ -39,7 +39,7 @@ class KeyedNoise:
 class GivenNoise:
     """Noise that was drawn elsewhere. initial: float [B, L, d].   noise: float [B, L, T, d].
 
-    Raises ValueError for shapes that do not belong together.
+    Raises ValueError for shapes that do not belong together and, on use, for another number of rows.
     """
 
     def __init__(self, initial: Tensor, noise: Tensor):
@@ -52,4 +52,8 @@ class GivenNoise:
         self.steps, self.dim = noise.shape[2:]
 
     def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        return gather_nodes(self.initial, position), gather_nodes(self.noise, position)
+        if len(position) != len(self.initial):
+            raise ValueError(
+                f"noise: expected a row for each of {len(position)} images, got {len(self.initial)}; draw more"
+            )
+        return tuple(gather_nodes(one.to(position.device), position) for one in (self.initial, self.noise))

@@ -20,6 +20,7 @@ from mmspec.imagegen.continuous.guidance import Schedule, TokenGuidance
 from mmspec.imagegen.continuous.mar.adapter import MARModel
 from mmspec.imagegen.continuous.mar.config import SIZES
 from mmspec.imagegen.continuous.mar.files import SETTINGS, read_parts, save_parts
+from mmspec.imagegen.continuous.mar.order import cosine_steps
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
 from mmspec.imagegen.continuous.steps import MaskedDecoding, PlainSteps
@@ -39,6 +40,7 @@ class MARPipeline(BasePipeline):
     vae: None where only tokens are wanted.
     guidance_scale, guidance_schedule, num_iter: what calls use by default. guidance_scale None is that of the published
     evaluation for the published sizes, else 1; the schedule is its too, and num_iter the public sampler's 64.
+    Raises ValueError for defaults out of range and a vae of another model.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class MARPipeline(BasePipeline):
         published = {size[:2]: size[-1] for size in SIZES.values()}
         self.guidance_scale = published.get((width, depth), 1.0) if guidance_scale is None else guidance_scale
         self.guidance_schedule, self.num_iter = guidance_schedule, num_iter
+        TokenGuidance(self.guidance_scale, guidance_schedule)  # defaults are refused here, not in a later call
+        cosine_steps(self.model.total, num_iter)
 
     def __call__(
         self,
@@ -121,9 +125,9 @@ class MARPipeline(BasePipeline):
         if (noise.steps, noise.dim) != (head.steps, head.dim):
             raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {noise.steps} of {noise.dim}; "
                              "draw it for this head")  # fmt: skip
-        target = decoding.target(model, labels, head=head, steps=steps, guidance=guidance, temperature=float(temperature),
-                                 order=order.to(model.device), noise=noise, listener=listener,
-                                 num_sampling_steps=num_sampling_steps, keys=keys)  # fmt: skip
+        target = decoding.target(model, labels, num_sampling_steps=num_sampling_steps, steps=steps, guidance=guidance,
+                                 temperature=float(temperature), order=order.to(model.device, torch.long), noise=noise,
+                                 listener=listener, keys=keys)  # fmt: skip
         return Decoding(target, decoding, judge, keys)
 
     def _rule(self, decoding: MaskedDecoding, rule: str | Rule | None) -> Rule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,27 +21,26 @@ from mmspec.imagegen.continuous.target import MaskedTarget
 
 
 class MaskedDecoding(ABC):
-    """A drafter of masked tokens, which brings the rule it falls under, the target that takes its verdicts, and the order and
-    the plan by which plain decoding fills an image: MAR's, unless it says otherwise.
-    """
+    """A drafter of masked tokens, which brings the rule it falls under, and may bring an order, steps and a target of its
+    own."""
 
     __slots__ = ()
+
+    def orders(self, keys: Keys, total: int) -> Tensor:
+        """int64 [B, total], consumed from its end: MAR's, uniform."""
+        return random_orders(keys, total)
+
+    def steps(self, total: int, num_iter: int) -> tuple[Step, ...]:
+        """The plan of plain decoding: MAR's, which the cosine gives."""
+        return cosine_steps(total, num_iter)
+
+    def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
+        """The target of a request; settings as `MaskedTarget` takes them."""
+        return MaskedTarget(model, labels, **settings)
 
     @abstractmethod
     def rule(self, model: MaskedModel) -> Rule:
         """The rule that judges its drafts on `model`."""
-
-    def orders(self, keys: Keys, total: int) -> Tensor:
-        """int64 [B, total], orders of the positions, consumed from their ends."""
-        return random_orders(keys, total)
-
-    def steps(self, total: int, num_iter: int) -> tuple[Step, ...]:
-        """The steps of plain decoding."""
-        return cosine_steps(total, num_iter)
-
-    def target(self, model: MaskedModel, labels: Tensor, **settings: object) -> MaskedTarget:
-        """One request's target; settings as `MaskedTarget` takes them."""
-        return MaskedTarget(model, labels, **settings)
 
 
 class PlainSteps(Memoryless, MaskedDecoding):

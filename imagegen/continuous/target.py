@@ -27,8 +27,8 @@ class MaskedTarget:
     """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
 
     labels: int64 [B].   steps: the plan of plain decoding, see `cosine_steps`.   order: int64 [B, L], consumed from its end.
-    num_sampling_steps: what the head was made of.   walk: how heads are walked; None plainly.   keys: of the request, where
-    a walk speculates.   head_calls: calls of heads so far, one after another.
+    head: that of the model with `num_sampling_steps`.   walk: how heads are walked, None for plainly.   keys: of the request;
+    a walk that speculates needs them.   head_calls: calls of heads so far, one after another.
     noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each
     position, which follows from its rank in the order; None without guidance.
     values: float32 [B, L, d], 0 where nothing is known.   known: bool [B, L].   filled: per row, how many are.
@@ -43,20 +43,21 @@ class MaskedTarget:
     verdicts: tuple[str, ...] = ("mask",)
 
     def __init__(
-        self, model: MaskedModel, labels: Tensor, *, head: Head, steps: Sequence[Step], guidance: TokenGuidance,
-        temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
-        num_sampling_steps: str | int | None = None, walk: HeadWalk | None = None, keys: Keys | None = None,
+        self, model: MaskedModel, labels: Tensor, *, num_sampling_steps: str | int | None, steps: Sequence[Step],
+        guidance: TokenGuidance, temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
+        walk: HeadWalk | None = None, keys: Keys | None = None,
     ):  # fmt: skip
-        self.num_sampling_steps, self.walk, self.keys, self.head_calls = num_sampling_steps, walk or HeadWalk(), keys, 0
-        self.model, self.labels, self.head, self.steps = model, labels, head, tuple(steps)
+        self.model, self.labels, self.steps = model, labels, tuple(steps)
+        self.num_sampling_steps, self.head = num_sampling_steps, model.head(num_sampling_steps)
+        self.walk, self.keys, self.head_calls = walk or HeadWalk(), keys, 0
         self.guidance, self.temperature, self.noise, self.listener = guidance, temperature, noise, listener
         self.batch, self.total = len(labels), model.total
         self.order, self.rank = order, ranks(order)
         self.scales = None
         if guidance.paired:
             self.scales = guidance.by_rank(self.steps, self.total).to(order.device)[self.rank]
-        self.counts = self.walk.counts(self.steps, self.total, noise.steps)
-        self.counts = None if self.counts is None else self.counts.to(order.device)[self.rank]
+        counts = self.walk.counts(self.steps, self.total, noise.steps)
+        self.counts = None if counts is None else counts.to(order.device)[self.rank]
         # one column more than there are tokens takes what has no place
         self._values = torch.zeros(self.batch, self.total + 1, model.dim, device=model.device)
         self._known = torch.zeros(self.batch, self.total + 1, dtype=torch.bool, device=model.device)
@@ -106,8 +107,7 @@ class MaskedTarget:
     def score(self, draft: Draft) -> TokenEvidence:
         """One pass: what every node's token is, were it drawn now, given all that is known."""
         place = draft.index.clamp(max=self.total - 1)
-        walk = self.draw(self.model, self.head, self.conditions(draft, place), place)
-        shape = (*place.shape, -1)
+        walk, shape = self.draw(self.model, self.head, self.conditions(draft, place), place), (*place.shape, -1)
         value, mean = walk.value.view(shape), walk.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
         spoiled = bad[..., None]
@@ -116,13 +116,14 @@ class MaskedTarget:
         )
 
     def conditions(self, draft: Draft, place: Tensor) -> Tensor:
-        """z [C, B, N, width], what the head is conditioned on at each node's position int64 [B, N]."""
+        """z [C, B, N, width] of the nodes of a draft, at positions int64 [B, N]: given what is known, and no drafts."""
         z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
     def draw(self, model: MaskedModel, head: Head, z: Tensor, place: Tensor) -> Trajectory:
-        """Walks, rows [B * N], of the head of `model` to the tokens of positions int64 [B, N] under their noise and guidance
-        scale, given z [C, B, N, width]. A drafter draws with it too, so that both walk alike.
+        """The walks of a head of `model`, this one or a drafter's, to the tokens at positions int64 [B, N], rows [B * N].
+
+        z: [C, B, N, width], as `conditions` gives it. A shorter head has the noise of its own steps.
         """
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
         guidance = None if self.scales is None else self.scales.gather(1, place).flatten()

@@ -40,6 +40,8 @@ class CausalConfig:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         if self.width % self.heads:
             raise ValueError(f"width: expected a multiple of heads {self.heads}, got {self.width}; change one")
+        if int(self.width * self.mlp_ratio) < 1:
+            raise ValueError(f"mlp_ratio: expected a hidden width of at least 1, got {self.mlp_ratio}; correct it")
         if self.head not in get_args(HeadKind):
             raise ValueError(
                 f"head: expected one of {', '.join(get_args(HeadKind))}, got {self.head!r}; use one of these"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
+from mmspec.core.config_fields import check_types
 from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.files import write_json_atomic
 from mmspec.core.keys import Keys
@@ -36,6 +38,14 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL
 
 INDEX = "model_index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What model_index.json says besides names of classes."""
+
+    vae: list | None = None
+    guidance_scale: float = 1.0
 
 
 class CausalModel:
@@ -74,7 +84,7 @@ class ContinuousARPipeline(BasePipeline):
     def __init__(
         self, transformer: CausalTransformer, vae: AutoencoderKL | None = None, *, guidance_scale: float = 1.0
     ):
-        self.model, self.guidance_scale = CausalModel(transformer, vae), guidance_scale
+        self.model, self.guidance_scale = CausalModel(transformer, vae), _scale("guidance_scale", guidance_scale)
 
     def __call__(
         self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
@@ -100,14 +110,12 @@ class ContinuousARPipeline(BasePipeline):
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, listener: Listener | None = None,
     ) -> Decoding:  # fmt: skip
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
-        scale = float(self.guidance_scale if guidance_scale is None else guidance_scale)
-        for name, value in (("temperature", temperature), ("guidance_scale", scale)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name}: expected a number of 0 or more, got {value}")
+        scale = _scale("guidance_scale", self.guidance_scale if guidance_scale is None else guidance_scale)
+        temperature = _scale("temperature", temperature)
         labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)
         keys = Keys.of(seed, len(labels), self.model.device)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
-        target = CausalTarget(self.model.transformer, labels, head=head, noise=noise, temperature=float(temperature),
+        target = CausalTarget(self.model.transformer, labels, head=head, noise=noise, temperature=temperature,
                               scale=scale, listener=listener)  # fmt: skip
         return Decoding(target, decoding, resolve(rule or "exact", greedy=False), keys)
 
@@ -124,6 +132,8 @@ class ContinuousARPipeline(BasePipeline):
             if index.get("_class_name") != cls.__name__:
                 raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {index.get('_class_name')!r}; check the "
                                  "folder")  # fmt: skip
+            with naming(folder / INDEX):
+                check_types(_Index, index)
             transformer = load_component(folder / "transformer", causal_from_state_dict)
             vae = load_component(folder / "vae", kl_from_state_dict) if index.get("vae") else None
             return cls(transformer, vae, guidance_scale=index.get("guidance_scale", 1.0))
@@ -136,6 +146,12 @@ class ContinuousARPipeline(BasePipeline):
             write_kl(self.model.vae, folder / "vae")
             index["vae"] = ["diffusers", "AutoencoderKL"]
         write_json_atomic(folder / INDEX, index)
+
+
+def _scale(name: str, value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name}: expected a number of 0 or more, got {value}")
+    return float(value)
 
 
 def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,11 @@ from mmspec.core.rules import TokenWise
 from mmspec.imagegen import MARPipeline
 from mmspec.imagegen.continuous.guidance import TokenGuidance
 from mmspec.imagegen.continuous.head import sample
+from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.order import cosine_steps
+from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.noise import GivenNoise, KeyedNoise
+from tests.house.tree import ROOT
 from tests.imagegen.continuous.tiny import pipeline, transformer
 
 
@@ -209,6 +214,10 @@ def test_encoded_pictures_are_tokens() -> None:
             {"noise": GivenNoise(torch.zeros(1, 16, 3), torch.zeros(1, 16, 5, 3))},
             "noise: expected 4 steps of 3 values, got 5",
         ),
+        (
+            {"noise": GivenNoise(torch.zeros(3, 16, 3), torch.zeros(3, 16, 4, 3))},
+            "noise: expected a row for each of 1 images",
+        ),
         ({"seed": [1, 2]}, "seed: expected one int or 1 ints"),
         ({"pixels": True}, "vae: expected an autoencoder"),
     ],
@@ -256,5 +265,25 @@ def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, file: str, fields
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
+LIGHT = """
+import sys
+from mmspec.imagegen import MARPipeline
+from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.transformer import MAR
+sizes = dict(encoder_embed_dim=8, encoder_depth=1, encoder_num_heads=2, decoder_embed_dim=8, decoder_depth=1,
+             decoder_num_heads=2, diffloss_d=1, diffloss_w=8)
+MARPipeline(MAR(MARConfig(img_size=32, **sizes)))([3], num_iter=2, num_sampling_steps="5", seed=0, pixels=False)
+print(sorted({"diffusers", "transformers", "torchvision", "sympy", "torch._dynamo"} & set(sys.modules)))
+"""
+
+
+def test_tokens_are_drawn_without_libraries_that_take_seconds_to_import() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
 def test_published_sizes_bring_their_published_guidance() -> None:
     assert pipeline().guidance_scale == 1.0 and pipeline(guidance_scale=3.3).guidance_scale == 3.3
+    small = {"img_size": 32, "mlp_ratio": 0.02, "class_num": 2, "buffer_size": 1, "diffloss_d": 1, "diffloss_w": 4}
+    assert MARPipeline(MAR(MARConfig.preset("B", **small))).guidance_scale == 2.9
