@@ -30,6 +30,7 @@ from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS
 from mmspec.imagegen.continuous.mar.patches import unpatchify
 from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
 from mmspec.imagegen.continuous.target import Listener
+from mmspec.imagegen.continuous.walk import HeadWalk
 from mmspec.imagegen.filling import fill
 from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.output import ImageOutput
@@ -90,33 +91,39 @@ class ContinuousARPipeline(BasePipeline):
         self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
         guidance_scale: float | None = None, temperature: float = 1.0, num_sampling_steps: str | int | None = None,
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, pixels: bool = True,
-        listener: Listener | None = None,
+        listener: Listener | None = None, head_walk: HeadWalk | None = None,
     ) -> ImageOutput:  # fmt: skip
         """One image per label, -1 for no class.
 
         decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`.
         rule: None for "exact", block verification of Gaussians.   temperature, num_sampling_steps: of the head.
         noise: of the head's steps but for the last drawn one; None to draw it from the seed.
+        head_walk: None walks the head plainly; `HeadWalk(window=8)` speculates over its steps, which is exact.
         Returns an `ImageOutput` whose tokens are float32 [B, L, d]. Exact with exact rules: every image has the law of
         plain decoding. Raises ValueError for unsupported combinations.
         """
         how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature, noise=noise,
-                   num_sampling_steps=num_sampling_steps, seed=seed, listener=listener)  # fmt: skip
+                   num_sampling_steps=num_sampling_steps, seed=seed, listener=listener, head_walk=head_walk)  # fmt: skip
         return self.generate(prompts, pixels, **how)
 
     def start(
         self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
         guidance_scale: float | None = None, temperature: float = 1.0, num_sampling_steps: str | int | None = None,
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, listener: Listener | None = None,
+        head_walk: HeadWalk | None = None,
     ) -> Decoding:  # fmt: skip
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = _scale("guidance_scale", self.guidance_scale if guidance_scale is None else guidance_scale)
         temperature = _scale("temperature", temperature)
+        if head_walk is not None and head_walk.annealing is not None:
+            raise ValueError(
+                "head_walk: expected one as long for every token, got one that is annealed; leave annealing out"
+            )
         labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)
         keys = Keys.of(seed, len(labels), self.model.device)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
         target = CausalTarget(self.model.transformer, labels, head=head, noise=noise, temperature=temperature,
-                              scale=scale, listener=listener)  # fmt: skip
+                              scale=scale, listener=listener, head_walk=head_walk, keys=keys)  # fmt: skip
         return Decoding(target, decoding, resolve(rule or "exact", greedy=False), keys)
 
     def tokens(self, target: CausalTarget) -> Tensor:

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
 from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
-from mmspec.imagegen.continuous.head import Head, Trajectory, sample
+from mmspec.imagegen.continuous.head import Head, Trajectory
 from mmspec.imagegen.continuous.noise import Noise
 from mmspec.imagegen.continuous.target import Listener
+from mmspec.imagegen.continuous.walk import HeadWalk, Request
 
 
 class CausalTarget:
@@ -22,7 +24,9 @@ class CausalTarget:
     in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
     the noise is judged exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
     plainly, and have no law to judge a draft by.
-    scale: s of classifier-free guidance, the same for all tokens.
+    scale: s of classifier-free guidance, the same for all tokens.   head_walk: how heads are walked, None for plainly; what a
+    walk draws besides the noise belongs to positions too, so drafters are judged as exactly.   keys: of the request; a walk
+    that speculates needs them.   head_calls: calls of heads so far, one after another.
     values: float32 [B, L, d].   filled: per row, how many of them.   last: int64 [B], index of the root, -1 before the first.
     errors: per failed row, one sentence; such a row stops and the others go on.
     """
@@ -31,8 +35,9 @@ class CausalTarget:
 
     def __init__(
         self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
-        scale: float = 1.0, listener: Listener | None = None,
+        scale: float = 1.0, listener: Listener | None = None, head_walk: HeadWalk | None = None, keys: Keys | None = None,
     ):  # fmt: skip
+        self.head_walk, self.keys, self.head_calls = head_walk or HeadWalk(), keys, 0
         self.model, self.labels, self.head, self.noise = model, labels, head, noise
         self.temperature, self.listener = temperature, listener
         self.batch, self.total = len(labels), model.config.tokens
@@ -97,11 +102,14 @@ class CausalTarget:
     def walk(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
         """The denoising steps of values int64 [B, N], rows [B * N]. z: [C * B, N, width], of any head of these tokens."""
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(index))
-        z, scale = z.flatten(0, 1), None
+        z, scale = z.flatten(0, 1).unflatten(0, (self.copies, -1)), None
         if self.paired:
-            z = z.unflatten(0, (2, -1))
             scale = torch.full((z.shape[1],), self.scale, device=z.device)
-        return sample(head, z, initial, noise, guidance=scale, temperature=self.temperature)
+        keys = None if self.keys is None else self.keys.at(index)
+        request = Request(z, initial, noise, scale, self.temperature, keys)
+        walk = self.head_walk.draw(None, head, request, None)
+        self.head_calls += request.calls
+        return walk
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         run, _ = run_of(draft, verdict)
