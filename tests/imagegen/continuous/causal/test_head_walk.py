@@ -13,7 +13,7 @@ from mmspec.imagegen.continuous.disa import Annealing
 from mmspec.imagegen.continuous.walk import HeadWalk
 from tests.imagegen.continuous.causal.test_causal import ONE, distance, model, near_model
 
-ROWS, STEPS = 6000, 8
+ROWS, STEPS = 4000, 8
 LONG = replace(ONE, head_steps=STEPS)
 
 
@@ -32,15 +32,14 @@ def most_apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return max(distance(*pair) for pair in made) / (1.95 * (2 / ROWS) ** 0.5)
 
 
-@pytest.mark.parametrize("head", ("sde", "diffusion"))
-@pytest.mark.parametrize("scale", (1.0, 2.0))
+@pytest.mark.parametrize(("head", "scale"), [("sde", 1.0), ("diffusion", 2.0)])
 def test_speculation_over_head_time_leaves_the_law_as_it_is(head: str, scale: float) -> None:
     plain, _ = tokens(1, head, guidance_scale=scale)
     ahead, _ = tokens(2, head, guidance_scale=scale, head_walk=HeadWalk(4))
     assert most_apart(ahead, plain) < 1.2
 
 
-@pytest.mark.parametrize("rule", ("exact", "reflection", "gaussian_block"))
+@pytest.mark.parametrize("rule", ("gaussian_block", "reflection"))
 def test_tokens_and_steps_are_drafted_at_once(rule: str) -> None:
     plain, _ = tokens(1, "sde")
     small = model(LONG)
