@@ -64,7 +64,7 @@ class ImagePipeline:
         run = self.start(prompts, decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature,
                          top_k=top_k, top_p=top_p, filter_order=filter_order, seed=seed, listener=listener)  # fmt: skip
         stats, target = run.run(), run.target
-        stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
+        stats.close(perf_counter() - started)
         codes = target.values[:, self.model.geometry.code_index.to(target.device)]
         images = self.to_images(codes, target.errors) if pixels else []
         return ImageOutput(images, codes, stats, target.errors)
