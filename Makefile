@@ -22,7 +22,7 @@ demo: $(RUN_STAMP)
 
 test: lint
 	@echo "== tests"
-	@$(PY) -m pytest -q
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n logical --maxprocesses 4 --dist worksteal
 
 lint: $(DEV_STAMP)
 	@echo "== ruff"

@@ -41,7 +41,7 @@ class BasePipeline:
         started = perf_counter()
         run = self.start(prompts, **how)
         stats, target = run.run(), run.target
-        stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
+        stats.close(perf_counter() - started)
         tokens = self.tokens(target)
         images = self.to_images(tokens, target.errors) if pixels else []
         return ImageOutput(images, tokens, stats, target.errors)

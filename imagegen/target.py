@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.batch_target import NOT_FINITE, BatchTarget
+from mmspec.core.draft import Draft, expand_tree, root_only
+from mmspec.core.evidence import Evidence, neutralised
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.imagegen.model import ImageModel, Scored
 from mmspec.imagegen.sampling import Guidance, Warp
@@ -16,54 +17,47 @@ from mmspec.imagegen.sampling import Guidance, Warp
 Listener = Callable[[int, int], None]
 
 
-class ImageTarget:
+class ImageTarget(BatchTarget):
     """A batch of images being generated in raster order.
 
     values: int64 [B, total], what has been generated.   filled: per row, how many of them.
     last: int64 [B], index of the root among the row's values, -1 before the first.
     hidden of the evidence: float [B, N, C * H], the branches side by side.
     prompt_hidden: float [C * B, P, H], the prompt's states, rows as in the cache; None from models that keep none.
-    paths: per row, the nodes the last round accepted (root first), empty for a stopped row.
-    errors: per failed row, one sentence; such a row stops and the others go on.
     listener(row, filled): called for each row after every round that added values to it.
     """
-
-    verdicts: tuple[str, ...] = ("path",)
 
     def __init__(
         self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
         listener: Listener | None = None,
     ):  # fmt: skip
+        super().__init__(model.rows(condition))
         self.model, self.condition, self.guidance, self.warp = model, condition, guidance, warp
         self.geometry, self.greedy, self.listener = model.geometry, warp.greedy, listener
-        self.batch, self.total = model.rows(condition), model.geometry.total
-        self.copies = 2 if guidance.paired else 1
+        self.total, self.copies = model.geometry.total, 2 if guidance.paired else 1
         self.cache = model.cache(model.layers, self.total + 64, copies=self.copies)
         device = model.device
         # one column more than there are values takes what a run has beyond the end
         self._stored = torch.zeros(self.batch, self.total + 1, dtype=torch.long, device=device)
         self.values = self._stored[:, : self.total]
         self.filled = [0] * self.batch
-        self.live = [True] * self.batch
-        self.paths: list[list[int]] = []
-        self.errors: dict[int, str] = {}
         self.pending = torch.zeros(self.batch, dtype=torch.long, device=device)
         self.last = torch.full((self.batch,), -1, device=device)
         self.prompt_hidden: Tensor | None = None
         self._rules = _Forcing(model, device)
 
     @property
-    def done(self) -> bool:
-        return not any(self.live)
-
-    @property
     def emitted(self) -> list[int]:
         return self.filled
 
     @property
+    def room(self) -> list[int]:
+        return [self.total - filled for filled in self.filled]
+
+    @property
     def left(self) -> int:
         """Values the slowest live row still lacks; drafting more is useless."""
-        return max((self.total - n for n, live in zip(self.filled, self.live, strict=True) if live), default=0)
+        return max((room for room, live in zip(self.room, self.live, strict=True) if live), default=0)
 
     @property
     def device(self) -> torch.device:
@@ -97,14 +91,9 @@ class ImageTarget:
     def _evidence(self, draft: Draft, scored: Scored) -> Evidence:
         hidden = scored.hidden
         index = self.places(draft) + 1  # which value each node decides
-        logits = self.guided(scored.logits, index)
+        logits, bad = neutralised(self.guided(scored.logits, index))
         if self.copies > 1:
             hidden = torch.cat(hidden.chunk(2), -1)
-        bad = ~logits.amax(-1).isfinite()
-        if logits.is_cpu and not bad.any():  # free on the CPU, a sync elsewhere
-            bad = None
-        else:
-            logits = torch.where(bad[..., None], 0.0, logits)
         scores = self.warped(logits, index)
         return Evidence(scores=scores, greedy=self.greedy, hidden=hidden, bad=bad)
 
@@ -113,45 +102,32 @@ class ImageTarget:
         if self.copies == 1:
             return logits
         cond, uncond = logits.chunk(2)
-        return self.guidance.apply(cond, uncond, index, self.total)
+        return self.guidance.apply(cond, uncond, index, self.geometry.total)
 
     def warped(self, logits: Tensor, index: Tensor) -> Tensor:
         """Log-weights of the law that values are drawn from, [B, N, V]: guided logits after the forced values and the warp."""
         return self._rules(logits, index, self.warp)
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        run, _ = run_of(draft, verdict)
-        columns = [run, verdict.path, verdict.depth[:, None]]
-        if evidence.bad is not None:
-            columns.append(gather_nodes(evidence.bad, verdict.node[:, None]).long())
-        rows = torch.cat(columns, 1).tolist()  # the round's one transfer to the host
-        width, accepted, steps = run.shape[1], [], []
-        self.paths = []
-        for row, line in enumerate(rows):
-            depth, failed = line[2 * width], evidence.bad is not None and bool(line[2 * width + 1])
-            alive = self.live[row]
-            self.paths.append(line[width : width + depth + 1] if alive else [])
-            accepted.append(self._take(row, depth, failed) if alive else None)
-            steps.append(len(self.paths[-1]))
-        self._store(run)
+        accepted = self.take_paths(verdict, evidence.bad)
+        self._store(run_of(draft, verdict)[0])
         self.cache.commit(self.paths)
-        self.last = self.last + torch.tensor(steps, device=self.device)
+        self.last = self.last + self.steps
         self.pending = verdict.correction
         return accepted
 
-    def _take(self, row: int, depth: int, failed: bool) -> int:
-        """Counts a live row's new values. Returns how many drafted ones were kept."""
-        count = min(depth + (not failed), self.total - self.filled[row])
-        self._count(row, self.filled[row] + count, failed)
+    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+        """Counts a live row's new values, see `BatchTarget.take`; they are stored on the device."""
+        count = min(depth + (not failure), self.total - self.filled[row])
+        self._count(row, self.filled[row] + count, bool(failure))
         return min(depth, count)
 
     def _count(self, row: int, filled: int, failed: bool) -> None:
         """Notes how far a live row has come, and whether it goes on."""
         self.filled[row] = filled
-        self.live[row] = not failed and filled < self.total
+        self.live[row] = filled < self.total
         if failed:
-            self.errors[row] = (f"row {row}: expected finite logits, got NaN or Inf after {self.filled[row]} of "
-                                f"{self.total} values; the row stopped there")  # fmt: skip
+            self.fail(row, NOT_FINITE, f"{filled} of {self.total} values")
         if self.listener is not None:
             self.listener(row, self.filled[row])
 

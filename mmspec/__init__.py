@@ -5,9 +5,8 @@ Public names are handed out on first use, so that `import mmspec` loads neither 
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from mmspec._checkout import install as _install_checkout_finder
+from mmspec._lazy import lazy
 from mmspec._renamed import install as _install_renamed_finder
 
 __version__ = "0.1.0"
@@ -29,18 +28,4 @@ __all__ = ["__version__", *_PUBLIC]
 
 _install_checkout_finder(__path__[0])
 _install_renamed_finder()
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'mmspec' has no attribute {name!r}")
-    module, _, attribute = _PUBLIC[name].partition(":")
-    value = import_module(module)
-    if attribute:
-        value = getattr(value, attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+__getattr__, __dir__ = lazy(globals(), _PUBLIC)

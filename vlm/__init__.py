@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from mmspec._lazy import lazy
 
 if __name__ != "mmspec.vlm":
     raise ImportError(f"expected to be imported as mmspec.vlm, got {__name__}; write `import mmspec.vlm`")
@@ -17,11 +17,4 @@ _PUBLIC = {
 }
 
 __all__ = list(_PUBLIC)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'mmspec.vlm' has no attribute {name!r}")
-    value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy(globals(), _PUBLIC)

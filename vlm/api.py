@@ -47,11 +47,7 @@ def generate(
     Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
-    if inputs.get("assistant_model") is not None:
-        raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
-    if inputs.get("stop_strings") is not None:
-        inputs = _with_stop_strings(inputs)
-    check_numbers(inputs)
+    inputs = _servable(inputs)
     engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs)
     with ended(streamer):
         return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
@@ -69,7 +65,7 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
-    check_numbers(inputs)
+    inputs = _servable(inputs)
     engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True)
     return called(model).generate(**inputs, custom_generate=engine)
 
@@ -112,7 +108,7 @@ class _Engine:
         if self.open_only:
             return decoding
         stats = decoding.run()
-        stats.other_s = perf_counter() - started - stats.prefill_s - stats.draft_s - stats.target_s - stats.verify_s
+        stats.close(perf_counter() - started)
         wants = config.return_dict_in_generate
         result = collect(
             decoding.target, stats, scores=wants and config.output_scores, logits=wants and config.output_logits
@@ -169,11 +165,16 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
 
 
-def _with_stop_strings(inputs: dict) -> dict:
-    inputs = dict(inputs)
-    tokenizer = inputs.pop("tokenizer", None)
-    if tokenizer is None:
-        raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
-    stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=inputs.pop("stop_strings"))
-    inputs["stopping_criteria"] = StoppingCriteriaList([*(inputs.get("stopping_criteria") or []), stop])
+def _servable(inputs: dict) -> dict:
+    """Arguments of `generate` as its `custom_generate` can serve them.   Raises ValueError for those it cannot."""
+    if inputs.get("assistant_model") is not None:
+        raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
+    if inputs.get("stop_strings") is not None:
+        inputs = dict(inputs)
+        tokenizer = inputs.pop("tokenizer", None)
+        if tokenizer is None:
+            raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
+        stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=inputs.pop("stop_strings"))
+        inputs["stopping_criteria"] = StoppingCriteriaList([*(inputs.get("stopping_criteria") or []), stop])
+    check_numbers(inputs)
     return inputs

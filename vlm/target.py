@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
+from mmspec.core.batch_target import NOT_FINITE, BatchTarget
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, expand_tree, root_only
+from mmspec.core.evidence import Evidence, neutralised
 from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
@@ -21,13 +22,13 @@ from mmspec.vlm.requests import table_of_positions
 from mmspec.vlm.stopping import Stopping
 
 _FAILURES = {
-    1: "expected finite logits, got NaN or Inf",
+    1: NOT_FINITE,
     2: "expected a token to draw, got all of them ruled out by the logits processors",
 }
 _ROOM = 512  # slots allocated for generated tokens before the pool has to double
 
 
-class TextTarget:
+class TextTarget(BatchTarget):
     """A batch of prompts being continued by a causal (vision-)language model.
 
     tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
@@ -35,11 +36,7 @@ class TextTarget:
     prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
         with `levels`, prompt_hidden and the evidence's hidden hold the states entering those decoder layers, side by side.
     inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
-    paths: per row, the nodes the last round accepted (root first), empty for a stopped row.
-    errors: per failed row, one sentence; such a row stops and keeps what it had.
     """
-
-    verdicts = ("path",)
 
     def __init__(
         self,
@@ -56,8 +53,8 @@ class TextTarget:
         keep_scores: bool = False,
         levels: tuple[int, ...] | None = None,
     ):
+        super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
-        self.batch = input_ids.shape[0]
         self.processors = NodeProcessors(processors, self.batch)
         self.stopping = Stopping(stopping, input_ids)
         self.model_kwargs, self.inputs = model_kwargs, inputs
@@ -65,9 +62,6 @@ class TextTarget:
         room = min(self.stopping.most or _ROOM, _ROOM)
         self.cache = SlotCache(parts.layers, input_ids.shape[1] + room + 64)
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
-        self.live = [True] * self.batch
-        self.paths: list[list[int]] = []
-        self.errors: dict[int, str] = {}
         self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.pending = input_ids[:, -1]
@@ -81,10 +75,6 @@ class TextTarget:
         )
 
     @property
-    def done(self) -> bool:
-        return not any(self.live)
-
-    @property
     def emitted(self) -> list[int]:
         return [len(t) for t in self.tokens]
 
@@ -92,6 +82,10 @@ class TextTarget:
     def most(self) -> int | None:
         """Tokens a row may generate; None without a limit."""
         return self.stopping.most
+
+    @property
+    def room(self) -> list[int] | None:
+        return None if self.most is None else [self.most - count for count in self.emitted]
 
     @property
     def device(self) -> torch.device:
@@ -164,12 +158,7 @@ class TextTarget:
         return places if self.table is None else places.clamp(max=self.table - 1)
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
-        logits = logits.float()
-        bad = ~logits.amax(-1).isfinite()
-        if logits.is_cpu and not bad.any():  # free on the CPU, a sync elsewhere
-            bad = None
-        else:
-            logits = torch.where(bad[..., None], 0.0, logits)
+        logits, bad = neutralised(logits.float())
         scores = self.processors(logits, draft, self._prefixes() if self.processors.bound else [])
         if not self.greedy:
             scores, bad = self._drawable(scores, bad)
@@ -178,12 +167,12 @@ class TextTarget:
 
     def _drawable(self, scores: Tensor, bad: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Scores with nodes neutralised, and counted as bad, from which nothing can be drawn: processors left no token."""
-        barren = ~scores.amax(-1).isfinite()
-        if barren.is_cpu and not barren.any():
-            self._barren = None
-            return scores, bad
-        self._barren = barren if bad is None else barren & ~bad
-        return torch.where(barren[..., None], 0.0, scores), barren if bad is None else bad | barren
+        scores, barren = neutralised(scores)
+        if barren is None or bad is None:
+            self._barren = barren
+            return scores, bad if barren is None else barren
+        self._barren = barren & ~bad
+        return scores, bad | barren
 
     def _prefixes(self) -> list[Tensor]:
         """Ids of every row before the root, laid out as `transformers.generate` holds them."""
@@ -196,49 +185,31 @@ class TextTarget:
         return rows
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        run, _ = run_of(draft, verdict)
-        columns = [run, verdict.path, verdict.depth[:, None]]
-        if evidence.bad is not None:
-            fault = evidence.bad.long() if self._barren is None else evidence.bad.long() + self._barren
-            columns.append(gather_nodes(fault, verdict.node[:, None]))
-        rows = torch.cat(columns, 1).tolist()  # the round's one transfer to the host
-        width, paths, accepted = run.shape[1], [], []
-        for row, line in enumerate(rows):
-            depth, failed = line[2 * width], 0 if evidence.bad is None else line[2 * width + 1]
-            alive = self.live[row]
-            paths.append(line[width : width + depth + 1] if alive else [])
-            accepted.append(self._take(row, line[:depth] if failed else line[: depth + 1], failed) if alive else None)
-        self._advance(verdict, evidence, paths)
+        failure = evidence.bad
+        if failure is not None and self._barren is not None:
+            failure = failure.long() + self._barren
+        accepted = self.take_paths(verdict, failure, run_of(draft, verdict)[0])
+        if self.keep_scores:
+            self._record(evidence)
+        self.cache.commit(self.paths)
+        self.next_position = self.next_position + self.steps
+        self.pending = verdict.correction
         return accepted
 
-    def _take(self, row: int, run: list[int], failed: int) -> int:
-        """Appends a run to a live row; failed: which of _FAILURES ended it, 0 for none.
-
-        Returns how many drafted tokens of the run were kept.
-        """
+    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+        """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
         self.tokens[row] += kept
-        self.live[row] = not (stop or failed)
-        if failed and not stop:
-            self.errors[row] = (
-                f"row {row}: {_FAILURES[failed]} after {len(self.tokens[row])} generated tokens; the row stopped there"
-            )
-        accepted = min(len(kept), len(run) - (not failed))
+        self.live[row] = not stop
+        if failure and not stop:
+            self.fail(row, _FAILURES[failure], f"{len(self.tokens[row])} generated tokens")
+        accepted = min(len(kept), depth)
         if self.listener is not None:
             self.listener(row, kept, accepted)
         return accepted
 
-    def _advance(self, verdict: Verdict, evidence: Evidence, paths: list[list[int]]) -> None:
-        if self.keep_scores:
-            self._record(evidence, paths)
-        self.paths = paths
-        self.cache.commit(paths)
-        step = torch.tensor([len(p) for p in paths], device=self.device)
-        self.next_position = self.next_position + step
-        self.pending = verdict.correction
-
-    def _record(self, evidence: Evidence, paths: list[list[int]]) -> None:
-        for row, path in enumerate(paths):
+    def _record(self, evidence: Evidence) -> None:
+        for row, path in enumerate(self.paths):
             for node in path[: len(self.tokens[row]) - len(self.scores[row])]:
                 self.scores[row].append(evidence.scores[row, node])
                 self.logits[row].append(self._raw[row, node])

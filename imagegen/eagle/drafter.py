@@ -51,14 +51,7 @@ class ImageEagleConfig:
 
     def layer(self) -> LayerConfig:
         """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
-        return LayerConfig(
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_attention_heads=self.num_attention_heads,
-            num_key_value_heads=self.num_key_value_heads,
-            rope_theta=self.rope_theta,
-            rms_norm_eps=self.rms_norm_eps,
-        )
+        return LayerConfig.of(self)
 
 
 class ImageEagle(Shaped, Pretrained):

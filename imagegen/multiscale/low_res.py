@@ -43,11 +43,6 @@ class PrefixTarget(ImageTarget):
         draft = root_only(self.pending)
         return draft, self._evidence(draft, scored)
 
-    def guided(self, logits: Tensor, index: Tensor) -> Tensor:
-        if self.copies == 1:
-            return logits
-        return self.guidance.apply(*logits.chunk(2), index, self.geometry.total)
-
 
 def sketch(
     model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp, keys: Keys, drafter: Drafter | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from mmspec._lazy import lazy
 
 _PUBLIC = {
     "cache": ("SlotCache",),
@@ -18,14 +18,7 @@ _PUBLIC = {
     "tree": ("Tree", "chain", "chains", "dynamic_tree", "static_tree"),
     "verdict": ("Verdict", "run_of"),
 }
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+_HOME = {name: f"mmspec.core.{module}" for module, names in _PUBLIC.items() for name in names}
 
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'mmspec.core' has no attribute {name!r}")
-    value = getattr(import_module(f"mmspec.core.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy(globals(), _HOME)

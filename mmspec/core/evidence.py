@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -27,3 +28,12 @@ class Evidence:
     reward: Tensor | None = None
     hidden: Tensor | None = None
     bad: Tensor | None = None
+
+
+def neutralised(scores: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Scores [..., V] with zeros where nothing could be drawn from them (NaN, +Inf, or -Inf throughout), and bool [...],
+    where that was; None where it was nowhere, as far as that is known without a sync."""
+    bad = ~scores.amax(-1).isfinite()
+    if bad.is_cpu and not bad.any():  # free on the CPU, a sync elsewhere
+        return scores, None
+    return torch.where(bad[..., None], 0.0, scores), bad

@@ -47,6 +47,14 @@ class Stats:
         finally:
             setattr(self, f"{part}_s", getattr(self, f"{part}_s") + perf_counter() - start)
 
+    def seconds(self) -> dict[str, float]:
+        """Of every part the loop times: prefill, draft, target and verify."""
+        return {part: getattr(self, f"{part}_s") for part in ("prefill", "draft", "target", "verify")}
+
+    def close(self, seconds: float) -> None:
+        """Notes as `other_s` what of a whole call's seconds no part has."""
+        self.other_s = seconds - sum(self.seconds().values())
+
     def to_dict(self) -> dict:
         """All fields and `accept_length`, for JSON."""
         return {**asdict(self), "accept_length": self.accept_length}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import mmspec
 from mmspec._checkout import FOLDERS, CheckoutFinder, install
+from mmspec._lazy import lazy
 from tests.house.tree import ROOT
 
 
@@ -38,6 +41,26 @@ def test_public_name_resolves(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         mmspec.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["mmspec.core", "mmspec.imagegen", "mmspec.vlm", "mmspec.vlm.drafters"])
+def test_a_package_hands_out_its_names_on_first_use(name: str) -> None:
+    package = import_module(name)
+    assert set(package.__all__) <= set(dir(package)) and "__name__" in dir(package)
+    for one in package.__all__:
+        assert getattr(package, one) is vars(package)[one]  # asked once, kept
+        assert getattr(vars(package)[one], "__name__", one) == one
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nonsense'"):
+        package.nonsense  # noqa: B018
+
+
+def test_a_lazy_name_is_imported_when_it_is_asked_for() -> None:
+    homes = {"json": "json", "loads": "json", "joined": "os.path:join"}
+    namespace = {"__name__": "somewhere"}
+    find, names = lazy(namespace, homes)
+    assert names() == ["__name__", *sorted(homes)] and list(namespace) == ["__name__"]
+    assert (find("json"), find("loads"), find("joined")) == (json, json.loads, os.path.join)
+    assert namespace == {"__name__": "somewhere", "json": json, "loads": json.loads, "joined": os.path.join}
 
 
 @pytest.mark.parametrize("name", ["kernels.ops", "vlm"])

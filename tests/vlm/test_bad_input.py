@@ -181,6 +181,11 @@ def filled() -> DynamicCache:
     return cache
 
 
+def by_steps(model: torch.nn.Module, **inputs: object) -> None:
+    mmspec.vlm.start(model, **inputs).run()
+
+
+@pytest.mark.parametrize("call", [mmspec.generate, by_steps])
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -205,10 +210,10 @@ def filled() -> DynamicCache:
     ],
     ids=lambda v: None if isinstance(v, str) else "-".join(v),
 )
-def test_unsupported_settings(settings: dict, sentence: str) -> None:
+def test_unsupported_settings(call: Callable, settings: dict, sentence: str) -> None:
     ids = torch.tensor([[5, 6, 7, 5, 6, 7, 5, 6]])
     with pytest.raises(ValueError, match=sentence):
-        mmspec.generate(tiny("llama"), input_ids=ids, **dict(max_new_tokens=12) | settings)
+        call(tiny("llama"), input_ids=ids, **dict(max_new_tokens=12) | settings)
 
 
 def test_a_filled_cache_is_refused_and_an_empty_one_taken() -> None:

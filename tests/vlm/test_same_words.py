@@ -164,6 +164,10 @@ def test_stop_strings(name: str | None) -> None:
     assert expected.shape[1] < length + STEPS
     ours = mmspec.generate(model, drafter=drafter_of(name, truth), **inputs, **settings)
     assert torch.equal(ours, expected)
+    request = mmspec.vlm.start(model, drafter=drafter_of(name, truth), **inputs, **settings)
+    lengths = request.run().emitted
+    assert max(lengths) == expected.shape[1] - length
+    assert request.target.tokens == [row[:n] for row, n in zip(continuation(expected, length), lengths, strict=True)]
 
 
 @pytest.mark.parametrize("name", (None, "chain", "lookup"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from mmspec._lazy import lazy
 
 _PUBLIC = {
     "AcceptanceHead": "mmspec.vlm.drafters.specdecpp",
@@ -27,15 +27,4 @@ _PUBLIC = {
 }
 
 __all__ = list(_PUBLIC)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'mmspec.vlm.drafters' has no attribute {name!r}")
-    value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+__getattr__, __dir__ = lazy(globals(), _PUBLIC)

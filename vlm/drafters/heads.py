@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
+from mmspec.core.drafting.shapes import Chain, Shape, StaticTree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.prediction import Prediction
 from mmspec.vlm.drafters.prompt_view import PromptView
@@ -69,7 +69,7 @@ class HeadDrafter(ShapedDrafter):
         )
         self.layer: nn.Module | None = None
         greedy, sampled = self.shapes
-        self.shapes = self._cut(greedy), StaticTree(_pruned(sampled.parents, config.heads))
+        self.shapes = greedy.cut(config.heads), sampled.cut(config.heads)
 
     @property
     def own_depths(self) -> int:
@@ -93,8 +93,7 @@ class HeadDrafter(ShapedDrafter):
         if isinstance(shape, StaticTree):
             raise ValueError(f"shape: expected a static tree of at most {most} levels, one for each head, got "
                              f"{shape.longest}; cut the tree or train more heads")  # fmt: skip
-        pool = shape.width + (most - 1) * shape.width**2
-        return DynamicTree(min(shape.nodes, pool), most, shape.width)
+        return shape.cut(most)
 
     def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""
@@ -121,17 +120,6 @@ class HeadDrafter(ShapedDrafter):
         """See `ShapedDrafter.prediction`; heads with a vocabulary of their own predict no state."""
         made = super().prediction(out, depth, parts, teacher, token, truth)
         return Prediction(made.student, teacher, token, depth) if self.config.own_head else made
-
-
-def _pruned(parents: tuple[int, ...], levels: int) -> tuple[int, ...]:
-    """The static tree without the nodes below `levels`."""
-    depth, index, kept = [0], {0: 0}, [0]
-    for node, parent in enumerate(parents[1:], 1):
-        depth.append(depth[parent] + 1)
-        if depth[node] <= levels:
-            index[node] = len(kept)
-            kept.append(index[parent])
-    return tuple(kept)
 
 
 def shifted(rows: Tensor, steps: int) -> Tensor:

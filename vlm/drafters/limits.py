@@ -1,20 +1,10 @@
-"""What every drafter of text tokens has to respect: rows that have stopped, and the room that is left."""
+"""What every drafter of text tokens has to respect: ids that stand for visual features are neither read nor drafted."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from mmspec.vlm.target import TextTarget
-
-
-def useful(target: TextTarget, longest: int) -> list[int]:
-    """Per row, how many drafted tokens can still be kept, at most `longest`; 0 for a row that has stopped.
-
-    One token of the row's room is left to the target's own value behind the draft.
-    """
-    most = target.stopping.most
-    room = [longest if most is None else min(longest, most - len(tokens) - 1) for tokens in target.tokens]
-    return [max(n, 0) if alive else 0 for n, alive in zip(room, target.live, strict=True)]
 
 
 def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:

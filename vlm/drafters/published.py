@@ -40,10 +40,4 @@ def drafter_from_state_dict(
     target = None if target is None else unwrapped(target)
     drafter = import_module(f"mmspec.vlm.drafters.{_FAMILIES[kind]}.published").load(dict(sd), dict(config), target)
     drafter = drafter.eval().requires_grad_(False)
-    if target is not None and hasattr(drafter, "check"):
-        from mmspec.vlm.architectures import take_apart
-
-        parts = take_apart(target)
-        drafter.check(parts)
-        drafter.to(device=parts.embed.weight.device, dtype=parts.embed.weight.dtype)
-    return drafter
+    return drafter if target is None else drafter.fitted(target)

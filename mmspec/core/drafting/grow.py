@@ -166,7 +166,7 @@ def path(state: Stepping, target: object, control: LengthControl, keys: Keys, ro
     """A chain of at most `room`: the top token each time for a greedy request, a draw from the law on record for a
     sampled one."""
     out, growing = state.root[:, None], None
-    tokens, valid, laws = [target.pending], [], []
+    tokens, valid, laws = [], [], []
     longest, growth = min(control.longest, room), control.begin()
     uniform = None if target.greedy else keys.uniform(Purpose.DRAFT, longest)
     for step in range(longest):
@@ -182,12 +182,19 @@ def path(state: Stepping, target: object, control: LengthControl, keys: Keys, ro
         tokens.append(scores.argmax(-1) if target.greedy else draw(scores, uniform[:, step]))
         if step + 1 < longest:
             out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
-    count = len(laws)
-    law = Law("deterministic")
+    return chain_of(target, tokens, laws, valid)
+
+
+def chain_of(target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor]) -> Draft:
+    """A draft of one path behind the root; per value, in order:
+
+    tokens: int64 [B].   laws: float32 [B, V], what it was drawn from.   valid: bool [B]; [] where all are.
+    """
+    count, law = len(tokens), Law("deterministic")
     if not target.greedy and count:
         law = Law("without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1))
     there = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
-    return Draft(torch.stack(tokens, 1), chain(count, target.device), law, there)
+    return Draft(torch.stack([target.pending, *tokens], 1), chain(count, target.device), law, there)
 
 
 @lru_cache(maxsize=64)

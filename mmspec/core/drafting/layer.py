@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +39,12 @@ class LayerConfig:
             raise ValueError(f"expected positive sizes and an even size of every head, got {self}")
         if not self.head_dim and self.hidden_size % heads or heads % self.groups:
             raise ValueError(f"expected hidden_size a multiple of heads, and heads of key-value heads, got {self}")
+
+    @classmethod
+    def of(cls, config: object, **others: int) -> Self:
+        """The layer of a drafter: the sizes its config has under these names, and `others`."""
+        names = {one.name for one in fields(cls)}
+        return cls(**{name: getattr(config, name) for name in names if hasattr(config, name)}, **others)
 
     @property
     def dim(self) -> int:

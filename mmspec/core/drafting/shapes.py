@@ -32,21 +32,24 @@ class DynamicTree:
             raise ValueError(
                 f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
             )
-        pool = self.width + (self.depth - 1) * self.width**2
-        if self.nodes > pool:
+        if self.nodes > (pool := _pool(self.depth, self.width)):
             raise ValueError(
                 f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"
             )
 
     def cut(self, depth: int) -> DynamicTree:
         """The same tree with at most so many levels, and no more nodes than they hold."""
-        return self if depth >= self.depth else _cut(self, depth)
+        return self if depth >= self.depth else _cut_dynamic(self, depth)
 
 
 @lru_cache(maxsize=64)
-def _cut(shape: DynamicTree, depth: int) -> DynamicTree:
-    pool = shape.width + (depth - 1) * shape.width**2
-    return replace(shape, depth=depth, nodes=min(shape.nodes, pool))
+def _cut_dynamic(shape: DynamicTree, depth: int) -> DynamicTree:
+    return replace(shape, depth=depth, nodes=min(shape.nodes, _pool(depth, shape.width)))
+
+
+def _pool(depth: int, width: int) -> int:
+    """How many candidates a dynamic tree chooses its nodes among."""
+    return width + (depth - 1) * width**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,25 @@ class StaticTree:
     @property
     def longest(self) -> int:
         """Levels of a draft."""
-        depth = [0]
-        for parent in self.parents[1:]:
-            depth.append(depth[parent] + 1)
-        return max(depth)
+        return max(_depths(self.parents))
 
     def __post_init__(self) -> None:
         if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
             raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
         if self.drawn not in ("without_replacement", "with_replacement"):
             raise ValueError(f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}")
+
+    def cut(self, depth: int) -> StaticTree:
+        """The same tree without the nodes below so many levels."""
+        kept = [node for node, level in enumerate(_depths(self.parents)) if level <= depth]
+        return replace(self, parents=tuple(kept.index(self.parents[node]) for node in kept))
+
+
+def _depths(parents: tuple[int, ...]) -> list[int]:
+    depth = [0]
+    for parent in parents[1:]:
+        depth.append(depth[parent] + 1)
+    return depth
 
 
 @dataclass(frozen=True, slots=True)

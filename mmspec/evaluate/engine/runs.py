@@ -114,5 +114,21 @@ def runner_or_failure(make: Callable[[], Runner]) -> Runner:
 
 def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
     """Seconds of a call by part; `other` is all that the engine did not attribute."""
-    parts = {name: getattr(stats, f"{name}_s") for name in ("prefill", "draft", "target", "verify")}
+    parts = stats.seconds()
     return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}
+
+
+def timed_run(
+    stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, row_passes: Sequence[int] = ()
+) -> Run:
+    """A request through our own loop, as its statistics tell of it; the rest as in `Run`."""
+    return Run(
+        seconds,
+        output,
+        stats.target_passes,
+        stats.accept_length,
+        parts_of(stats, seconds),
+        stats.exact,
+        stats.drafter_passes,
+        tuple(row_passes),
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from mmspec import zoo
 from mmspec.core.checkpoints import load_model, load_part
 from mmspec.core.readers import read_json
 from mmspec.core.rules.base import Rule
+from mmspec.evaluate.engine.resources import Resources
 from mmspec.evaluate.image.requests import labels_of
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.by_name import rule_from_name
@@ -20,13 +21,12 @@ ZOO_MODELS = ("t2i", "c2i")
 
 
 @dataclass(slots=True)
-class ImageResources:
+class ImageResources(Resources):
     """name: what tables call the model.   zoo: its name in the zoo, "" for a model from a folder."""
 
     pipeline: ImagePipeline
     name: str
     zoo: str = ""
-    _kept: dict[str, Any] = field(default_factory=dict)
 
     def given(self, prompts: Sequence[str]) -> list[str] | list[int]:
         """What the pipeline takes of prompts in words: labels where the model draws classes, else the words.
@@ -47,22 +47,17 @@ class ImageResources:
             raise ValueError(
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, decode otherwise"
             )
-        return self._once(f"part {name}", lambda: zoo.load(f"{self.zoo}/{name}"))
+        return self.once(f"part {name}", lambda: zoo.load(f"{self.zoo}/{name}"))
 
     def scorer(self, name: str) -> Any:
         """The zoo's "clip" or "image_judge"."""
-        return self._once(f"scorer {name}", lambda: zoo.load(name))
+        return self.once(f"scorer {name}", lambda: zoo.load(name))
 
     def rule(self, text: str | None) -> str | Rule | None:
         """The rule of "name" or "name:setting=value,...", made once; None of None."""
         if text is None:
             return None
-        return self._once(f"rule {text}", lambda: rule_from_name(text, self.pipeline.model))
-
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        return self.once(f"rule {text}", lambda: rule_from_name(text, self.pipeline.model))
 
 
 def zoo_resources(name: str = "t2i") -> ImageResources:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.runs import Run, Runner, parts_of
+from mmspec.evaluate.engine.runs import Run, Runner, timed_run
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.requests import Request
@@ -39,16 +39,7 @@ def runner(method: ImageMethod, resources: ImageResources, setting: ImageSetting
         began = perf_counter()
         out = draw(asked, seed)
         seconds, stats = perf_counter() - began, out.stats
-        return Run(
-            seconds,
-            tuple(map(tuple, out.tokens.tolist())),
-            stats.target_passes,
-            stats.accept_length,
-            parts_of(stats, seconds),
-            stats.exact,
-            stats.drafter_passes,
-            tuple(row_passes(stats)),
-        )
+        return timed_run(stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(stats))
 
     return run
 
@@ -66,7 +57,7 @@ def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] =
     costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
     whole = [pair for number, pair in enumerate(costs) if number not in failed]
     passes, emitted = zip(*(whole or costs), strict=True)
-    times = ("prefill", "draft", "target", "verify", "other")
+    times = (*parts[0].seconds(), "other")
     return {
         "images": len(whole),
         "seconds": round(seconds, 3),

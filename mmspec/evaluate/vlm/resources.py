@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mmspec import zoo
+from mmspec.evaluate.engine.resources import Resources
 from mmspec.evaluate.vlm.drafters import DRAFTERS, short_name, unknown_drafter
 from mmspec.vlm import load_drafter
 
 
 @dataclass(slots=True)
-class VlmResources:
+class VlmResources(Resources):
     """name: what tables call the model.   is_zoo: the drafters trained for the zoo's model fit."""
 
     model: Any
     processor: Any
     name: str
     is_zoo: bool = True
-    _kept: dict[str, Any] = field(default_factory=dict)
 
     def zoo_part(self, name: str) -> Any:
         """A model of the zoo that belongs to its VLM.   Raises ValueError where the model is another one."""
@@ -29,7 +29,7 @@ class VlmResources:
                 f"expected the zoo's model, which {name!r} was trained for, got {self.name}, "
                 "use --drafter lookup or recycling"
             )
-        return self._once(name, lambda: zoo.load(name))
+        return self.once(name, lambda: zoo.load(name))
 
     def drafter(self, name: str) -> Any:
         """The drafter called `name` in DRAFTERS, or the one saved in the folder `name`; None for "none"."""
@@ -37,17 +37,12 @@ class VlmResources:
         if short in DRAFTERS:
             return DRAFTERS[short].make(self)
         if Path(name).is_dir():
-            return self._once(name, lambda: load_drafter(name, target=self.model))
+            return self.once(name, lambda: load_drafter(name, target=self.model))
         raise ValueError(unknown_drafter(name))
 
     def variant(self, name: str, change: Callable[[Any], Any]) -> Any:
         """The zoo's EAGLE after `change`, made once and kept as `name`."""
-        return self._once(name, lambda: change(self.zoo_part("vlm/eagle")))
-
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        return self.once(name, lambda: change(self.zoo_part("vlm/eagle")))
 
 
 def zoo_resources() -> VlmResources:

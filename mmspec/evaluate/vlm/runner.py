@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.evaluate.engine.runs import Run, Runner, parts_of
+from mmspec.evaluate.engine.runs import Run, Runner, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
 from mmspec.evaluate.vlm.resources import VlmResources
@@ -66,15 +66,7 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
         raise ValueError("; ".join(out.errors.values()))
     stats = out.stats
     ids = _generated(out.sequences, inputs, stats.emitted)
-    return Run(
-        seconds,
-        ids,
-        stats.target_passes,
-        stats.accept_length,
-        parts_of(stats, seconds),
-        stats.exact,
-        stats.drafter_passes,
-    )
+    return timed_run(stats, ids, seconds)
 
 
 def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> Run:

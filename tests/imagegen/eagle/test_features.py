@@ -35,11 +35,9 @@ def test_drafting_computes_what_training_unrolls() -> None:
         state, last = run._state, run.target.last
         if not run.target.left > 2 or len(state.pending_features) == 0:
             break
-        state._catch_up()
+        state.catch_up()
         assert torch.allclose(state.root, sides(wanted[0], rows, last), atol=1e-4)
         lengths = list(state.cache.lengths), state.cache.length
-        state.index = last[:, None]
-        state.turned = state._rows(state.rotary[state.index + state.steps])
         out = state.expand(values.gather(1, last[:, None] + 1), state.root[:, None], None, 0, 1)[:, 0]
         state.cache.lengths, state.cache.length = lengths
         assert torch.allclose(out, sides(wanted[1], rows, last + 1), atol=1e-4)

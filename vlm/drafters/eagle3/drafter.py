@@ -61,16 +61,7 @@ class Eagle3Config:
 
     def layer(self) -> LayerConfig:
         """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
-        return LayerConfig(
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_attention_heads=self.num_attention_heads,
-            num_key_value_heads=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            read_size=2 * self.hidden_size,
-            rope_theta=self.rope_theta,
-            rms_norm_eps=self.rms_norm_eps,
-        )
+        return LayerConfig.of(self, read_size=2 * self.hidden_size)
 
 
 def levels_of(layers: int) -> tuple[int, int, int]:

@@ -28,8 +28,8 @@ class BlockState(FeatureState):
         self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the block under way: tokens and own features
         self.scored: tuple[Tensor, Tensor] | None = None  # the block a chain is in, and its offsets' logits
 
-    def _catch_up(self) -> None:
-        super()._catch_up()
+    def catch_up(self) -> None:
+        super().catch_up()
         self.root = self.drafter.layer.expansion(self.root, self.drafter.block)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
@@ -65,10 +65,7 @@ class BlockState(FeatureState):
         token, feature = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
         attend, carry = drafter.fuse(self.target.parts.embed(token), feature, self.context)
         position = self.next_position[:, None] + _steps(sizes, depth, str(token.device))
-        before, bias = drafted - sum(sizes), None
-        if ancestor is not None or not self.cache.uniform:
-            seen = token.new_ones(1, 1, drafted, dtype=torch.bool) if ancestor is None else ancestor
-            bias = self.cache.bias(seen, attend.dtype, before)
+        bias = self.bias(ancestor, drafted - sum(sizes), attend.dtype, sum(sizes))
         self.passes += 1
         # only the last level's outputs are of use: the others are there to be attended
         out = drafter.layer(attend, carry, self.rotary[position], self.cache, bias, sizes[-1])

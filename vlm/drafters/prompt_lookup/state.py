@@ -12,7 +12,6 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.core.verdict import Verdict
-from mmspec.vlm.drafters.limits import useful
 from mmspec.vlm.target import TextTarget
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class LookupState:
         self.taken = [0] * target.batch
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = useful(target, self.longest)
+        rooms = target.rooms(self.longest)
         runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
         longest = max(map(len, runs))
         if longest == 0:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.draft import Draft, root_only
+from mmspec.core.drafting.grow import chain_of
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sample import draw, law_of
-from mmspec.core.tree import chain
 from mmspec.core.verdict import Verdict
-from mmspec.vlm.drafters.limits import forbid, text_rows, useful
+from mmspec.vlm.drafters.limits import forbid, text_rows
 from mmspec.vlm.drafters.small_model.context import Context
 from mmspec.vlm.prompts import prepare
 from mmspec.vlm.target import TextTarget
@@ -45,7 +45,7 @@ class SmallModelState:
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = useful(target, self.deepest if self.longest is None else min(self.longest, self.deepest))
+        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
         if self.context.next_position is None:
@@ -67,7 +67,7 @@ class SmallModelState:
             tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))
             valid.append(growing)
             laws.append(scores)
-        return _chain_of(target, tokens, valid, laws)
+        return chain_of(target, tokens, laws, valid) if tokens else root_only(target.pending)
 
     def _catch_up(self, target: TextTarget) -> Tensor:
         """Reads what was committed since: the correction, and the last drafted token when all were kept."""
@@ -116,17 +116,3 @@ def _read_prompt(context: Context, target: TextTarget) -> None:
     start = torch.tensor([longest - len(row) for row in rows], device=target.device)[:, None]
     mask = (slot >= start).long() if min(map(len, rows)) < longest else None
     context.prefill(ids, mask, position_ids=(slot - start).clamp(min=0))
-
-
-def _chain_of(target: TextTarget, tokens: list[Tensor], valid: list[Tensor], laws: list[Tensor]) -> Draft:
-    count = len(tokens)
-    if not count:
-        return root_only(target.pending)
-    law = Law("deterministic")
-    if not target.greedy:
-        row = torch.arange(count + 1, device=target.device)
-        row[-1] = -1
-        law = Law("without_replacement", row=row, scores=torch.stack(laws, 1))
-    root = torch.ones_like(valid[0])
-    value = torch.stack([target.pending, *tokens], 1)
-    return Draft(value, chain(count, target.device), law, torch.stack([root, *valid], 1))

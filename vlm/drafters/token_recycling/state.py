@@ -12,7 +12,6 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.tree import Tree, static_tree
 from mmspec.core.verdict import Verdict
-from mmspec.vlm.drafters.limits import useful
 from mmspec.vlm.drafters.token_recycling.table import RecyclingTable
 from mmspec.vlm.target import TextTarget
 
@@ -38,7 +37,7 @@ class RecyclingState:
         self.barred = torch.tensor(target.parts.placeholders, dtype=torch.long, device=target.device)
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        value, valid = self._fill(target.pending, useful(target, self.tree.max_depth))
+        value, valid = self._fill(target.pending, target.rooms(self.tree.max_depth))
         # nodes keep their numbers when the tail is cut, so a row's randomness does not depend on its neighbours
         last = int((valid.any(0) * torch.arange(self.tree.nodes, device=valid.device)).max())
         if last == 0:

@@ -13,7 +13,6 @@ from mmspec.core.keys import Keys
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.feature_state import FeatureState
 from mmspec.vlm.drafters.flash.modules import SarHead
-from mmspec.vlm.drafters.limits import useful
 from mmspec.vlm.target import TextTarget
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class VisionSkipState:
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
         if not self.shown:
             return self.inner.propose(target, keys)
-        if not any(useful(target, 1)):
+        if not any(target.rooms(1)):
             return root_only(target.pending)
         if not self.checked:
             self._check()
@@ -83,10 +82,10 @@ class VisionSkipState:
 def reliance(state: FeatureState) -> Tensor:
     """How much each row's newest committed slot leans on pictures: the share of its attention their slots get, mean over
     the heads, float32 [B]. Asked right after `ready`. Rows that have stopped hold anything."""
-    attend, position, counts = state.latest
+    attend, position = state.latest
     layer, cache = state.drafter.layer, state.cache
     row = torch.arange(attend.shape[0], device=attend.device)
-    last = torch.tensor([max(n - 1, 0) for n in counts], device=attend.device)
+    last = torch.tensor([max(n - 1, 0) for n in state.counts], device=attend.device)
     at = position[row % position.shape[0], last]
     query, _, _ = layer.heads(attend[row, last][:, None], state.rotary[at][:, None])
     keys = cache.keys[0][:, :, : cache.width]

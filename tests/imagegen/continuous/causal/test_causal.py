@@ -130,10 +130,21 @@ def test_given_the_noise_a_drafted_token_is_accepted_or_mirrored() -> None:
 
 
 def test_a_drafter_that_is_the_target_is_always_accepted() -> None:
-    pipe = ContinuousARPipeline(model(), guidance_scale=2.0)
-    out = pipe([0, 1, -1], seed=0, decoding=SmallCausal(model(), 2), pixels=False)
-    assert out.stats.accepted == [[0] * 3, [2] * 3] and out.stats.target_passes == 2
-    assert out.stats.exact and out.stats.drafter == "small_causal_2" and out.stats.drafter_passes == 4
+    larger = replace(SMALL, grid=3)
+    pipe = ContinuousARPipeline(model(larger), guidance_scale=2.0)
+    run = pipe.start([0, 1, -1], seed=0, decoding=SmallCausal(model(larger), 2))
+    score, seen = run.target.score, []
+
+    def watched(draft: Draft) -> Evidence:
+        seen.append((draft, score(draft)))
+        return seen[-1][1]
+
+    run.target.score = watched
+    stats = run.run()
+    assert stats.accepted == [[0] * 3, [2] * 3, [2] * 3, [1] * 3] and stats.emitted == [9] * 3
+    assert stats.exact and stats.drafter == "small_causal_2" and stats.drafter_passes == 9
+    for draft, evidence in seen:  # it read what the target read
+        torch.testing.assert_close(draft.law.mean, evidence.mean[:, :-1], atol=1e-4, rtol=1e-4)
 
 
 def test_rows_that_drift_apart_are_each_as_alone() -> None:

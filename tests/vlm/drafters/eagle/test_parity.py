@@ -64,7 +64,7 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
         prompt=ids[:, :12],
         tokens=[[]],
         live=[True],
-        stopping=SimpleNamespace(most=None),
+        rooms=lambda longest: [longest],
         prompt_embeds=embed(ids[:, :12]),
         prompt_hidden=public["target_hidden"],
         pending=ids[:, 12],

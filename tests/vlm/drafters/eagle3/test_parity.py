@@ -72,7 +72,7 @@ def test_the_tree_equals_the_public_one(drafter: Eagle3, public: dict[str, Tenso
     target = SimpleNamespace(
         parts=parts, processors=NodeProcessors(LogitsProcessorList(), 1), greedy=True, batch=1,
         device=torch.device("cpu"), padding=None, cache=SlotCache(1, 32), prompt=ids[:, :12], tokens=[[]], live=[True],
-        stopping=SimpleNamespace(most=None), prompt_embeds=embed(ids[:, :12]), prompt_hidden=public["features"],
+        rooms=lambda longest: [longest], prompt_embeds=embed(ids[:, :12]), prompt_hidden=public["features"],
         pending=ids[:, 12], paths=[[0]],
     )  # fmt: skip
     # the public depth counts expansions after the first level, its 10 nodes count the root

@@ -46,7 +46,7 @@ def test_a_static_tree_equals_the_public_one(medusa: Medusa, public: dict[str, T
     )
     target = SimpleNamespace(
         parts=parts, processors=NodeProcessors(LogitsProcessorList(), 1), greedy=True, batch=1,
-        device=torch.device("cpu"), tokens=[[]], live=[True], stopping=SimpleNamespace(most=None), pending=root,
+        device=torch.device("cpu"), tokens=[[]], live=[True], rooms=lambda longest: [longest], pending=root,
     )  # fmt: skip
     state = medusa.with_shape(TREE).open(target)
     zero = torch.zeros(1, dtype=torch.long)

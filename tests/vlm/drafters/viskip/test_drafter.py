@@ -71,7 +71,7 @@ def test_reliance_is_the_attention_paid_to_pictures(name: str, monkeypatch: pyte
         with monkeypatch.context() as patch:
             patch.setattr(layer, "attention", spied)
             state.ready()
-        counts = state.latest[2]
+        counts = state.counts
         weight = torch.stack([paid[-1][row, n - 1] for row, n in enumerate(counts)])
         wide = torch.zeros_like(weight)
         wide[:, : state.pictures.shape[1]] = state.pictures[:, : weight.shape[1]].float()

@@ -117,7 +117,7 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
         prompt=public["image_mask"].long(),
         tokens=[[]],
         live=[True],
-        stopping=SimpleNamespace(most=None),
+        rooms=lambda longest: [longest],
         prompt_embeds=public["inputs_embeds"],
         prompt_hidden=public["target_hidden"],
         pending=public["ids"][:, -1],

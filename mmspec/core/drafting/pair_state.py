@@ -1,0 +1,124 @@
+"""One request of a drafter that reads accepted pairs (a state, the value behind it) into a cache and drafts from there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, gather_nodes, root_only
+from mmspec.core.drafting import grow
+from mmspec.core.drafting.pending_features import PendingFeatures
+from mmspec.core.drafting.shaped import Shaped
+from mmspec.core.drafting.shapes import DynamicTree
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
+from mmspec.core.pool import SlotPool
+from mmspec.core.tree import chain
+from mmspec.core.verdict import Verdict
+
+
+class PairState:
+    """Base of the states that `grow.py` steps, over a `BatchTarget`: pairs are noted as they are accepted, read in one pass
+    before the next draft, and drafted ones are forgotten again. A domain says how its pairs pass the layer (`read`) and what
+    scores the features (`logits` and `law`, see `grow.Stepping`).
+
+    cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
+    root: float [B, F], the predicted feature behind the last committed pair: what depth 1 is drawn from.
+    pending_features: pairs the target has accepted since.   counts: per row, how many pairs the last `catch_up` read.
+    passes: of the drafter's layer.
+    """
+
+    cache: SlotPool
+
+    def __init__(self, drafter: Shaped, target: object):
+        self.drafter, self.target, self.passes = drafter, target, 0
+        self.shape = drafter.shape_for(target.greedy)
+        self.pending_features = PendingFeatures()
+        self.counts: list[int] = []
+        self.root: Tensor | None = None
+        self.next_position: Tensor | None = None
+
+    def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
+        """Predicted features [B, n, F] of new slots, not counted yet: values int64 [B, n] behind features [B, n, F].
+
+        ahead: how far their positions lie behind the next one, int64 [1, n] or one number.   ancestor, back: see `bias`.
+        """
+        raise NotImplementedError
+
+    def bias(self, ancestor: Tensor | None, back: int, dtype: torch.dtype, count: int = 1) -> Tensor | None:
+        """The attention bias of `count` new slots; None where they see all before them and rows are alike.
+
+        ancestor: bool [R, n, back + n] over the drafted nodes in the cache, None on a chain.   back: how many are there.
+        """
+        if ancestor is None:
+            if self.cache.uniform:
+                return None
+            ancestor = torch.ones(1, 1, back + count, dtype=torch.bool, device=self.target.device)
+        return self.cache.bias(ancestor, dtype, back)
+
+    def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
+        """Writes a prompt to the empty cache.   attend: float [R, S, A], row r's first `count[r]` slots in use, R cache rows.
+        rotary: see `DraftLayer.heads`.   count: int64 [R].
+
+        A single layer has no use for what it would put out here: later slots only attend the keys and values.
+        """
+        layer, (rows, slots, _) = self.drafter.layer, attend.shape
+        if not slots:
+            empty = attend.new_zeros(rows, layer.config.groups, 0, layer.config.dim)
+            self.cache.reserve(empty, empty)
+            return
+        self.passes += 1
+        layer.remember(attend, rotary, self.cache)
+        if bool((count == slots).all()):
+            self.cache.advance(slots)
+        else:  # per cache row: the branches of a guided pair may differ
+            self.cache.lengths, self.cache.length = count.tolist(), count
+
+    def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Notes the accepted pairs: hidden states of the path, and what followed each. They are read before a draft."""
+        self.pending_features.note(target.paths, draft, evidence, verdict)
+
+    def catch_up(self) -> None:
+        """Extends the cache by the pairs noted since the last draft, in one pass."""
+        hidden, value, self.counts = self.pending_features.take()
+        counts, tree = self.counts, chain(value.shape[1] - 1, value.device)
+        out = self.read(value, hidden, tree.depth, tree.ancestor if value.shape[1] > 1 else None, 0)
+        if len(counts) == 1:
+            self.root = out[:, counts[0] - 1]
+            self.next_position = self.next_position + counts[0]
+            self.cache.advance(counts[0])
+            return
+        count = torch.tensor(counts, device=value.device)
+        self.root = gather_nodes(out, (count - 1).clamp(min=0)[:, None])[:, 0]
+        self.next_position = self.next_position + count
+        self.cache.advance(counts)
+
+    def ready(self) -> None:
+        """Reads all that is known so far; `root` is up to date afterwards."""
+        if self.pending_features:
+            self.catch_up()
+
+    def most_levels(self) -> int:
+        """How many levels the next draft may have."""
+        return self.shape.longest
+
+    @torch.no_grad()
+    def propose(self, target: object, keys: Keys) -> Draft:
+        """A draft in the request's shape."""
+        longest = self.most_levels()
+        rooms = target.rooms(longest)
+        if not any(rooms):
+            return root_only(target.pending)
+        self.ready()
+        shape = self.shape.cut(longest) if isinstance(self.shape, DynamicTree) else self.shape
+        return grow.draft(self, target, shape, keys, rooms)
+
+    def feature(self, out: Tensor, depth: int) -> Tensor:
+        """The predicted features [B, n, F] that the children at `depth` (from 1) are drawn from."""
+        return out
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        """Predicted features [B, n, F] of one level of drafted nodes, which all share a position; see `grow.Stepping`."""
+        out = self.read(token, hidden, depth - 1, ancestor, back)
+        self.cache.advance(token.shape[1])
+        return out

@@ -1,0 +1,52 @@
+"""Shapes cut to fewer levels, and the layer a drafter's config asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from mmspec.core.drafting.layer import LayerConfig
+from mmspec.core.drafting.shapes import DynamicTree, StaticTree
+
+
+@pytest.mark.parametrize("depth", range(1, 7))
+def test_a_static_tree_keeps_its_first_levels_and_their_order(depth: int) -> None:
+    # 0 - 1, 2; 1 - 3; 2 - 4, 6; 3 - 5; 4 - 7; 7 - 8: levels out of order, so that numbers move
+    tree = StaticTree((0, 0, 0, 1, 2, 3, 2, 4, 7), "with_replacement")
+    wanted = {
+        1: (0, 0, 0),
+        2: (0, 0, 0, 1, 2, 2),
+        3: (0, 0, 0, 1, 2, 3, 2, 4),
+    }.get(depth, tree.parents)
+    cut = tree.cut(depth)
+    assert cut == StaticTree(wanted, "with_replacement") and cut.longest == min(depth, tree.longest)
+
+
+@pytest.mark.parametrize(("nodes", "depth", "width"), [(24, 7, 4), (60, 8, 3), (1, 1, 1), (52, 4, 4)])
+def test_a_dynamic_tree_keeps_no_more_nodes_than_its_levels_hold(nodes: int, depth: int, width: int) -> None:
+    tree = DynamicTree(nodes, depth, width)
+    assert tree.cut(depth) is tree and tree.cut(depth + 1) is tree
+    for levels in range(1, depth):
+        cut = tree.cut(levels)
+        assert (cut.longest, cut.width) == (levels, width)
+        most = width + (levels - 1) * width**2  # the candidates of so many levels
+        assert cut.nodes == min(nodes, most)
+    with pytest.raises(ValueError, match=f"nodes: expected at most {width + (depth - 1) * width**2} for depth {depth}"):
+        DynamicTree(width + (depth - 1) * width**2 + 1, depth, width)
+
+
+def test_a_layer_takes_the_sizes_a_config_names_and_those_given_beside() -> None:
+    @dataclass
+    class Config:
+        hidden_size: int = 24
+        intermediate_size: int = 40
+        num_attention_heads: int = 6
+        num_key_value_heads: int = 2
+        rope_theta: float = 500.0
+        vocab_size: int = 90  # no size of the layer
+
+    assert LayerConfig.of(Config()) == LayerConfig(24, 40, 6, 2, rope_theta=500.0)
+    assert LayerConfig.of(Config(), read_size=48) == LayerConfig(24, 40, 6, 2, read_size=48, rope_theta=500.0)
+    with pytest.raises(ValueError, match="heads of key-value heads"):
+        LayerConfig.of(Config(num_key_value_heads=4))

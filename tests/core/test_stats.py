@@ -1,0 +1,19 @@
+"""What a request cost: timed parts, and the rest of the call."""
+
+from __future__ import annotations
+
+import pytest
+
+from mmspec.core.stats import Stats
+
+
+def test_the_timed_parts_and_the_rest_make_the_whole_call() -> None:
+    stats = Stats(prefill_s=0.5, draft_s=0.25, target_s=1.0, verify_s=0.125)
+    with stats.time("draft"):
+        pass
+    assert list(stats.seconds()) == ["prefill", "draft", "target", "verify"] and stats.seconds()["draft"] > 0.25
+    stats.close(3.0)
+    assert stats.other_s == pytest.approx(1.125, abs=1e-3)
+    assert sum(stats.seconds().values()) + stats.other_s == pytest.approx(3.0)
+    stats.close(2.0)  # a second measure replaces the first
+    assert stats.other_s == pytest.approx(0.125, abs=1e-3)
