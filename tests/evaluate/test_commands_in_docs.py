@@ -1,4 +1,4 @@
-"""Every command that README, CONTRIBUTING and the pages under docs/ show runs as written, its placeholders filled in.
+"""Every command that README, CONTRIBUTING, BENCHMARKS and the pages under docs/ show runs as written, placeholders filled in.
 
 Models are tiny stand-ins; benches, training and building are followed up to where their work begins.
 """
@@ -20,10 +20,15 @@ from mmspec.evaluate.vlm.resources import VlmResources
 from tests.evaluate import tiny_images, tiny_zoo
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TABLES = ROOT / "docs" / "benchmarks"
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "BENCHMARKS")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 FILL = {
     "PROMPT": "a red circle", "IMAGE": "scene.png", "TEXT": "What is this?", "T": "0.5", "N": "4", "S": "2",
-    "FILE": "out.json", "FILE.png": "out.png", "PATH": "model", "FOLDER": "made", "NAME=LOG": "run=made/work/log.jsonl",
+    "FILE": "out.json", "FILE.png": "out.png", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
+    "NAME=LOG": "run=made/work/log.jsonl",
     "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
 }  # fmt: skip
 NAMES = {"--drafter": "lookup", "--rule": "exact"}  # what NAME stands for behind an option; else for a model of the zoo
@@ -80,7 +85,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr("mmspec.cli.zoo._BUILDERS", {"vlm": begin})
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
-    Path("made/work").mkdir(parents=True)
+    for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
+        Path(folder).mkdir(parents=True)
     Path("made/work/log.jsonl").write_text('{"step": 1, "accept_length": 2.0}\n')
     Path("requests.jsonl").write_text((json.dumps({"text": "What?", "images": ["scene.png"]}) + "\n") * 12)
 
@@ -114,3 +120,18 @@ def test_a_command_that_is_wrong_is_found() -> None:
     for wrong in ("mmspec bench vlm --suite nothing", "mmspec image --colour red", "mmspec sing"):
         (arguments,) = filled(wrong)
         assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("page", sorted(set(TABLES.glob("*.md")) - {TABLES / "README.md"}), ids=lambda page: page.stem)
+def test_a_page_of_tables_says_how_it_was_made_and_is_listed(page: Path) -> None:
+    text, listed = page.read_text(encoding="utf-8"), (TABLES / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"^\| command \| `mmspec bench (\w+) --suite (\w+)", text, re.M)
+    assert command and page.stem.startswith("-".join(command.groups())) and f"]({page.name})" in listed
+    assert all(re.search(rf"^\| {fact} \| .+ \|$", text, re.M) for fact in ("date", "model", "machine", "versions"))
+    assert all((page.parent / plot).is_file() for plot in re.findall(r"!\[.*?\]\((.*?)\)", text))
+
+
+def test_what_the_page_of_results_links_to_exists() -> None:
+    for page in (ROOT / "BENCHMARKS.md", TABLES / "README.md", ROOT / "README.md"):
+        targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+        assert targets and all((page.parent / target).exists() for target in targets)
