@@ -58,7 +58,7 @@ class SmallCausalState:
         self._feed(self.model.embed(target.branches), torch.zeros(1, dtype=torch.long, device=target.device))
 
     def propose(self, target: CausalTarget, keys: Keys) -> Draft:
-        length = min(self.length, target.left - 1)
+        length = max(room := target.rooms(self.length))
         if length < 1:
             return root_only(target.pending)
         values, laws = [target.pending], []
@@ -71,9 +71,8 @@ class SmallCausalState:
         row = torch.tensor([*range(length), -1], device=target.device)
         mean, scale = (torch.stack(part, 1) for part in zip(*laws, strict=True))
         law = Law("without_replacement", row, mean=mean, scale=scale)
-        place = target.last[:, None] + torch.arange(length + 1, device=target.device)
         # a row ends in a token of the target's own, however far the others still have to go
-        valid = (place < target.total - 1) | (place == target.last[:, None])
+        valid = torch.arange(length + 1, device=target.device) <= torch.tensor(room, device=target.device)[:, None]
         return Draft(torch.stack(values, 1), chain(length, target.device), law, valid)
 
     def _read(self, target: CausalTarget, value: Tensor, number: int) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, expand_tree, gather_nodes, root_only
+from mmspec.core.batch_target import BatchTarget
+from mmspec.core.draft import Draft, expand_tree, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
@@ -17,7 +18,7 @@ from mmspec.imagegen.continuous.target import Listener
 from mmspec.imagegen.continuous.walk import HeadWalk, Request
 
 
-class CausalTarget:
+class CausalTarget(BatchTarget):
     """A batch of images being generated in raster order.
 
     labels: int64 [B].   head: the denoising steps.   noise: of positions, for all steps but the last of a head that draws
@@ -31,8 +32,6 @@ class CausalTarget:
     errors: per failed row, one sentence; such a row stops and the others go on.
     """
 
-    verdicts: tuple[str, ...] = ("path",)
-
     def __init__(
         self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
         scale: float = 1.0, listener: Listener | None = None, head_walk: HeadWalk | None = None, keys: Keys | None = None,
@@ -40,30 +39,25 @@ class CausalTarget:
         self.head_walk, self.keys, self.head_calls = head_walk or HeadWalk(), keys, 0
         self.model, self.labels, self.head, self.noise = model, labels, head, noise
         self.temperature, self.listener = temperature, listener
-        self.batch, self.total = len(labels), model.config.tokens
+        super().__init__(len(labels))
+        self.total = model.config.tokens
         self.paired, self.scale = scale != 1, scale
         self.copies = 2 if self.paired else 1
         self.cache = SlotPool(model.config.depth, self.total + 64, copies=self.copies)
         # one column more than there are values takes what a run has beyond the end
         self._stored = torch.zeros(self.batch, self.total + 1, model.config.token_dim, device=labels.device)
         self.values = self._stored[:, :-1]
-        self.filled, self.live = [0] * self.batch, [True] * self.batch
-        self.errors: dict[int, str] = {}
+        self.filled = [0] * self.batch
         self.pending = torch.zeros_like(self._stored[:, 0])
         self.last = torch.full((self.batch,), -1, device=labels.device)
-
-    @property
-    def done(self) -> bool:
-        return not any(self.live)
 
     @property
     def emitted(self) -> list[int]:
         return self.filled
 
     @property
-    def left(self) -> int:
-        """Values the slowest live row still lacks; drafting more is useless."""
-        return max((self.total - n for n, live in zip(self.filled, self.live, strict=True) if live), default=0)
+    def room(self) -> list[int]:
+        return [self.total - filled for filled in self.filled]
 
     @property
     def device(self) -> torch.device:
@@ -112,32 +106,24 @@ class CausalTarget:
         return walk
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        accepted = self.take_paths(verdict, evidence.bad)
         run, _ = run_of(draft, verdict)
-        failed = gather_nodes(evidence.bad, verdict.node[:, None])
-        # the round's one transfer to the host
-        rows = torch.cat((verdict.path, verdict.depth[:, None], failed.long()), 1).tolist()
-        accepted, paths = [], []
-        for row, (*path, depth, bad) in enumerate(rows):
-            alive = self.live[row]
-            paths.append(path[: depth + 1] if alive else [])
-            accepted.append(self._take(row, depth, bool(bad)) if alive else None)
         place = self.last[:, None] + 1 + torch.arange(run.shape[1], device=self.device)
         inside = place < torch.tensor(self.filled, device=self.device)[:, None]
         place = torch.where(inside, place, self.total)[..., None].expand_as(run)
         self._stored.scatter_(1, place, run)
-        self.cache.commit(paths)
-        self.last = self.last + torch.tensor([len(path) for path in paths], device=self.device)
+        self.cache.commit(self.paths)
+        self.last = self.last + self.steps
         self.pending = verdict.correction
         return accepted
 
-    def _take(self, row: int, depth: int, failed: bool) -> int:
-        """Counts a live row's new values. Returns how many drafted ones were kept."""
-        count = min(depth + (not failed), self.total - self.filled[row])
+    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+        """Counts a live row's new values, see `BatchTarget.take`; they are stored on the device."""
+        count = min(depth + (not failure), self.total - self.filled[row])
         self.filled[row] += count
-        self.live[row] = not failed and self.filled[row] < self.total
-        if failed:
-            self.errors[row] = (f"row {row}: expected finite tokens, got NaN or Inf after {self.filled[row]} of {self.total} "
-                                "values; the row stopped there")  # fmt: skip
+        self.live[row] = self.filled[row] < self.total
+        if failure:
+            self.fail(row, "expected finite tokens, got NaN or Inf", f"{self.filled[row]} of {self.total} values")
         if self.listener is not None:
             self.listener(row, self.filled[row])
         return min(depth, count)
