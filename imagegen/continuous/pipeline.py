@@ -117,6 +117,9 @@ class MARPipeline(BasePipeline):
         if not isinstance(guidance, TokenGuidance):
             scale = self.guidance_scale if guidance_scale is None else guidance_scale
             guidance = TokenGuidance(float(scale), guidance_schedule or self.guidance_schedule)
+        elif guidance_schedule is not None:
+            raise ValueError(f"guidance_schedule: expected it left out beside a TokenGuidance, got {guidance_schedule!r}; "
+                             "say it there")  # fmt: skip
         steps = decoding.steps(model.total, self.num_iter if num_iter is None else num_iter)
         labels, head = model.prepare(prompts), model.head(num_sampling_steps)
         keys = Keys.of(seed, len(labels), model.device)
