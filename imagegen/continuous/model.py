@@ -23,7 +23,7 @@ class MaskedModel(Protocol):
     no_pixels: str | None
 
     def prepare(self, prompts: object) -> Tensor:
-        """int64 [B], the condition made from what the user gave."""
+        """A row for each image, the condition made from what the user gave: int64 [B], or features float [B, P, C]."""
 
     def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
         """z [C, B, L, width], what the head is conditioned on, of C branches: 1, or 2 with the unconditional one.

@@ -17,7 +17,7 @@ from mmspec.core.readers import naming
 from mmspec.core.rules.base import Misfit, Rule
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.continuous.guidance import Schedule, TokenGuidance
-from mmspec.imagegen.continuous.mar.adapter import MARModel
+from mmspec.imagegen.continuous.mar.adapter import Encode, MARModel
 from mmspec.imagegen.continuous.mar.config import SIZES
 from mmspec.imagegen.continuous.mar.files import SETTINGS, read_parts, save_parts
 from mmspec.imagegen.continuous.mar.order import cosine_steps
@@ -25,6 +25,7 @@ from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
 from mmspec.imagegen.continuous.steps import MaskedDecoding, PlainSteps
 from mmspec.imagegen.continuous.target import Listener, MaskedTarget
+from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.imagegen.output import ImageOutput
 
 if TYPE_CHECKING:
@@ -34,20 +35,21 @@ _FILES = ("*.json", "*.safetensors")
 
 
 class MARPipeline(BasePipeline):
-    """Class labels into images.
+    """Class labels, and where the model knows them captions, into images.
 
-    A folder holds transformer/ and, where there is one, vae/, each as `convert` wrote it, and model_index.json.
-    vae: None where only tokens are wanted.
+    A folder holds transformer/ and, where there are such, vae/, each as `convert` wrote it, text_encoder/ and tokenizer/ as
+    transformers wrote them, and model_index.json.
+    vae: None where only tokens are wanted.   captions: see `MARModel`.
     guidance_scale, guidance_schedule, num_iter: what calls use by default. guidance_scale None is that of the published
     evaluation for the published sizes, else 1; the schedule is its too, and num_iter the public sampler's 64.
     Raises ValueError for defaults out of range and a vae of another model.
     """
 
     def __init__(
-        self, transformer: MAR, vae: AutoencoderKL | None = None, *, guidance_scale: float | None = None,
-        guidance_schedule: Schedule = "linear", num_iter: int = 64,
+        self, transformer: MAR, vae: AutoencoderKL | None = None, captions: Encode | None = None, *,
+        guidance_scale: float | None = None, guidance_schedule: Schedule = "linear", num_iter: int = 64,
     ):  # fmt: skip
-        self.model = MARModel(transformer, vae)
+        self.model = MARModel(transformer, vae, captions)
         width, depth = transformer.config.encoder_embed_dim, transformer.config.encoder_depth
         published = {size[:2]: size[-1] for size in SIZES.values()}
         self.guidance_scale = published.get((width, depth), 1.0) if guidance_scale is None else guidance_scale
@@ -74,7 +76,7 @@ class MARPipeline(BasePipeline):
     ) -> ImageOutput:
         """One image per label.
 
-        prompts: class labels, -1 for no class.
+        prompts: class labels, -1 for no class; or texts, where there is a caption encoder.
         decoding: None decodes plainly through the same loop: the target alone, several tokens a pass.
         rule: None for the decoding's own; "exact" says the same where the decoding is plain.
         guidance_scale: s, see `TokenGuidance`; at 1 only the conditional branch runs.   guidance_schedule: "linear" or
@@ -163,20 +165,23 @@ class MARPipeline(BasePipeline):
         """
         folder = folder_of(path_or_repo, _FILES)
         with naming(folder):
-            transformer, vae, settings = read_parts(folder, cls.__name__)
-            pipe = cls(transformer, vae, **settings)
+            transformer, vae, captions, settings = read_parts(folder, cls.__name__)
+            pipe = cls(transformer, vae, captions, **settings)
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the pipeline; the index comes last."""
         settings = {name: getattr(self, name) for name in SETTINGS}
-        save_parts(Path(folder), type(self).__name__, self.model.transformer, self.model.vae, settings)
+        model = self.model
+        save_parts(Path(folder), type(self).__name__, model.transformer, model.vae, model.captions, settings)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Moves everything; `dtype` is for the transformer, the autoencoder stays in its own."""
+        """Moves everything; `dtype` is for transformer and caption encoder, the autoencoder stays in its own."""
         self.model.transformer.to(device=device, dtype=dtype)
         if self.model.vae is not None:
             self.model.vae.to(device=device)
+        if isinstance(self.model.captions, CaptionEncoder):
+            self.model.captions.encoder.to(device=device, dtype=dtype)
         return self
 
 

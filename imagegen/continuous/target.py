@@ -26,7 +26,8 @@ Listener = Callable[[int, int], None]
 class MaskedTarget:
     """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
 
-    labels: int64 [B].   steps: the plan of plain decoding, see `cosine_steps`.   order: int64 [B, L], consumed from its end.
+    labels: a row for each image, as the model's `prepare` gives it.   steps: the plan of plain decoding, see `cosine_steps`.
+    order: int64 [B, L], consumed from its end.
     head: that of the model with `num_sampling_steps`.   walk: how heads are walked, None for plainly.   keys: of the request;
     a walk that speculates needs them.   head_calls: calls of heads so far, one after another.
     noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each

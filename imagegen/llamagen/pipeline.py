@@ -10,13 +10,13 @@ import torch
 
 from mmspec.core.config_fields import check_types
 from mmspec.core.drafting.pretrained import folder_of
-from mmspec.core.files import write_json_atomic, writing
+from mmspec.core.files import write_json_atomic
 from mmspec.core.readers import naming, read_json
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.imagegen.llamagen.text_files import read_captions
+from mmspec.imagegen.llamagen.text_files import read_captions, write_captions
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.pipeline import ImagePipeline
@@ -107,22 +107,13 @@ class LlamaGenPipeline(ImagePipeline):
         """Writes the pipeline; the index comes last. Raises ValueError when captions come from something else than a
         `CaptionEncoder`."""
         folder, model = Path(folder), self.model
-        captions = model.captions
-        if captions is not None and not isinstance(captions, CaptionEncoder):
-            raise ValueError(f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder "
-                             "and tokenizer in one")  # fmt: skip
         index: dict[str, Any] = {"_class_name": type(self).__name__, "transformer": ["mmspec", "Transformer"]}
+        if model.captions is not None:
+            index |= write_captions(model.captions, folder)
         write_component(model.transformer, folder / "transformer")
         if model.vq is not None:
             write_component(model.vq, folder / "vq")
             index["vq"] = ["mmspec", "VQModel"]
-        if captions is not None:
-            for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
-                with writing(folder / name):
-                    part.save_pretrained(folder / name)
-            index["text_encoder"] = ["transformers", "T5EncoderModel"]  # whose files both it and `T5Encoder` write
-            index["tokenizer"] = ["transformers", "AutoTokenizer"]
-            index["clean_captions"] = captions.cleaned
         index |= {"image_size": self.image_size, "guidance_scale": self.guidance_scale, "top_k": self.top_k}
         write_json_atomic(folder / INDEX, index)
 

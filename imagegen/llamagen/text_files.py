@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from mmspec.core.checkpoints import weight_files
-from mmspec.core.files import write_json_atomic, write_text_atomic
+from mmspec.core.files import write_json_atomic, write_text_atomic, writing
 from mmspec.core.readers import naming, open_tensors, read_json, read_text
 from mmspec.imagegen.llamagen.load import t5_from_state_dict
 from mmspec.imagegen.llamagen.store import CONFIG
@@ -28,6 +28,22 @@ def read_captions(folder: Path, length: int, *, cleaned: bool) -> CaptionEncoder
     """
     encoder, tokenizer = read_encoder(folder / "text_encoder"), FileTokenizer(folder / "tokenizer")
     return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)
+
+
+def write_captions(captions: object, folder: Path) -> dict[str, Any]:
+    """Writes encoder and tokenizer into a pipeline's folder; returns what its index says of them.
+
+    Raises ValueError when captions come from something else than a `CaptionEncoder`.
+    """
+    if not isinstance(captions, CaptionEncoder):
+        raise ValueError(f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder and "
+                         "tokenizer in one")  # fmt: skip
+    for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
+        with writing(folder / name):
+            part.save_pretrained(folder / name)
+    # the encoder's files are those that both transformers' class and `T5Encoder` write
+    return {"text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "AutoTokenizer"],
+            "clean_captions": captions.cleaned}  # fmt: skip
 
 
 def read_encoder(folder: Path) -> T5Encoder:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.class_labels import class_labels
+from mmspec.imagegen.class_labels import class_labels, told
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion_head import DiffusionHead
 from mmspec.imagegen.continuous.mar.patches import patchify, unpatchify
@@ -17,21 +18,25 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL
 
 NO_CLASS = -1
+Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 NO_PIXELS = "vae: expected an autoencoder for pixels, got a pipeline without one; give it, or pixels=False"
 
 
 class MARModel:
     """A `MaskedModel` over MAR and its autoencoder. vae: None where only tokens are wanted.
 
-    Raises ValueError when transformer and autoencoder do not belong together.
+    captions: texts to features and mask, see `CaptionEncoder`; None where the model knows classes alone.
+    Raises ValueError when transformer and autoencoder, or caption encoder, do not belong together.
     """
 
     name = "MAR"
 
-    def __init__(self, transformer: MAR, vae: AutoencoderKL | None = None):
+    def __init__(self, transformer: MAR, vae: AutoencoderKL | None = None, captions: Encode | None = None):
         if vae is not None:
             check_pair(transformer.config, vae)
-        self.transformer, self.vae = transformer, vae
+        if captions is not None and not transformer.config.caption_dim:
+            raise ValueError("captions: expected None for a model without caption_dim, got an encoder; leave it out")
+        self.transformer, self.vae, self.captions = transformer, vae, captions
         self.total, self.dim = transformer.config.tokens, transformer.config.token_dim
 
     @property
@@ -47,14 +52,28 @@ class MARModel:
         return None if self.vae is not None else NO_PIXELS
 
     def prepare(self, prompts: object) -> Tensor:
-        """prompts: labels 0..class_num - 1, or -1 for no class, one or several.   Raises ValueError for anything else."""
+        """prompts: labels 0..class_num - 1, or -1 for no class, one or several; with a caption encoder texts as well, whose
+        condition is their features float [B, buffer_size, caption_dim].   Raises ValueError for anything else."""
+        texts = [prompts] if isinstance(prompts, str) else prompts
+        if self.captions is not None and isinstance(texts, Sequence) and texts and isinstance(texts[0], str):
+            return self._features(texts)
         return class_labels(prompts, self.transformer.config.class_num, NO_CLASS).to(self.device)
+
+    def _features(self, texts: Sequence[object]) -> Tensor:
+        if not all(isinstance(one, str) for one in texts):
+            raise ValueError(f"prompts: expected texts or class labels, got both, {told(texts)}; ask for them apart")
+        features, config = self.captions(list(texts))[0], self.transformer.config
+        wanted = (config.buffer_size, config.caption_dim)
+        if tuple(features.shape[1:]) != wanted:
+            raise ValueError(f"captions: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use "
+                             "the caption encoder the model was trained with")  # fmt: skip
+        return features.to(self.device, self.dtype)
 
     def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
         if not paired:
             return self.transformer(tokens, mask, labels)[None]
         tokens, mask = tokens.repeat(2, 1, 1), mask.repeat(2, 1)
-        z = self.transformer(tokens, mask, torch.cat((labels, torch.full_like(labels, NO_CLASS))))
+        z = self.transformer(tokens, mask, torch.cat((labels, nothing_said(labels))))
         return z.unflatten(0, (2, -1))
 
     def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
@@ -86,6 +105,11 @@ class MARModel:
         if self.vae is None:
             raise ValueError(NO_PIXELS)
         return self.vae
+
+
+def nothing_said(labels: Tensor) -> Tensor:
+    """The conditions of no class, or of no caption, for as many rows."""
+    return torch.full_like(labels, NO_CLASS) if labels.dim() == 1 else torch.zeros_like(labels)
 
 
 def check_pair(config: MARConfig, vae: AutoencoderKL) -> None:

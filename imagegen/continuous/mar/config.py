@@ -30,6 +30,7 @@ class MARConfig:
     vae_embed_dim: channels of the latent.   buffer_size: positions in front of the image that hold the class.
     diffloss_d, diffloss_w: blocks and width of the diffusion head.   num_sampling_steps: its steps where a request says
     nothing, see `kept_timesteps`.   norm_eps: of every layer norm outside the head.
+    caption_dim: width of caption features, of which each buffer position holds one; 0, as published, for classes alone.
     Raises ValueError for sizes that do not fit.
     """
 
@@ -50,6 +51,7 @@ class MARConfig:
     diffloss_w: int = 1024
     num_sampling_steps: str | int = "100"
     norm_eps: float = 1e-6
+    caption_dim: int = 0
 
     def __post_init__(self) -> None:
         sizes = ("img_size", "vae_stride", "patch_size", "encoder_embed_dim", "encoder_depth", "encoder_num_heads",
@@ -66,6 +68,8 @@ class MARConfig:
                 )
             if int(width * self.mlp_ratio) < 1:
                 raise ValueError(f"mlp_ratio: expected a hidden width of at least 1, got {self.mlp_ratio}; correct it")
+        if self.caption_dim < 0:
+            raise ValueError(f"caption_dim: expected 0 for no captions or a width, got {self.caption_dim}; correct it")
         cell = self.vae_stride * self.patch_size
         if self.img_size % cell:
             raise ValueError(f"img_size: expected a multiple of {cell} pixels, the side of a token, got {self.img_size}; "

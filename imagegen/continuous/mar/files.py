@@ -1,4 +1,4 @@
-"""A MAR pipeline in a folder: transformer/, vae/ where there is one, and an index of what belongs to it."""
+"""A MAR pipeline in a folder: transformer/, vae/ and a caption encoder where there are such, and an index of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from mmspec.imagegen.continuous.kl.load import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.load import CONVERT, mar_from_state_dict
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.llamagen.store import load_component, write_component
+from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.text_files import read_captions, write_captions
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -26,13 +28,16 @@ class _Index:
     """What model_index.json says besides names of classes."""
 
     vae: list | None = None
+    text_encoder: list | None = None
+    clean_captions: bool = True
     guidance_scale: float | None = None
     guidance_schedule: str | None = None
     num_iter: int | None = None
 
 
-def read_parts(folder: Path, kind: str) -> tuple[MAR, AutoencoderKL | None, dict[str, Any]]:
-    """Transformer, autoencoder in float32, and the settings that the index gives; without one, every part that is there.
+def read_parts(folder: Path, kind: str) -> tuple[MAR, AutoencoderKL | None, CaptionEncoder | None, dict[str, Any]]:
+    """Transformer, autoencoder in float32, caption encoder, and the settings that the index gives; without an index, the
+    transformer and the autoencoder that are there.
 
     Raises ValueError, with the file, for a folder of another `kind` of pipeline, and as the loaders do.
     """
@@ -43,15 +48,21 @@ def read_parts(folder: Path, kind: str) -> tuple[MAR, AutoencoderKL | None, dict
     with naming(folder / INDEX):
         check_types(_Index, index)
     transformer = load_component(folder / "transformer", mar_from_state_dict, CONVERT)
-    vae = None
+    vae = captions = None
     if index.get("vae") if indexed else (folder / "vae").is_dir():
         vae = load_component(folder / "vae", kl_from_state_dict, CONVERT).float()
-    return transformer, vae, {name: index[name] for name in SETTINGS if index.get(name) is not None}
+    if index.get("text_encoder"):
+        captions = read_captions(folder, transformer.config.buffer_size, cleaned=index.get("clean_captions", True))
+    return transformer, vae, captions, {name: index[name] for name in SETTINGS if index.get(name) is not None}
 
 
-def save_parts(folder: Path, kind: str, transformer: MAR, vae: AutoencoderKL | None, settings: dict[str, Any]) -> None:
-    """Writes what `read_parts` reads; the index comes last."""
+def save_parts(
+    folder: Path, kind: str, transformer: MAR, vae: AutoencoderKL | None, captions: object, settings: dict[str, Any]
+) -> None:
+    """Writes what `read_parts` reads; the index comes last.   Raises ValueError as `write_captions` does."""
     index = {"_class_name": kind, "transformer": ["mmspec", "MAR"], **settings}
+    if captions is not None:
+        index |= write_captions(captions, folder)
     write_component(transformer, folder / "transformer")
     if vae is not None:
         write_kl(vae, folder / "vae")

@@ -51,6 +51,7 @@ def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str
         ("decoder_embed_dim", "decoder_embed.weight", 0),
         ("class_num", "class_emb.weight", 0),
         ("diffloss_w", "diffloss.net.input_proj.weight", 0),
+        ("caption_dim", "caption_proj.fc1.weight", 1),
     ):
         if _size(weights, key, axis):
             found[name] = _size(weights, key, axis)

@@ -10,7 +10,7 @@ from mmspec.imagegen.continuous.mar.blocks import Block
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion import diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
-from mmspec.imagegen.llamagen.conditioning import empty_embedding
+from mmspec.imagegen.llamagen.conditioning import CaptionMLP, empty_embedding
 
 
 class MAR(nn.Module):
@@ -18,6 +18,7 @@ class MAR(nn.Module):
 
     "Autoregressive Image Generation without Vector Quantization". A pass reads a canvas of tokens and a mask, and gives for
     every position the vector that its token is drawn from; masked positions are seen by no one. The label -1 is no class.
+    With `caption_dim` the buffer takes captions too, a feature a position; that is ours, published models have classes.
     """
 
     def __init__(self, config: MARConfig):
@@ -27,6 +28,8 @@ class MAR(nn.Module):
         inner, ratio = config.decoder_embed_dim, config.mlp_ratio
         self.class_emb = empty_embedding(config.class_num, width)
         self.fake_latent = nn.Parameter(torch.empty(1, width))
+        if config.caption_dim:
+            self.caption_proj = CaptionMLP(config.caption_dim, width)
         self.z_proj = nn.Linear(config.token_dim, width)
         self.z_proj_ln = nn.LayerNorm(width, eps=eps)
         self.encoder_pos_embed_learned = nn.Parameter(torch.empty(1, slots, width))
@@ -55,7 +58,8 @@ class MAR(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
         """The diffusion head with as many steps, None for the config's; see `kept_timesteps`.   Raises ValueError as that."""
@@ -66,7 +70,8 @@ class MAR(nn.Module):
         """z [B, L, decoder_embed_dim], what the head is conditioned on at every position.
 
         tokens: float [B, L, d].   mask: bool [B, L], True where masked; rows may differ in how many are.
-        labels: int64 [B], 0..class_num - 1, or -1 for no class.
+        labels: int64 [B], 0..class_num - 1, or -1 for no class; or captions, float [B, buffer_size, caption_dim], zeros all
+        over for none.
         """
         states, visible = self.encode(tokens, mask, labels)
         return self.decode(states, visible)
@@ -74,7 +79,7 @@ class MAR(nn.Module):
     def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, Visible]:
         """States [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens in raster order."""
         visible = Visible(mask)
-        buffer = self._embedding(labels)[:, None].expand(-1, self.config.buffer_size, -1)
+        buffer = self._buffer(labels)
         shown = self.z_proj(visible.gather(tokens).to(self.z_proj.weight.dtype))
         place = self.encoder_pos_embed_learned.expand(len(tokens), -1, -1)
         place = torch.cat((place[:, : self.config.buffer_size], visible.gather(place[:, self.config.buffer_size :])), 1)
@@ -93,8 +98,12 @@ class MAR(nn.Module):
             x = block(x)
         return self.decoder_norm(x)[:, buffer:] + self.diffusion_pos_embed_learned
 
-    def _embedding(self, labels: Tensor) -> Tensor:
-        return torch.where((labels < 0)[:, None], self.fake_latent, self.class_emb(labels.clamp_min(0)))
+    def _buffer(self, labels: Tensor) -> Tensor:
+        if labels.dim() == 1:
+            known = torch.where((labels < 0)[:, None], self.fake_latent, self.class_emb(labels.clamp_min(0)))
+            return known[:, None].expand(-1, self.config.buffer_size, -1)
+        said = (labels != 0).any(-1).any(-1)[:, None, None]
+        return torch.where(said, self.caption_proj(labels.to(self.fake_latent.dtype)), self.fake_latent)
 
 
 class Visible:
