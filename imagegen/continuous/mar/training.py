@@ -1,0 +1,41 @@
+"""What MAR is trained on: the head's loss at masked positions, with the share of them drawn anew for every batch."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.continuous.mar.diffusion import TRAINING_STEPS
+from mmspec.imagegen.continuous.mar.diffusion_loss import HeadLoss, head_loss
+from mmspec.imagegen.continuous.mar.transformer import MAR
+
+LEAST, SPREAD, COPIES = 0.7, 0.25, 4  # of the published training: its least mask ratio, and draws of the head a token
+
+
+def mask_ratio(u: float) -> float:
+    """Quantile at u in 0..1 of the normal of mean 1 and spread 0.25 that is cut to LEAST..1."""
+    low = NormalDist().cdf((LEAST - 1) / SPREAD)
+    return 1 + SPREAD * NormalDist().inv_cdf(low + u * (0.5 - low))
+
+
+def training_mask(rows: int, total: int, drawn: torch.Generator) -> Tensor:
+    """bool [rows, total], True where masked: equally many in each row, at random places."""
+    masked = math.ceil(total * mask_ratio(float(torch.rand((), generator=drawn, dtype=torch.float64))))
+    return torch.rand(rows, total, generator=drawn).argsort(-1) < masked
+
+
+def masked_loss(model: MAR, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = COPIES) -> HeadLoss:
+    """The head's losses at the masked positions of a batch, rows [copies * masked].
+
+    "Autoregressive Image Generation without Vector Quantization".
+    tokens: clean, float [B, L, d].   labels: as the model takes them, rows without a condition among them.
+    drawn: on the CPU; of mask, timesteps and noise.   copies: draws of timestep and noise for one condition.
+    """
+    mask = training_mask(*tokens.shape[:2], drawn).to(tokens.device)
+    z, clean = (x[mask].repeat(copies, 1) for x in (model(tokens, mask, labels), tokens))
+    t = torch.randint(TRAINING_STEPS, (len(clean),), generator=drawn).to(tokens.device)
+    noise = torch.randn(clean.shape, generator=drawn).to(tokens.device)
+    return head_loss(model.diffloss["net"], clean, t, noise, z)
