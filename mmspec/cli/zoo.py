@@ -30,6 +30,11 @@ _WHAT = {
     "t2i/low": "32x32 pictures from prompts, 64 codes: what MuLo-SD drafts with (LlamaGen)",
     "t2i/eagle": "EAGLE drafter for t2i",
     "t2i/upsampler": "codes of 32x32 pictures into those of 64x64 ones, for MuLo-SD",
+    "kl": "64x64 pictures as 8x8 cells of 16 continuous channels, and back (KL autoencoder)",
+    "mar": "64x64 pictures from 64 classes or prompts, 64 continuous tokens in any order (MAR)",
+    "mar/draft": "a smaller mar that drafts for it",
+    "car": "64x64 pictures from 64 classes, 64 continuous tokens in raster order",
+    "car/draft": "a smaller car that drafts for it",
     "clip": "features of 64x64 pictures and their prompts (open_clip)",
     "image_judge": "finds the objects of 64x64 pictures",
 }
@@ -187,6 +192,40 @@ def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
     return build(out, work, folder_of("t2i") / "vq", resume=resume)
 
 
+def _build_kl(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec import zoo
+    from mmspec.zoo.training.build_kl import build
+
+    return build(out, work, zoo.load("image_judge"), resume=resume, device=device)
+
+
+def _build_mar(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec import zoo
+        from mmspec.zoo.files.registry import folder_with_weights
+        from mmspec.zoo.training.build_mar import build as train
+        from mmspec.zoo.training.build_mar import draft_recipe, target_recipe
+
+        recipe, judge = target_recipe() if name == "mar" else draft_recipe(), zoo.load("image_judge")
+        kl, whole = folder_with_weights("kl"), folder_with_weights("t2i")
+        return train(out, work, kl, whole, judge, recipe, resume=resume, device=device)
+
+    return build
+
+
+def _build_car(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec import zoo
+        from mmspec.zoo.files.registry import folder_with_weights
+        from mmspec.zoo.training.build_car import build as train
+        from mmspec.zoo.training.build_car import draft_recipe, target_recipe
+
+        recipe, judge = target_recipe() if name == "car" else draft_recipe(), zoo.load("image_judge")
+        return train(out, work, folder_with_weights("kl"), judge, recipe, resume=resume, device=device)
+
+    return build
+
+
 _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "vlm": _build_vlm("vlm"),
     "vlm/small": _build_vlm("vlm/small"),
@@ -197,6 +236,9 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "t2i/low": _build_with_shared_tokenizer("t2i/low"),
     "t2i/eagle": _build_image_eagle,
     "t2i/upsampler": _build_upsampler,
+    "kl": _build_kl,
+    **{name: _build_mar(name) for name in ("mar", "mar/draft")},
+    **{name: _build_car(name) for name in ("car", "car/draft")},
     "clip": _build_clip,
     "image_judge": _build_judge,
 }

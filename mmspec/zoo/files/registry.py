@@ -93,6 +93,27 @@ def load_upsampler(folder: Path) -> Any:
     return LatentUpsampler.from_pretrained(folder)
 
 
+def load_kl(folder: Path) -> Any:
+    """The KL autoencoder stored in `folder` (fp32, eval mode)."""
+    from mmspec.zoo.files.continuous import read_kl
+
+    return read_kl(folder)
+
+
+def load_mar(folder: Path) -> Any:
+    """The masked model stored in `folder`, with the autoencoder of "kl" and the caption encoder of "t2i" (fp32, eval mode)."""
+    from mmspec.zoo.files.continuous import read_mar
+
+    return read_mar(folder, folder_with_weights("kl"), folder_with_weights("t2i"))
+
+
+def load_car(folder: Path) -> Any:
+    """The causal model stored in `folder`, with the autoencoder of "kl" (fp32, eval mode)."""
+    from mmspec.zoo.files.continuous import read_car
+
+    return read_car(folder, folder_with_weights("kl"))
+
+
 DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3")
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
@@ -104,16 +125,23 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "t2i/low": load_with_t2i_tokenizer,
     "t2i/eagle": load_image_drafter,
     "t2i/upsampler": load_upsampler,
+    "kl": load_kl,
+    "mar": load_mar,
+    "mar/draft": load_mar,
+    "car": load_car,
+    "car/draft": load_car,
     "clip": load_clip,
     "image_judge": load_judge,
 }
 
+# that no weights ship for: `names` lists them once they are built
+UNSHIPPED = ("kl", "mar", "mar/draft", "car", "car/draft")
 _OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
 
 
 def names() -> list[str]:
-    """Names `load` accepts."""
-    return list(LOADERS)
+    """Names `load` accepts: all that ship, and of the others those that were built."""
+    return [name for name in LOADERS if name not in UNSHIPPED or _has_weights(folder_of(name))]
 
 
 def folder_of(name: str) -> Path:
@@ -123,15 +151,25 @@ def folder_of(name: str) -> Path:
     return WEIGHTS / name.replace("/", "_")
 
 
+def folder_with_weights(name: str) -> Path:
+    """`folder_of`.   Raises ValueError, which says how to build them, where the weights are missing."""
+    folder = folder_of(name)
+    if not _has_weights(folder):
+        raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
+    return folder
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(folder.rglob("*.safetensors"))
+
+
 def load(name: str, *, progress: bool = False) -> Any:
     """Load an embedded model: "vlm" -> (model, processor).
 
     progress: let transformers draw its bars on stderr while it reads weights; what the caller has set for other loads stays.
     Raises ValueError for an unknown name or where the weights are missing.
     """
-    folder = folder_of(name)
-    if not any(folder.rglob("*.safetensors")):
-        raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
+    folder = folder_with_weights(name)
     with _without_bars() if name in _OF_TRANSFORMERS and not progress else nullcontext():
         return LOADERS[name](folder)
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
 from transformers.utils import logging
 
 import mmspec
+from mmspec.cli import zoo as cli
+from mmspec.imagegen.continuous.kl.config import KLConfig
+from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
+from mmspec.imagegen.continuous.kl.load import write_kl
+from mmspec.zoo.files import registry
 
 
 @pytest.fixture
@@ -53,3 +60,19 @@ def test_unknown_names_are_listed() -> None:
     for asked in (mmspec.zoo.load, mmspec.zoo.folder_of):
         with pytest.raises(ValueError, match="vlm/small"):
             asked("nothing")
+
+
+def test_what_ships_no_weights_is_named_once_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "WEIGHTS", tmp_path)
+    assert "kl" not in mmspec.zoo.names() and "t2i" in mmspec.zoo.names()
+    with pytest.raises(ValueError, match="mmspec zoo build kl"):
+        mmspec.zoo.load("kl")
+    torch.manual_seed(0)
+    write_kl(new_autoencoder(KLConfig(embed_dim=2, ch=4, ch_mult=(1, 1), norm_groups=2, scale=0.5)), tmp_path / "kl")
+    assert "kl" in mmspec.zoo.names() and "mar" not in mmspec.zoo.names()
+    assert mmspec.zoo.load("kl").config.scaling_factor == 0.5
+
+
+def test_every_name_can_be_built_and_is_described() -> None:
+    assert set(registry.LOADERS) == set(cli._BUILDERS) == set(cli._WHAT)
+    assert set(registry.UNSHIPPED) < set(registry.LOADERS)

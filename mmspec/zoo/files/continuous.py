@@ -1,0 +1,70 @@
+"""The zoo's models of continuous tokens in their folders: one autoencoder, and transformers that share it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmspec.core.files import write_json_atomic
+from mmspec.core.readers import read_json
+from mmspec.imagegen.continuous.causal.pipeline import INDEX, ContinuousARPipeline, causal_from_state_dict
+from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.kl.load import kl_from_state_dict
+from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
+from mmspec.imagegen.continuous.mar.transformer import MAR
+from mmspec.imagegen.continuous.pipeline import MARPipeline
+from mmspec.imagegen.llamagen.store import load_component, write_component
+from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.text_files import read_captions as read_encoder
+
+from ..world.prompts import LONGEST
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+GUIDANCE = 2.0
+ITERATIONS = 32  # passes over the 64 tokens of a masked image
+
+
+def read_kl(folder: Path) -> AutoencoderKL:
+    """The autoencoder in `folder` (fp32, eval mode)."""
+    return load_component(folder, kl_from_state_dict).float()
+
+
+def read_captions(whole: Path) -> CaptionEncoder:
+    """The caption encoder (fp32) of the text-to-image pipeline in `whole`."""
+    captions = read_encoder(whole, LONGEST, cleaned=read_json(whole / INDEX).get("clean_captions", True))
+    captions.encoder.float()
+    return captions
+
+
+def write_mar(model: MAR, folder: Path) -> None:
+    """fp16 weights and config of a masked transformer on its own, with an index that names no autoencoder."""
+    _write(model, folder, {"_class_name": MARPipeline.__name__, "transformer": ["mmspec", "MAR"],
+                           "guidance_scale": GUIDANCE, "num_iter": ITERATIONS})  # fmt: skip
+
+
+def write_car(model: CausalTransformer, folder: Path) -> None:
+    """fp16 weights and config of a causal transformer on its own, with an index that names no autoencoder."""
+    _write(model, folder, {"_class_name": ContinuousARPipeline.__name__, "guidance_scale": GUIDANCE})
+
+
+def _write(model: MAR | CausalTransformer, folder: Path, index: dict) -> None:
+    write_component(deepcopy(model).half().cpu(), folder / "transformer")
+    write_json_atomic(folder / INDEX, index)
+
+
+def read_mar(folder: Path, kl: Path, whole: Path) -> MARPipeline:
+    """The masked transformer in `folder` with the autoencoder in `kl` and the caption encoder of the pipeline in `whole`;
+    fp32."""
+    model = load_component(folder / "transformer", mar_from_state_dict).float()
+    index = read_json(folder / INDEX)
+    return MARPipeline(model, read_kl(kl), read_captions(whole), guidance_scale=index["guidance_scale"],
+                       num_iter=index["num_iter"])  # fmt: skip
+
+
+def read_car(folder: Path, kl: Path) -> ContinuousARPipeline:
+    """The causal transformer in `folder` with the autoencoder in `kl`; fp32."""
+    model = load_component(folder / "transformer", causal_from_state_dict).float()
+    return ContinuousARPipeline(model, read_kl(kl), guidance_scale=read_json(folder / INDEX)["guidance_scale"])

@@ -1,0 +1,103 @@
+"""The zoo's autoencoder: a few steps of training, then what a reader of the files gets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mmspec import zoo
+from mmspec.imagegen.continuous.kl.config import KLConfig
+from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
+from mmspec.zoo.architectures.judge import ImageJudge
+from mmspec.zoo.architectures.pixels import to_pixels
+from mmspec.zoo.files.continuous import read_kl
+from mmspec.zoo.training.build_kl import FIRST_SEED, KlRecipe, build, kl_loss, train_kl, unit_scale
+from mmspec.zoo.training.on_pictures import PictureRecipe
+from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
+from mmspec.zoo.world.pictures import HELD_OUT
+
+TINY = KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64,
+                norm_groups=4)  # fmt: skip
+PICTURES = PictureRecipe(steps=3, lr=1e-3, batch=2, warmup=1, weight_decay=0.01, first=FIRST_SEED)
+RECIPE = KlRecipe(PICTURES, TINY)
+
+
+@pytest.fixture(scope="module")
+def judge() -> ImageJudge:
+    return zoo.load("image_judge")
+
+
+def fresh() -> nn.Module:
+    torch.manual_seed(0)
+    return new_autoencoder(TINY)
+
+
+def test_the_autoencoder_trains_and_its_files_load(tmp_path: Path, judge: ImageJudge) -> None:
+    card = build(tmp_path / "kl", tmp_path / "work", judge, RECIPE, measured=8)
+    assert card == json.loads((tmp_path / "kl" / "card.json").read_text())
+    assert 0 < card["evaluation"]["psnr"] < 40 and card["evaluation"]["recognised_real"] > 0.9
+    model = read_kl(tmp_path / "kl")
+    assert model.config.scaling_factor == pytest.approx(card["scale"], rel=1e-5)
+    assert KLConfig.of_model(model) == replace(TINY, scale=model.config.scaling_factor)
+
+
+def test_scaled_latents_have_unit_variance(tmp_path: Path) -> None:
+    model = fresh()
+    train_kl(model, tmp_path, RECIPE)
+    scale = unit_scale(model, count=8, batch=3)
+    with torch.no_grad():
+        law = model.encode(to_pixels(picture_arrays(sample_pictures(FIRST_SEED, 8)))).latent_dist
+        drawn = law.mean + law.std * torch.randn(500, *law.mean.shape)
+    assert float((scale * drawn).std()) == pytest.approx(1, abs=0.01)
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parted = fresh(), fresh()
+    train_kl(whole, tmp_path / "whole", RECIPE)
+    calls = []
+
+    def counted(*given):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return kl_loss(*given)
+
+    keep_all = replace(RECIPE.pictures.plan(), save_every_s=0.0)
+    monkeypatch.setattr(PictureRecipe, "plan", lambda recipe: keep_all)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("mmspec.zoo.training.build_kl.kl_loss", counted)
+        train_kl(parted, tmp_path / "parted", RECIPE)
+    again = new_autoencoder(TINY)  # another start, which the state replaces
+    train_kl(again, tmp_path / "parted", RECIPE)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+
+
+def test_what_is_drawn_perfectly_costs_only_its_divergence() -> None:
+    class Perfect(nn.Module):
+        """Decodes the pixels themselves; its posterior is N(3, 1)."""
+
+        def encode(self, pixels):
+            self.pixels = pixels
+            self.latent_dist = self
+            self.mean, self.logvar = torch.full((2, 4, 8, 8), 3.0), torch.zeros(2, 4, 8, 8)
+            return self
+
+        def decode(self, latents):
+            self.sample = self.pixels
+            return self
+
+    pixels = torch.rand(2, 3, 64, 64)
+    loss, notes = kl_loss(Perfect(), pixels, torch.randn(2, 4, 8, 8), replace(RECIPE, divergence=0.1))
+    assert float(loss) == pytest.approx(0.1 * 4.5) and notes["edges"] == 0
+
+
+def test_held_out_pictures_are_not_trained_on() -> None:
+    assert KlRecipe().pictures.facts()["picture_seeds"][1] < HELD_OUT
+    with pytest.raises(ValueError, match="expected weights"):
+        KlRecipe(edges=-1)

@@ -1,0 +1,48 @@
+"""Whether what is drawn is what was asked for."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from mmspec import zoo
+from mmspec.zoo.architectures.judge import ImageJudge
+from mmspec.zoo.training.recognition import class_recognition, prompt_recognition
+from mmspec.zoo.world.pictures import CLASSES, HELD_OUT, class_picture, render_picture, sample_picture
+
+
+@pytest.fixture(scope="module")
+def judge() -> ImageJudge:
+    return zoo.load("image_judge")
+
+
+def drawn(label: int, index: int) -> Image.Image:
+    return Image.fromarray(render_picture(class_picture(label, HELD_OUT + (1 << 21) + index)))
+
+
+def test_the_right_objects_are_recognised_and_others_are_not(judge: ImageJudge) -> None:
+    seeds = []
+
+    def right(labels, given):
+        seeds.extend(given)
+        return [drawn(label, seed % 1000) for label, seed in zip(labels, given, strict=True)]
+
+    found = class_recognition(right, judge, count=70, batch=32)
+    assert found["recognised"] > 0.9 and found["recognised_real"] > 0.9 and len(set(seeds)) == 70
+    wrong = class_recognition(lambda labels, given: [drawn((one + 9) % CLASSES, 0) for one in labels], judge, count=32)
+    assert wrong["recognised"] < 0.1 and wrong["recognised_real"] > 0.9
+    half = class_recognition(
+        lambda labels, given: [drawn(one if one % 2 else one ^ 8, 0) for one in labels], judge, count=64
+    )
+    assert 0.4 < half["recognised"] < 0.6
+
+
+def test_prompts_are_judged_by_the_objects_they_name(judge: ImageJudge) -> None:
+    said = []
+
+    def other(prompts, given):
+        said.extend(prompts)
+        return [Image.fromarray(render_picture(sample_picture(5 + i))) for i in range(len(prompts))]
+
+    found = prompt_recognition(other, judge, count=32)
+    assert all(isinstance(one, str) for one in said) and found["recognised"] < 0.2 < 0.9 < found["recognised_real"]
