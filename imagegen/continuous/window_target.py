@@ -39,8 +39,8 @@ class WindowTarget(MaskedTarget):
         decided = torch.full_like(index[:, :1], steps).expand(-1, self.total + 1).clone().scatter_(1, index, draft.step)
         number = torch.arange(steps, device=index.device)[:, None, None]
         known = self.known | (decided[:, :-1] < number)  # [S, B, L]
-        z = self.model.condition(value.repeat(steps, 1, 1), ~known.flatten(0, 1), self.labels.repeat(steps),
-                                 self.scales is not None)  # fmt: skip
+        labels = torch.cat((self.labels,) * steps)
+        z = self.model.condition(value.repeat(steps, 1, 1), ~known.flatten(0, 1), labels, self.scales is not None)
         row = draft.step.clamp_min(0) * self.batch + torch.arange(self.batch, device=index.device)[:, None]
         return z[:, row, place]
 

@@ -10,6 +10,7 @@ import torch
 
 from mmspec import zoo
 from mmspec.imagegen import MARPipeline, mar_from_state_dict
+from mmspec.imagegen.continuous.cspd import CSpD
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from tests.imagegen.continuous.tiny import SIZES, pipeline, redrawn, transformer
 
@@ -68,6 +69,16 @@ def test_prompts_become_tokens_and_are_guided_away_from_nothing() -> None:
     nothing = pipe([-1], seed=[1], guidance_scale=1.0, pixels=False).tokens
     # at scale 0 the noise is the unconditional one; the variance is not guided
     assert not torch.allclose(out[2][:1], out[0][:1]) and nothing.isfinite().all()
+
+
+@pytest.mark.parametrize("context", ("prefix", "drafts"))
+def test_a_drafter_of_another_width_reads_the_same_captions(context: str) -> None:
+    pipe, small = captioned(), MARPipeline(redrawn(MAR(replace(WITH, encoder_embed_dim=8, decoder_embed_dim=8)), 1))
+    ask = {"prompts": ["red", "blue"], "seed": [1, 2], "num_iter": 8, "guidance_scale": 2.0, "pixels": False}
+    own = pipe(**ask, decoding=CSpD(pipe, window="truncate", gamma=2, context="drafts", tolerance=1e-3)).tokens
+    torch.testing.assert_close(own, pipe(**ask).tokens, atol=2e-3, rtol=2e-3)
+    out = pipe(**ask, decoding=CSpD(small, gamma=2, context=context))
+    assert out.tokens.isfinite().all() and not out.errors and out.stats.drafter_passes > 0
 
 
 @pytest.mark.parametrize(
