@@ -31,13 +31,13 @@ def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 
 def target_recipe(steps: int = 6000) -> LatentRecipe:
-    """The target: six layers of 160, 2.2 M parameters."""
-    return LatentRecipe("car", car_config(160, 6, 5, 3, 128), steps)
+    """The target: ten layers of 128 and a head of six blocks, 2.6 M parameters."""
+    return LatentRecipe("car", car_config(128, 10, 4, 6, 128), steps)
 
 
 def draft_recipe(steps: int = 6000) -> LatentRecipe:
-    """The small one: a layer of 96."""
-    return LatentRecipe("car/draft", car_config(96, 1, 3, 2, 96), steps, lr=2e-3)
+    """The small one, a tenth of the target: a layer of 96 and a head of one block."""
+    return LatentRecipe("car/draft", car_config(96, 1, 3, 1, 96), steps, lr=2e-3)
 
 
 def train_car(

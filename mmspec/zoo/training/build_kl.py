@@ -35,31 +35,53 @@ def kl_config() -> KLConfig:
 
 
 def _shipped() -> PictureRecipe:
-    return PictureRecipe(steps=2400, lr=2e-3, batch=16, warmup=100, weight_decay=0.01, first=FIRST_SEED)
+    return PictureRecipe(steps=8000, lr=1e-3, batch=16, warmup=100, weight_decay=0.01, first=FIRST_SEED)
 
 
 @dataclass(frozen=True, slots=True)
 class KlRecipe:
     """Everything that decides the autoencoder; the defaults are the ones to ship.
 
-    edges: weight of the differences between neighbouring pixels, which decide whether an outline is sharp.
+    squares: weight of squared errors.   edges: weight of the differences between neighbouring pixels, which decide whether
+    an outline is sharp. It grows from 0 over `edges_after` of the steps: before objects are where they belong, no outline
+    is better than a wrong one, and the model stays with none.
     divergence: weight of the KL to a unit normal, as the mean over all values of a latent.
+    spread: log variance that posteriors start at; at 0 there is little but noise to decode.
     """
 
     pictures: PictureRecipe = field(default_factory=_shipped)
     config: KLConfig = field(default_factory=kl_config)
+    squares: float = 1.0
     edges: float = 0.5
-    divergence: float = 1e-3
+    edges_after: float = 0.4
+    divergence: float = 1e-4
+    spread: float = -5.0
 
     def __post_init__(self) -> None:
-        if self.edges < 0 or self.divergence < 0:
+        if min(self.squares, self.edges, self.divergence) < 0 or not 0 < self.edges_after <= 1:
             raise ValueError(
-                f"KlRecipe: expected weights of 0 or more, got {self.edges}, {self.divergence}; change them"
+                f"KlRecipe: expected weights of 0 or more and a share of the steps, got {self}; change them"
             )
 
+    def edges_at(self, step: int) -> float:
+        """The weight of edges at a step."""
+        return self.edges * min(step / (self.edges_after * self.pictures.steps), 1.0)
 
-def kl_loss(model: AutoencoderKL, pixels: Tensor, noise: Tensor, recipe: KlRecipe) -> tuple[Tensor, dict[str, float]]:
-    """L1 of pixels and of their differences, and the divergence; noise: standard normal in the shape of the latents."""
+
+def new_model(recipe: KlRecipe) -> AutoencoderKL:
+    """The untrained autoencoder, whose posteriors are as narrow as the recipe says."""
+    torch.manual_seed(recipe.pictures.seed)
+    model = new_autoencoder(recipe.config)
+    with torch.no_grad():
+        model.quant_conv.bias[recipe.config.embed_dim :] = recipe.spread
+    return model
+
+
+def kl_loss(
+    model: AutoencoderKL, pixels: Tensor, noise: Tensor, recipe: KlRecipe, step: int
+) -> tuple[Tensor, dict[str, float]]:
+    """L1 and squares of pixels, L1 of their differences, and the divergence; noise: standard normal in the shape of the
+    latents."""
     with torch.autocast(pixels.device.type, torch.bfloat16):
         law = model.encode(pixels).latent_dist
         mean, log_variance = law.mean.float(), law.logvar.float()
@@ -67,9 +89,10 @@ def kl_loss(model: AutoencoderKL, pixels: Tensor, noise: Tensor, recipe: KlRecip
     gap = made.float() - pixels
     edges = sum(gap.diff(dim=side).abs().mean() for side in (-2, -1))
     divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
-    loss = gap.abs().mean() + recipe.edges * edges + recipe.divergence * divergence
+    squares = gap.square().mean()
+    loss = gap.abs().mean() + recipe.squares * squares + recipe.edges_at(step) * edges + recipe.divergence * divergence
     # pixels span -1..1, so a squared error of 4 is full scale
-    psnr = -10 * (gap.detach().square().mean() / 4).log10()
+    psnr = -10 * (squares.detach() / 4).log10()
     return loss, {"psnr": float(psnr), "edges": float(edges.detach()), "divergence": float(divergence.detach())}
 
 
@@ -83,7 +106,7 @@ def train_kl(
     def loss(pictures: list[Picture], step: int) -> tuple[Tensor, dict[str, float]]:
         drawn = torch.Generator().manual_seed(recipe.pictures.seed * 1_000_003 + step)
         noise = torch.randn(shape, generator=drawn).to(device)
-        return kl_loss(model, to_pixels(picture_arrays(pictures)).to(device), noise, recipe)
+        return kl_loss(model, to_pixels(picture_arrays(pictures)).to(device), noise, recipe, step)
 
     return train_on_pictures(model, loss, recipe.pictures, folder, "kl", resume, device)
 
@@ -144,8 +167,7 @@ def build(
     written config, which brings latents to unit variance.
     """
     recipe = KlRecipe() if recipe is None else recipe
-    torch.manual_seed(recipe.pictures.seed)
-    model = new_autoencoder(recipe.config)
+    model = new_model(recipe)
     figures = train_kl(model, work / "kl", recipe, resume, device)
     model.cpu().half().float()  # what a reader of the weights gets is what is measured
     scale = unit_scale(model, min(512, measured))

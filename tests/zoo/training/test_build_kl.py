@@ -16,7 +16,7 @@ from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
 from mmspec.zoo.architectures.judge import ImageJudge
 from mmspec.zoo.architectures.pixels import to_pixels
 from mmspec.zoo.files.continuous import read_kl
-from mmspec.zoo.training.build_kl import FIRST_SEED, KlRecipe, build, kl_loss, train_kl, unit_scale
+from mmspec.zoo.training.build_kl import FIRST_SEED, KlRecipe, build, kl_loss, new_model, train_kl, unit_scale
 from mmspec.zoo.training.on_pictures import PictureRecipe
 from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.pictures import HELD_OUT
@@ -33,8 +33,7 @@ def judge() -> ImageJudge:
 
 
 def fresh() -> nn.Module:
-    torch.manual_seed(0)
-    return new_autoencoder(TINY)
+    return new_model(RECIPE)
 
 
 def test_the_autoencoder_trains_and_its_files_load(tmp_path: Path, judge: ImageJudge) -> None:
@@ -93,11 +92,20 @@ def test_what_is_drawn_perfectly_costs_only_its_divergence() -> None:
             return self
 
     pixels = torch.rand(2, 3, 64, 64)
-    loss, notes = kl_loss(Perfect(), pixels, torch.randn(2, 4, 8, 8), replace(RECIPE, divergence=0.1))
+    loss, notes = kl_loss(Perfect(), pixels, torch.randn(2, 4, 8, 8), replace(RECIPE, divergence=0.1), 3)
     assert float(loss) == pytest.approx(0.1 * 4.5) and notes["edges"] == 0
 
 
 def test_held_out_pictures_are_not_trained_on() -> None:
     assert KlRecipe().pictures.facts()["picture_seeds"][1] < HELD_OUT
-    with pytest.raises(ValueError, match="expected weights"):
-        KlRecipe(edges=-1)
+    for wrong in ({"edges": -1}, {"edges_after": 0.0}):
+        with pytest.raises(ValueError, match="expected weights"):
+            KlRecipe(**wrong)
+
+
+def test_posteriors_start_narrow_and_edges_come_later() -> None:
+    with torch.no_grad():
+        law = fresh().encode(torch.rand(2, 3, 64, 64)).latent_dist
+    assert float(law.logvar.mean()) == pytest.approx(RECIPE.spread, abs=1)
+    recipe = KlRecipe(replace(PICTURES, steps=100), edges=0.5, edges_after=0.4)
+    assert [recipe.edges_at(step) for step in (0, 20, 40, 99)] == pytest.approx([0, 0.25, 0.5, 0.5])
