@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 DOMAINS = {
     "vlm": "mmspec.evaluate.vlm",
     "image": "mmspec.evaluate.image",
+    "continuous": "mmspec.evaluate.continuous",
 }
 
 

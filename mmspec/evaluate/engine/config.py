@@ -127,6 +127,15 @@ class BenchConfig:
         return len(list(self.settings())) + sum(len(self.serving(one)) for one in self.judged())
 
 
+def refuse_idle(config: BenchConfig, timed: bool, judged: bool) -> None:
+    """Raises ValueError for options of what a suite does not do: it times requests, judges images, or both."""
+    idle = ("images",) if not judged else () if timed else ("prompts", "batches")
+    for name in idle:
+        if getattr(config, name) is not None:
+            flag, what = flag_of(config, name), "times requests" if judged else "judges images"
+            raise ValueError(f"{flag}: expected a suite that {what}, got {config.suite!r}, leave {flag} out")
+
+
 def _check_range(config: BenchConfig, one: Field) -> None:
     """Raises ValueError for numbers outside what their option allows; lists of numbers must hold some."""
     value = getattr(config, one.name)

@@ -118,6 +118,11 @@ def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
     return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}
 
 
+def row_passes(stats: Stats) -> list[int]:
+    """Target passes each image took part in, the prompt's among them."""
+    return [sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted))]
+
+
 def timed_run(
     stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, row_passes: Sequence[int] = ()
 ) -> Run:

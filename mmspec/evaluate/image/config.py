@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmspec import zoo
-from mmspec.evaluate.engine.config import BenchConfig, flag_of, option
+from mmspec.evaluate.engine.config import BenchConfig, option, refuse_idle
 from mmspec.evaluate.engine.setting import Setting
 
 if TYPE_CHECKING:
@@ -62,11 +62,7 @@ class Config(BenchConfig):
         from mmspec.evaluate.image.resources import ZOO_MODELS
 
         suite = self.plan()
-        idle = ("images",) if not suite.judged else () if suite.timed else ("prompts", "batches")
-        for name in idle:
-            if getattr(self, name) is not None:
-                flag, what = flag_of(self, name), "times requests" if suite.judged else "judges images"
-                raise ValueError(f"{flag}: expected a suite that {what}, got {self.suite!r}, leave {flag} out")
+        refuse_idle(self, suite.timed, suite.judged)
         if self.model not in ZOO_MODELS:
             raise ValueError(f"--model: expected one of {', '.join(ZOO_MODELS)}, got {self.model!r}, pick one of these")
         super().__post_init__()

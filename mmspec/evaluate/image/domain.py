@@ -6,17 +6,14 @@ from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.image.certainty import certainty
 from mmspec.evaluate.image.config import Config
 from mmspec.evaluate.image.page import describe, page, panels
-from mmspec.evaluate.image.quality import FIELDS, Reference
+from mmspec.evaluate.image.quality import Reference
 from mmspec.evaluate.image.requests import cases
 from mmspec.evaluate.image.resources import ImageResources, zoo_resources
 from mmspec.evaluate.image.rows import complete
 from mmspec.evaluate.image.runner import runner
+from mmspec.evaluate.quality.gallery import FIELDS, QUALITY
 
 TIMING = "whole calls with prefill and pixels; medians of paired ratios; spread: 10th and 90th percentile"
-QUALITY = (
-    "Frechet distances in the zoo's CLIP space at equal numbers of images, to two sets of plain ones; intervals: "
-    "90 % bootstrap; retrieval among 32 prompts; judge: share of asked objects whose color and shape are found"
-)
 
 
 def environment(config: Config, resources: ImageResources) -> dict:

@@ -6,17 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from mmspec.evaluate.image.suites import SUITES
 from mmspec.evaluate.pages.columns import COLUMNS as SHARED
-from mmspec.evaluate.pages.columns import Cell, chosen, figure, ratio
+from mmspec.evaluate.pages.columns import PICTURES, Cell, chosen, figure
 from mmspec.evaluate.pages.page import Page
 from mmspec.evaluate.pages.plots import Line, Panel, no_curve
 
 BY = ("batch", "guidance", "top_k", "temperature")
 AXES = ("values a target pass", "Frechet distance from plain decoding's images")
-
-
-def _shares(row: dict) -> str:
-    parts = [row.get(f"{part}_share") for part in ("draft", "target", "verify")]
-    return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
 
 
 def _same(row: dict) -> str:
@@ -27,14 +22,9 @@ def _same(row: dict) -> str:
 
 COLUMNS: dict[str, Cell] = {
     **SHARED,
+    **PICTURES,
     "knob": figure("knob"),
     "step compression": figure("step_compression"),
-    "draft + target + verify share": _shares,
-    "Frechet (90 %)": ratio("frechet", "frechet_interval"),
-    "of plain's own (90 %)": ratio("frechet_ratio", "frechet_ratio_interval"),
-    "CLIP score": figure("clip_score"),
-    "retrieval": figure("retrieval"),
-    "judge": figure("judge"),
     "identical": _same,
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.runs import Run, Runner, timed_run
+from mmspec.evaluate.engine.runs import Run, Runner, row_passes, timed_run
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.requests import Request
@@ -42,11 +42,6 @@ def runner(method: ImageMethod, resources: ImageResources, setting: ImageSetting
         return timed_run(stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(stats))
 
     return run
-
-
-def row_passes(stats: Stats) -> list[int]:
-    """Target passes each image took part in, the prompt's among them."""
-    return [sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted))]
 
 
 def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:

@@ -34,6 +34,12 @@ def law(row: dict) -> str:
     return {True: "exact", False: "relaxed", None: "failed"}[row["exact"]]
 
 
+def shares(row: dict) -> str:
+    """Of the decode time."""
+    parts = [row.get(f"{part}_share") for part in ("draft", "target", "verify")]
+    return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
+
+
 # columns of every domain; a domain adds its own
 COLUMNS: dict[str, Cell] = {
     "method": lambda row: row["method"],
@@ -42,7 +48,17 @@ COLUMNS: dict[str, Cell] = {
     "accept length": figure("accept_length"),
     "seconds": figure("seconds"),
     "x plain (10-90 %)": ratio("speedup_vs_ar", "spread"),
+    "draft + target + verify share": shares,
     "identical": figure("identical"),
+}
+
+# of domains whose output is judged as pictures
+PICTURES: dict[str, Cell] = {
+    "Frechet (90 %)": ratio("frechet", "frechet_interval"),
+    "of plain's own (90 %)": ratio("frechet_ratio", "frechet_ratio_interval"),
+    "CLIP score": figure("clip_score"),
+    "retrieval": figure("retrieval"),
+    "judge": figure("judge"),
 }
 
 

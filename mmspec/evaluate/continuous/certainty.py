@@ -1,0 +1,100 @@
+"""How sure the target is of each token it draws: sure targets flatter every method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys
+from mmspec.core.verdict import Verdict
+from mmspec.evaluate.continuous.config import ContinuousSetting
+from mmspec.evaluate.continuous.kinds import MASKED
+from mmspec.evaluate.continuous.resources import ContinuousResources
+from mmspec.evaluate.continuous.runner import arguments
+from mmspec.evaluate.engine.domain import Timed
+from mmspec.evaluate.image.requests import Request
+from mmspec.imagegen.continuous.head import sample
+from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
+from mmspec.imagegen.continuous.steps import PlainSteps
+from mmspec.imagegen.continuous.target import MaskedTarget
+
+SOME = 8  # images that draws are watched on
+OTHER = 1 << 30  # seed of the second draw
+
+
+class Twice(PlainSteps):
+    """Plain decoding of one request that draws every token but the first step's a second time, with other noise.
+
+    gaps: float [n] per round, squared distances of the two draws.
+    """
+
+    def __init__(self, other: Noise):
+        self.other, self.gaps = other, []
+        self._second: Tensor | None = None
+
+    def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
+        draft, own = super().propose(target, keys), target.noise
+        target.noise = self.other
+        try:
+            self._second = target.score(draft).own
+        finally:
+            target.noise = own
+        return draft
+
+    def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        if self._second is not None:
+            self.gaps.append((evidence.own - self._second).square().sum(-1)[draft.index < target.total])
+
+
+def _masked(resources: ContinuousResources, given: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
+    """Squared distances of two draws of the same tokens, and the images."""
+    head = resources.transformer.head()
+    twice = Twice(KeyedNoise(Keys.of(seed + OTHER, len(given), resources.pipeline.model.device), head.steps, head.dim))
+    tokens = resources.pipeline(given, decoding=twice, seed=seed, pixels=False, **how).tokens
+    return torch.cat(twice.gaps) if twice.gaps else tokens.new_zeros(0), tokens
+
+
+@torch.no_grad()
+def _causal(resources: ContinuousResources, given: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
+    """As `_masked`: both draws of a token are given the tokens before it."""
+    model, pipe = resources.transformer, resources.pipeline
+    tokens = pipe(given, seed=seed, pixels=False, **how).tokens
+    labels, head, scale = pipe.model.prepare(given), model.head(), how["guidance_scale"]
+    place = torch.arange(tokens.shape[1], device=tokens.device).expand(len(given), -1)
+    branches = (labels, torch.full_like(labels, -1))
+    z = torch.stack([model.training_z(one, tokens.to(model.position.dtype)).flatten(0, 1) for one in branches])
+    guidance = None if scale == 1 else torch.full((z.shape[1],), scale, device=z.device)
+    values = []
+    for other in (seed + OTHER, seed + OTHER + len(given)):
+        noise = KeyedNoise(Keys.of(other, len(given), tokens.device), head.steps, head.dim).at(place)
+        walk = sample(head, z[0] if guidance is None else z, *(x.flatten(0, 1) for x in noise), guidance=guidance,
+                      temperature=how["temperature"])  # fmt: skip
+        values.append(walk.value)
+    return (values[0] - values[1]).square().sum(-1), tokens
+
+
+def target_figures(
+    resources: ContinuousResources, setting: ContinuousSetting, asked: Sequence[Request], seed: int = 0
+) -> dict:
+    """How much two draws of a token, given the same tokens, differ, on some of the requests.
+
+    draw_spread: the median distance of the two over that of two tokens of these images taken at random: 0 where the target
+    is sure of every token, about 1 where what is known tells it nothing. Medians, as single tokens can be far out.
+    head_steps, values: of the model.
+    """
+    how, given = arguments(resources, setting), [one.given for one in asked[:SOME]]
+    gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, given, how, seed)
+    flat = tokens.flatten(0, 1)
+    apart = (flat - flat.roll(1, 0)).square().sum(-1).median()
+    spread = round(float((gaps.median() / apart).sqrt()), 4) if len(gaps) and apart > 0 else None
+    return {"draw_spread": spread, "head_steps": resources.head_steps, "values": resources.total}
+
+
+def certainty(timed: Timed) -> dict:
+    """How sure the target is on the requests of a setting."""
+    asked = [one for case in timed.cases for one in case]
+    return target_figures(timed.resources, timed.setting, asked, timed.setting.seed)

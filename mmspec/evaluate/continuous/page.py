@@ -1,0 +1,128 @@
+"""What the tables and the plot of `mmspec bench continuous` show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mmspec.evaluate.continuous.suites import SUITES
+from mmspec.evaluate.pages.columns import COLUMNS as SHARED
+from mmspec.evaluate.pages.columns import PICTURES, Cell, chosen, figure
+from mmspec.evaluate.pages.page import Page
+from mmspec.evaluate.pages.plots import SPEEDUP, Line, Panel, no_curve
+
+BY = ("batch", "guidance", "num_iter", "temperature")
+
+COLUMNS: dict[str, Cell] = {
+    **SHARED,
+    **PICTURES,
+    "knob": figure("knob"),
+    "gamma": figure("gamma"),
+    "acceptance": figure("acceptance"),
+    "head calls": figure("head_calls"),
+    "target forwards": figure("target_forwards"),
+    "c": figure("cost_ratio"),
+    "predicted x": figure("predicted_speedup"),
+    "tokens a pass": figure("step_compression"),
+}
+# "Continuous Speculative Decoding for Autoregressive Image Generation": pair -> speed-up at batch 256 by gamma, one A100
+PUBLISHED = {
+    "MAR-H with MAR-B": {4: 1.62, 8: 1.96, 16: 2.20, 32: 2.33},
+    "MAR-L with MAR-B": {4: 1.15, 8: 1.32, 16: 1.42, 32: 1.49},
+}
+
+
+def describe(row: Mapping) -> str:
+    """The setting of a row in words."""
+    steps = f"{row['num_iter']} steps" if row["num_iter"] else "one token a step"
+    return f"batch {row['batch']}, guidance {row['guidance']:g}, {steps}, T = {row['temperature']:g}"
+
+
+def page(result: dict) -> Page:
+    """The page of a bench file."""
+    name = result["env"]["suite"]
+    suite = SUITES[name]
+    notes = (*summary(result["rows"]), *(published_notes() if name == "published" else ()))
+    columns = chosen(COLUMNS, suite.columns)
+    return Page(suite.about, columns, BY, lambda rows: f"{describe(rows[0])}: {_measured(rows)}", tuple(notes))
+
+
+def _measured(rows: Sequence[dict]) -> str:
+    """On how many classes and images, and how sure the target is."""
+    first = rows[0]
+    text = [f"{first['prompts']} requests timed"] if first.get("prompts") else []
+    images = next((row["images"] for row in rows if row.get("images")), None)
+    if images:
+        text.append(f"{images} images a quality figure, plain's own Frechet distance {first.get('frechet_ar')}")
+    text.append(f"{first['values']} tokens of {first['head_steps']} denoising steps")
+    text.append(f"two draws of a token {first['draw_spread']} as far apart as tokens at random")
+    return ", ".join(text)
+
+
+def summary(rows: Sequence[dict]) -> list[str]:
+    """Sentences on the fastest rows, and on how far predictions of windows were off."""
+    # rows that must be plain decoding bit for bit are there to show that they are
+    done = [row for row in rows if row.get("speedup_vs_ar") and row["identical"] is None]
+    made = []
+    for what, found in (
+        ("fastest exact method", [row for row in done if row["exact"]]),
+        ("fastest relaxed method", [row for row in done if not row["exact"]]),
+        (
+            "fastest relaxed method within 5 % of plain's own Frechet distance",
+            [row for row in done if not row["exact"] and (row.get("frechet_ratio") or 2.0) <= 1.05],
+        ),
+    ):
+        if found:
+            best = max(found, key=lambda row: row["speedup_vs_ar"])
+            made.append(f"{what}: {best['method']}; {describe(best)}, {best['speedup_vs_ar']}x")
+    off = [row["speedup_vs_ar"] / row["predicted_speedup"] for row in done if row.get("predicted_speedup")]
+    if off:
+        made.append(f"patched windows came to {min(off):.2f} to {max(off):.2f} of gamma / (gamma c + 1)")
+    return made
+
+
+def published_notes() -> list[str]:
+    """What the paper says, to be read beside c and not beside seconds."""
+    made = []
+    for pair, speeds in PUBLISHED.items():
+        shown = ", ".join(f"gamma {gamma} {speed}x" for gamma, speed in speeds.items())
+        made.append(f"published for {pair} on one A100 at batch 256: {shown}; at the c that gamma 32 implies, "
+                    f"{_implied(32, speeds[32]):.3f}, gamma / (gamma c + 1) gives gamma 4 "
+                    f"{4 / (4 * _implied(32, speeds[32]) + 1):.2f}x")  # fmt: skip
+    return made
+
+
+def _implied(gamma: int, speed: float) -> float:
+    """c for which gamma / (gamma c + 1) is this speed-up."""
+    return 1 / speed - 1 / gamma
+
+
+def panels(result: dict) -> list[Panel]:
+    """Frechet distance against speed-up: a line per family of knobs, a point per other method.   Raises ValueError for a
+    suite without a plot."""
+    name = result["env"]["suite"]
+    if not SUITES[name].plot:
+        raise no_curve(name)
+    settings: dict[tuple, list[dict]] = {}
+    for row in result["rows"]:
+        if row.get("frechet") is not None and row.get("speedup_vs_ar") is not None:
+            settings.setdefault(tuple(row[one] for one in BY), []).append(row)
+    return [
+        Panel(
+            f"{describe(rows[0])}, {rows[0]['images']} images",
+            SPEEDUP,
+            "Frechet distance from plain decoding's images",
+            _lines(rows),
+        )
+        for rows in settings.values()
+    ]
+
+
+def _lines(rows: Sequence[dict]) -> dict[str, Line]:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        name = row["family"] if row["knob"] is not None else row["method"]
+        points.setdefault(name, []).append((row["speedup_vs_ar"], row["frechet"]))
+    lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+    xs = [x for line in lines.values() for x in line[0]]
+    own = rows[0]["frechet_ar"]
+    return {"plain's own split halves": ((min(xs), max(xs)), (own, own)), **lines}

@@ -1,0 +1,110 @@
+"""A model of continuous tokens and what belongs to it: the smaller one that drafts, and what scores its pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmspec import zoo
+from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED, ZOO_MODELS, in_zoo, kind_of, kind_of_folder
+from mmspec.evaluate.engine.resources import Resources
+from mmspec.zoo.world.pictures import class_names
+
+
+@dataclass(slots=True)
+class ContinuousResources(Resources):
+    """pipeline: a `MARPipeline` or a `ContinuousARPipeline`.   kind: "masked" or "causal".   name: what tables call it.
+    zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the zoo's own.
+    """
+
+    pipeline: Any
+    kind: str
+    name: str
+    zoo: str = ""
+    draft: str | None = None
+
+    @property
+    def transformer(self) -> Any:
+        return self.pipeline.model.transformer
+
+    @property
+    def total(self) -> int:
+        """L, tokens of an image."""
+        return self.transformer.config.tokens
+
+    @property
+    def classes(self) -> int:
+        return self.transformer.config.class_num
+
+    @property
+    def head_steps(self) -> int:
+        """T, denoising steps of a token."""
+        return self.transformer.head().steps
+
+    @property
+    def pixels(self) -> bool:
+        """Whether tokens can be decoded."""
+        return self.pipeline.model.no_pixels is None
+
+    def drafter(self) -> Any:
+        """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
+        return self.once("drafter", self._drafter)
+
+    def _drafter(self) -> Any:
+        if self.draft is not None:
+            if kind_of(self.draft, "--draft") != self.kind:
+                raise ValueError(
+                    f"--draft: expected a {self.kind} model, got {self.draft!r}, take one of the target's kind"
+                )
+            return pipeline_of(self.draft, "--draft")
+        if not self.zoo:
+            raise ValueError(f"--draft: expected the folder of a smaller model for {self.name}, got none, name one")
+        return zoo_pipeline(f"{self.zoo}/draft")
+
+    def scorer(self, name: str) -> Any:
+        """The zoo's "clip" or "image_judge"."""
+        return self.once(f"scorer {name}", lambda: zoo.load(name))
+
+    def check_judged(self) -> None:
+        """Raises ValueError for a model whose pictures the zoo's scorers cannot read."""
+        if not self.pixels:
+            raise ValueError(f"--model: expected an autoencoder for pictures that are judged, got {self.name} without one, "
+                             "save it beside the model")  # fmt: skip
+        if self.classes != len(class_names()):
+            raise ValueError(f"--model: expected the zoo's {len(class_names())} classes, which its CLIP reads, got "
+                             f"{self.classes}, take a suite that times requests")  # fmt: skip
+
+
+def zoo_pipeline(name: str) -> Any:
+    """The zoo's pipeline of that name.   Raises ValueError where it has no weights."""
+    if not in_zoo(name):
+        raise ValueError(
+            f"--model: expected weights of the zoo's {name}, got none yet, name a folder with a saved pipeline"
+        )
+    return zoo.load(name)
+
+
+def pipeline_of(model: str, option: str = "--model") -> Any:
+    """The pipeline of the zoo, or that saved in a folder.   Raises ValueError where there is none."""
+    if model in ZOO_MODELS:
+        return zoo_pipeline(model)
+    if kind_of(model, option) == MASKED:
+        from mmspec.imagegen.continuous.pipeline import MARPipeline
+
+        return MARPipeline.from_pretrained(model)
+    from mmspec.imagegen.continuous.causal.pipeline import ContinuousARPipeline
+
+    return ContinuousARPipeline.from_pretrained(model)
+
+
+def open_continuous(model: str, draft: str | None = None) -> ContinuousResources:
+    """A model of the zoo or of a folder; its drafter is loaded on first use.   Raises ValueError where there is none."""
+    zoo_name = model if model in ZOO_MODELS else ""
+    name = f"zoo {model}" if zoo_name else model
+    return ContinuousResources(pipeline_of(model), kind_of(model), name, zoo_name, draft)
+
+
+def is_continuous(model: str) -> bool:
+    """Whether `mmspec image` draws this model with vectors."""
+    return model in ZOO_MODELS or (Path(model).is_dir() and kind_of_folder(Path(model)) in (MASKED, CAUSAL))

@@ -1,0 +1,162 @@
+"""The suites of `mmspec bench continuous` as data: methods, settings, and what is shown of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+from mmspec.evaluate.continuous.drafters import PARTS, cspd, scheduled, small_causal
+from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED
+from mmspec.evaluate.continuous.methods import PLAIN, ContinuousMethod
+from mmspec.evaluate.engine.method import SAMPLED
+from mmspec.evaluate.engine.suite import Suite
+
+_TIMED = (
+    "method",
+    "law",
+    "passes",
+    "tokens a pass",
+    "head calls",
+    "gamma",
+    "acceptance",
+    "c",
+    "predicted x",
+    "seconds",
+    "x plain (10-90 %)",
+    "draft + target + verify share",
+    "identical",
+)
+_JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
+_GAMMAS = (4, 8, 16, 32)
+_WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
+_AHEAD = 8  # where a head's window is one of several parts
+_DISTANCES = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+_AR = ContinuousMethod(PLAIN, "plain", bitwise=True)
+
+
+def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tuple[ContinuousMethod, ...]:
+    """Windows judged by the ratio of both walks, a row per gamma."""
+    family = f"cspd-{window}-{relaxation}"
+    return tuple(
+        ContinuousMethod(f"{family}-{gamma}", f"CSpD {window} {gamma}, {relaxation} ratio", "cspd", family, SAMPLED, "draft",
+                         cspd(gamma, window, relaxation), MASKED, gamma, window == "patch", knob=gamma)
+        for gamma in gammas
+    )  # fmt: skip
+
+
+def _tolerance(distance: float) -> ContinuousMethod:
+    """Windows judged by how far the target's own draws are."""
+    return ContinuousMethod(f"tolerance-{distance:g}", f"CSpD own draws within {distance:g}", "own draw", "tolerance",
+                            part="draft", make=cspd(8, "truncate", tolerance=distance), kind=MASKED, gamma=8,
+                            bitwise=distance == 0, knob=distance)  # fmt: skip
+
+
+def _stack(parts: tuple[str, ...]) -> ContinuousMethod:
+    """Schedules of the target alone, those named and no others."""
+    on = {part: part in parts for part in PARTS}
+    title = " + ".join(parts)
+    make = scheduled(_AHEAD if on["head"] else 1, on["anneal"], on["checkerboard"], on["lazy"])
+    return ContinuousMethod("+".join(parts), title, family="stack", at=SAMPLED, make=make, kind=MASKED)
+
+
+def _drafted_stack(parts: tuple[str, ...]) -> ContinuousMethod:
+    """Patched windows whose heads are scheduled too."""
+    make = cspd(8, ahead=_AHEAD if "head" in parts else 1, annealed="anneal" in parts)
+    return ContinuousMethod(f"cspd+{'+'.join(parts)}", f"CSpD patch 8 + {' + '.join(parts)}", "cspd", "stack", SAMPLED,
+                            "draft", make, MASKED, 8, True)  # fmt: skip
+
+
+_HEADS = (
+    ContinuousMethod("head-1", "head window 1", family="head", at=SAMPLED, make=scheduled(1), kind=MASKED, bitwise=True,
+                     knob=1),
+    *(ContinuousMethod(f"head-{n}", f"head window {n}", family="head", at=SAMPLED, make=scheduled(n), kind=MASKED, knob=n)
+      for n in _WINDOWS),
+)  # fmt: skip
+_STACK = (
+    # the head's window alone is among the rows of heads
+    *(_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n) if parts != ("head",)),
+    *(_drafted_stack(parts) for parts in (("head",), ("anneal",), ("head", "anneal"))),
+)
+_RULES = ("reflection", "gaussian_block")
+_CAUSAL = (
+    ContinuousMethod("causal-head-1", "head window 1", family="causal-head", at=SAMPLED, make=small_causal(), kind=CAUSAL,
+                     bitwise=True, knob=1),
+    *(ContinuousMethod(f"causal-head-{n}", f"head window {n}", family="causal-head", at=SAMPLED,
+                       make=small_causal(ahead=n), kind=CAUSAL, knob=n) for n in _WINDOWS),
+    *(ContinuousMethod(f"{rule}-{gamma}", f"small causal {gamma}, {rule}", rule, rule, SAMPLED, "draft",
+                       small_causal(rule, gamma), CAUSAL, gamma, knob=gamma) for rule in _RULES for gamma in (2, 4, 8)),
+    *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {_AHEAD}", rule, "causal-stack", SAMPLED,
+                       "draft", small_causal(rule, 4, _AHEAD), CAUSAL, 4) for rule in _RULES),
+)  # fmt: skip
+_EVERY_CSPD = tuple(
+    method for window in ("patch", "truncate") for how in ("derived", "published") for method in _cspd(window, how)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousSuite(Suite):
+    """timed: every method interleaved with plain decoding on the same classes.   judged: images of every method against
+    plain decoding's.   prompts: of what is timed.   images: of what is judged.   num_iter: of masked models, 0 for one token
+    a step.   plot: has a curve.
+    """
+
+    methods: tuple[ContinuousMethod, ...]
+    timed: bool
+    judged: bool
+    prompts: int = 16
+    batches: tuple[int, ...] = (1, 16)
+    temperatures: tuple[float, ...] = (1.0,)
+    images: int = 200
+    guidance: tuple[float, ...] = (2.0,)
+    num_iter: tuple[int, ...] = (64,)
+    plot: bool = False
+
+
+_ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *_CAUSAL)
+
+SUITES: dict[str, ContinuousSuite] = {
+    "speed": ContinuousSuite(
+        about="every method timed beside plain decoding",
+        methods=_ALL,
+        timed=True,
+        judged=False,
+        columns=_TIMED,
+        guidance=(1.0, 2.0),
+    ),
+    "quality": ContinuousSuite(
+        about="images of every method against plain decoding's",
+        methods=_ALL,
+        timed=False,
+        judged=True,
+        columns=("method", "law", "passes", "tokens a pass", *_JUDGED),
+    ),
+    "pareto": ContinuousSuite(
+        about="every combination of the schedules and every knob: speed against quality",
+        methods=(_AR, *_EVERY_CSPD, *map(_tolerance, (0.0, *_DISTANCES)), *_HEADS, *_STACK, *_CAUSAL),
+        timed=True,
+        judged=True,
+        columns=(
+            "method",
+            "law",
+            "knob",
+            "passes",
+            "head calls",
+            "acceptance",
+            "x plain (10-90 %)",
+            *_JUDGED,
+            "identical",
+        ),
+        batches=(1,),
+        plot=True,
+    ),
+    "published": ContinuousSuite(
+        about="the published algorithm, one token a step: speed-ups beside what costs alone predict",
+        methods=(_AR, *_cspd("patch", "published"), *_cspd("truncate", "published"), _tolerance(0.0)),
+        timed=True,
+        judged=False,
+        columns=_TIMED,
+        guidance=(1.0,),
+        num_iter=(0,),
+    ),
+}

@@ -1,0 +1,222 @@
+"""`mmspec bench continuous` on random tiny models: rows, figures, identity, the curve, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mmspec.evaluate.continuous import certainty
+from mmspec.evaluate.continuous.config import Config
+from mmspec.evaluate.continuous.domain import DOMAIN
+from mmspec.evaluate.continuous.drafters import PARTS
+from mmspec.evaluate.continuous.page import COLUMNS
+from mmspec.evaluate.continuous.resources import open_continuous, pipeline_of
+from mmspec.evaluate.continuous.rows import predicted
+from mmspec.evaluate.continuous.runner import bits
+from mmspec.evaluate.continuous.suites import SUITES
+from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.rows import FIELDS
+from mmspec.evaluate.engine.verdict import verdict
+from mmspec.evaluate.pages.markdown import markdown
+from mmspec.evaluate.pages.plots import draw
+from tests.evaluate.tiny_continuous import causal, masked, use_tiny_continuous
+
+ROW = {*FIELDS, "guidance", "num_iter", "head_calls", "target_forwards", "acceptance", "gamma", "cost_ratio",
+       "predicted_speedup", "identical", "draw_spread", "head_steps", "drafter_passes"}  # fmt: skip
+MASKED = ("cspd-patch-derived-4", "cspd-truncate-published-4", "tolerance-0", "head-1", "head-4", "anneal", "checkerboard",
+          "lazy", "head+anneal+checkerboard+lazy", "cspd+head+anneal")  # fmt: skip
+CAUSAL = ("causal-head-1", "causal-head-4", "reflection-4", "gaussian_block-4", "reflection-4+head")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_tiny_continuous(patch)
+        yield
+
+
+def run(**settings: object) -> dict:
+    told: list[str] = []
+    config = Config(threads=1, **{"prompts": 2, "batches": (1, 2), "guidance": (2.0,), **settings})
+    result = bench(DOMAIN, config, on_run=told.append)
+    assert len(told) == config.requests()
+    return result
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict]:
+    return {"mar": run(methods=MASKED, batches=(2,)), "car": run(model="car", methods=CAUSAL, prompts=1, batches=(1,))}
+
+
+def rows_of(result: dict) -> dict[str, dict]:
+    return {row["key"]: row for row in result["rows"]}
+
+
+@pytest.mark.parametrize("model", ["mar", "car"])
+def test_every_row_has_the_shared_fields_and_its_own(model: str, results: dict) -> None:
+    result = results[model]
+    assert verdict(DOMAIN, result) == []
+    for row in result["rows"]:
+        assert row.keys() >= ROW and not row["failed"] and row["tokens"] == 16 and row["seconds"] > 0
+        assert (row["head_steps"], row["values"]) == (4, 16) and row["draw_spread"] > 0.05
+        shares = [row[f"{part}_share"] for part in ("draft", "target", "verify", "other")]
+        assert sum(shares) == pytest.approx(1, abs=1e-3)
+        assert (row["acceptance"] is None) == (row["cost_ratio"] is None) == (row["gamma"] is None)
+    plain = rows_of(result)["ar"]
+    assert (plain["target_passes"], plain["head_calls"], plain["speedup_vs_ar"]) == (16, 64, 1)
+    assert json.loads(json.dumps(result, allow_nan=False))["rows"] == result["rows"]
+
+
+def test_only_what_must_be_plain_decoding_bit_for_bit_is_held_to_it(results: dict) -> None:
+    for model, must in (("mar", {"ar", "tolerance-0", "head-1"}), ("car", {"ar", "causal-head-1"})):
+        rows = rows_of(results[model])
+        assert {key for key, row in rows.items() if row["identical"] is not None} == must
+        assert {rows[key]["identical"] for key in must} == {"1/1"}
+        assert all(rows[key]["exact"] for key in must)
+
+
+def test_laws_are_said(results: dict) -> None:
+    exact = {key for key, row in rows_of(results["mar"]).items() if row["exact"]}
+    assert exact == {"ar", "tolerance-0", "head-1", "head-4"}
+    assert all(row["exact"] for row in results["car"]["rows"])
+
+
+def test_an_exact_row_of_other_bits_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = next(one for one in SUITES["speed"].methods if one.key == "head-4")
+    suite = replace(SUITES["speed"], methods=(SUITES["speed"].methods[0], replace(wrong, bitwise=True)))
+    monkeypatch.setitem(SUITES, "speed", suite)
+    (said,) = verdict(DOMAIN, run(batches=(1,)))
+    assert "head window 4" in said and "expected the tokens of plain decoding, bit for bit" in said
+
+
+def test_tokens_are_equal_only_where_every_bit_is() -> None:
+    tokens = torch.zeros(1, 2, 3)
+    other = tokens.clone()
+    other[0, 1, 2] = -0.0
+    assert bits(tokens) == bits(tokens.clone()) != bits(other) and len(bits(tokens)[0]) == 2
+
+
+def test_windows_are_counted(results: dict) -> None:
+    rows = rows_of(results["mar"])
+    patch = rows["cspd-patch-derived-4"]
+    # one step alone, then windows of four of the fifteen left
+    assert (patch["target_passes"], patch["drafter_passes"], patch["head_calls"]) == (5, 15, 4 * (5 + 15))
+    assert patch["predicted_speedup"] == predicted(4, patch["cost_ratio"])
+    assert rows["cspd-truncate-published-4"]["predicted_speedup"] is None
+    assert rows["tolerance-0"]["target_forwards"] == 16  # judges step by step
+
+
+def test_a_drafter_of_the_targets_weights_is_accepted(tmp_path: Path) -> None:
+    masked().save_pretrained(tmp_path / "same")
+    rows = rows_of(run(draft=str(tmp_path / "same"), batches=(1,), methods=("tolerance-0", "cspd-patch-derived")))
+    assert rows["tolerance-0"]["acceptance"] == 1 and rows["tolerance-0"]["identical"] == "2/2"
+    assert rows["tolerance-0"]["target_passes"] == 3 and rows["tolerance-0"]["target_forwards"] == 16
+    assert all(rows[f"cspd-patch-derived-{gamma}"]["gamma"] == gamma for gamma in (4, 8, 16, 32))
+
+
+def test_the_prediction_is_the_papers() -> None:
+    # MAR-H with MAR-B costs 0.398 of a pass: the published 2.33, 2.17, 1.91 and 1.54 or close by
+    assert [predicted(gamma, 0.398) for gamma in (32, 16, 8, 4)] == pytest.approx([2.33, 2.17, 1.91, 1.54], abs=0.006)
+
+
+def test_schedules_spare_what_they_say(results: dict) -> None:
+    rows = rows_of(results["mar"])
+    assert rows["anneal"]["head_calls"] < 64 == rows["lazy"]["head_calls"]
+    assert rows["checkerboard"]["target_passes"] == 9
+    assert rows_of(results["car"])["causal-head-4"]["head_calls"] < 64
+
+
+def test_the_stack_has_every_combination_once() -> None:
+    keys = {method.key for method in SUITES["pareto"].methods}
+    found = {frozenset(key.split("+")) for key in keys if set(key.split("+")) <= set(PARTS)}
+    assert len(found) == 2 ** len(PARTS) - 2 and {"ar", "head-8"} <= keys  # nothing, and the head's window alone
+
+
+def test_two_draws_with_the_same_noise_are_no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    (setting,) = Config(prompts=2, batches=(2,), guidance=(2.0,), threads=1).settings()
+    resources = open_continuous("mar")
+    asked = DOMAIN.cases(resources, setting)[0]
+    assert certainty.target_figures(resources, setting, asked)["draw_spread"] > 0.05
+    monkeypatch.setattr(certainty, "OTHER", 0)
+    assert certainty.target_figures(resources, setting, asked)["draw_spread"] == 0
+
+
+def test_speed_and_quality_make_a_curve(tmp_path: Path) -> None:
+    result = run(suite="pareto", prompts=1, batches=(1,), images=8, methods=("tolerance-0", "tolerance-1", "lazy"))
+    assert verdict(DOMAIN, result) == []
+    for row in result["rows"]:
+        low, high = row["frechet_interval"]
+        assert low < row["frechet"] < high and 0 <= row["judge"] <= 1 and row["images"] == 8
+    rows = rows_of(result)
+    assert rows["tolerance-0"]["frechet"] == rows["ar"]["frechet"] != rows["lazy"]["frechet"]
+    (panel,) = DOMAIN.panels(result)
+    assert len(panel.lines["tolerance"][0]) == 2 and {"plain", "lazy"} < set(panel.lines)
+    draw([panel], tmp_path / "curve.png")
+    text = markdown(DOMAIN.page(result), result)
+    assert "tokens of 4 denoising steps" in text and "fastest relaxed method" in text
+    with pytest.raises(ValueError, match="expected a suite with a curve, got 'speed'"):
+        DOMAIN.panels({"env": {"suite": "speed"}, "rows": []})
+
+
+def test_quality_alone_and_the_published_suite() -> None:
+    result = run(suite="quality", prompts=None, batches=None, images=8, model="car", methods=("reflection-4",))
+    assert [row["key"] for row in result["rows"]] == ["ar", "reflection-4"] and verdict(DOMAIN, result) == []
+    result = run(suite="published", guidance=None, methods=("cspd-patch-published",), batches=(1,))
+    assert {row["num_iter"] for row in result["rows"]} == {0} and verdict(DOMAIN, result) == []
+    notes = DOMAIN.page(result).notes
+    assert any(note.startswith("published for MAR-H with MAR-B") for note in notes)
+    assert any(note.startswith("patched windows came to ") for note in notes)
+
+
+def test_folders_are_benched(tmp_path: Path) -> None:
+    masked(pixels=False, classes=5).save_pretrained(tmp_path / "mar")
+    causal().save_pretrained(tmp_path / "car")
+    config = Config(model=str(tmp_path / "mar"), threads=1)
+    assert not any(method.part for method in config.rows) and config.folders() == [tmp_path / "mar"]
+    result = run(model=str(tmp_path / "mar"), methods=("head-1",), batches=(2,))
+    assert result["env"]["model"] == str(tmp_path / "mar") and rows_of(result)["head-1"]["identical"] == "1/1"
+    assert pipeline_of(str(tmp_path / "car")).model.transformer.config.class_num == 64
+    judged = Config(model=str(tmp_path / "mar"), suite="quality", images=8)
+    with pytest.raises(ValueError, match="--model: expected an autoencoder for pictures that are judged"):
+        judged.check(open_continuous(judged.model))
+    with pytest.raises(ValueError, match="--draft: expected a masked model as --model is"):
+        Config(model=str(tmp_path / "mar"), draft=str(tmp_path / "car"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"suite": "magic"},
+        {"model": "t2i"},
+        {"model": "car", "num_iter": (4,)},
+        {"model": "car", "draft": "mar"},
+        {"draft": "nowhere"},
+        {"num_iter": (-1,)},
+        {"guidance": ()},
+        {"methods": ("reflection",)},
+        {"suite": "speed", "images": 200},
+        {"suite": "quality", "batches": (1,)},
+    ],
+)
+def test_a_wrong_setting_is_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match="expected .*, got .*, "):
+        Config(**wrong)
+
+
+def test_models_without_weights_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmspec.zoo.names", lambda: ["t2i"])
+    with pytest.raises(ValueError, match="--model: expected weights of the zoo's mar, got none yet, name a folder"):
+        DOMAIN.resources(Config())
+
+
+def test_suites_name_columns_and_methods_once() -> None:
+    for suite in SUITES.values():
+        keys = [method.key for method in suite.methods]
+        assert len(set(keys)) == len(keys) and keys[0] == "ar" and set(suite.columns) <= set(COLUMNS)
+        families = {method.family for method in suite.methods} - {""}
+        assert not families & set(keys)
