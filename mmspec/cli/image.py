@@ -9,37 +9,53 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told, waiting
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told
+from mmspec.cli.image_codes import FILTER_ORDERS, open_codes
+from mmspec.cli.image_vectors import open_vectors
 from mmspec.cli.models import reading
 from mmspec.cli.options import Json, check_at_least
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.core.loop import Drafter
-    from mmspec.evaluate.image.resources import ImageResources
+    from mmspec.cli.drawing import Opened
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
-FILTER_ORDERS = ("top_k_first", "top_p_first")
 
 
 @told
 def image(
-    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT", help="A text, or for c2i a label or class name.")],
-    model: Annotated[str, typer.Option(help="The zoo's t2i or c2i, or a folder with a saved pipeline.")] = "t2i",
+    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT", help="A text, or a label or class name.")],
+    model: Annotated[
+        str, typer.Option(help="The zoo's t2i, c2i, mar or car, or a folder with a saved pipeline.")
+    ] = "t2i",
     decoding: Annotated[
-        str, typer.Option(help="ar, sjd, scd, pac, rows, eagle; relaxed: lantern, gsd, cool, zipar, pjd, mulo.")
-    ] = "scd",
+        str | None,
+        typer.Option(
+            help="ar, sjd, scd, pac, rows, eagle; relaxed: lantern, gsd, cool, zipar, pjd, mulo. Of mar and car: ar, head, "
+            "cspd, small. scd when left out, or ar."
+        ),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(help="exact or the name of a rule; relaxed ones take settings: lantern:delta=0.2,k=100."),
     ] = None,
-    window: Annotated[int | None, typer.Option(metavar="N", help="Values a pass.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="N", help="Values a pass; of cspd patch or truncate, of head states a call.")
+    ] = None,
     coupling: Annotated[str | None, typer.Option(help="gumbel or maximal.")] = None,
     init: Annotated[str | None, typer.Option(help="First drafts: left, up, mix, random, repeat_left...")] = None,
     drafter: Annotated[str | None, typer.Option(help="Whose drafts a relaxed rule judges: sjd, scd or eagle.")] = None,
     upsampler: Annotated[str | None, typer.Option(help="Of mulo: pixels or learned.")] = None,
+    draft: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="The smaller pipeline that cspd and small draft with.")
+    ] = None,
+    gamma: Annotated[int | None, typer.Option(metavar="N", help="Steps or tokens that cspd and small draft.")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(metavar="D", help="Of cspd: how far drafts may be from what is drawn; 0 is exact.")
+    ] = None,
+    num_iter: Annotated[int | None, typer.Option(metavar="N", help="Of mar: steps over a picture.")] = None,
     guidance: Annotated[
         float | None, typer.Option(metavar="S", help="Guidance scale; the model's own when left out.")
     ] = None,
@@ -64,45 +80,39 @@ def image(
 ) -> None:
     """Draw pictures of prompts with drafted decoding."""
     _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, grid, batch, out)
+    for flag, value, least in (("--gamma", gamma, 1), ("--tolerance", tolerance, 0), ("--num-iter", num_iter, 1)):
+        check_at_least(flag, least if value is None else value, least)
     check_writable(out, json)
-    wishes = {"window": window, "coupling": coupling, "init": init, "drafter": drafter, "upsampler": upsampler}
-    resources, drafts, chosen = _open(model, decoding, rule, wishes)
+    wishes = {"rule": rule, "window": window, "coupling": coupling, "init": init, "drafter": drafter, "upsampler": upsampler,
+              "draft": draft, "gamma": gamma, "tolerance": tolerance, "num_iter": num_iter}  # fmt: skip
+    settings = {"guidance_scale": guidance, "temperature": temperature, "top_k": top_k, "top_p": top_p,
+                "filter_order": filter_order}  # fmt: skip
+    opened, decoding = _open(model, decoding, wishes, settings)
     with refusing():
-        wanted = resources.given(prompts)
+        wanted = opened.given(prompts)
     count = grid or len(prompts)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
     if seed is None:
         import secrets
 
         seed = secrets.randbelow(1 << 31)
-    settings = {
-        "guidance_scale": guidance,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "filter_order": filter_order,
-    }
-    pictures, figures, errors = _generate(resources, drafts, chosen, wanted, seed, batch, settings)
+    pictures, figures, errors = _generate(opened, wanted, seed, batch)
     drawn = len(errors) < count
     if drawn:
         _save(pictures, out)
     record = {
         "prompts": texts,
-        "model": resources.name,
+        "model": opened.name,
         "decoding": decoding,
         "seed": seed,
-        "guidance": resources.pipeline.guidance_scale if guidance is None else guidance,
-        "temperature": temperature,
-        "top_k": resources.pipeline.top_k if top_k is None else top_k,
-        "top_p": top_p,
-        "filter_order": filter_order,
+        **opened.settings,
         "batch": batch,
         "out": str(out) if drawn else None,
         **figures,
         "errors": errors,
     }
     if drawn:
-        _print(record)
+        _print(record, opened)
     save_json(json, record)
     if errors:
         raise ValueError("; ".join(f"image {number}: {text}" for number, text in errors.items()))
@@ -135,61 +145,38 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
 
 
-def _open(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageResources, Drafter | None, object]:
-    """The pipeline, the drafter and the rule."""
-    with waiting("loading the model"):
-        from mmspec.evaluate.image.decodings import Wishes, check_decoding, decoding_of, short_name
+def _open(model: str, decoding: str | None, wishes: dict, settings: dict) -> tuple[Opened, str]:
+    """What draws, and the name of its decoding."""
+    from mmspec.evaluate.continuous.kinds import is_continuous
 
-        decoding = short_name(decoding)
-        wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
-        with refusing():
-            check_decoding(decoding, Wishes(**wishes))
-        resources = _resources(model)
-        with refusing():
-            drafts, usual = decoding_of(decoding, resources, Wishes(**wishes))
-            return resources, drafts, resources.rule(rule or usual)
-
-
-def _resources(model: str) -> ImageResources:
-    from mmspec.cli.console import quiet_transformers
-    from mmspec.evaluate.image.resources import ZOO_MODELS, folder_resources, zoo_resources
-
-    if model in ZOO_MODELS:
-        return zoo_resources(model)
-    if not Path(model).is_dir():
-        zoo = ", ".join(ZOO_MODELS)
-        raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
-    quiet_transformers()
     with reading(model, "a folder with a saved pipeline"):
-        return folder_resources(Path(model))
+        vectors = is_continuous(model)
+    decoding = decoding or ("ar" if vectors else "scd")
+    return (open_vectors if vectors else open_codes)(model, decoding, wishes, settings), decoding
 
 
-def _generate(
-    resources, drafts, rule, wanted, seed: int, batch: int, settings: dict
-) -> tuple[list[Image | None], dict, dict[int, str]]:
+def _generate(opened: Opened, wanted: list, seed: int, batch: int) -> tuple[list[Image | None], dict, dict[int, str]]:
     """The pictures of all prompts, None for a failed one; what they cost; and by number why one failed."""
     from time import perf_counter
 
     from mmspec.core.rules.base import Misfit
     from mmspec.evaluate.image.runner import figures_of
 
-    total, pictures, stats, errors = resources.pipeline.model.geometry.total, [], [], {}
-    stride = resources.pipeline.model.geometry.stride
+    rows, pictures, stats, errors = opened.total // opened.stride, [], [], {}
     began = perf_counter()
     for start in range(0, len(wanted), batch):
         part = wanted[start : start + batch]
-        with _bars(len(part), total // stride, stride, start, len(wanted)) as listener:
+        with _bars(len(part), rows, opened.stride, start, len(wanted)) as listener:
             try:
-                out = resources.pipeline(
-                    part, decoding=drafts, rule=rule, seed=[seed + start + i for i in range(len(part))], listener=listener,
-                    **settings,
-                )  # fmt: skip
+                seeds = [seed + start + i for i in range(len(part))]
+                out = opened.pipeline(part, seed=seeds, listener=listener, **opened.arguments)
             except Misfit as error:
                 raise BadOption(f"--rule: {str(error).removeprefix('rule: ')}") from error
         errors |= {start + row: text.removeprefix(f"row {row}: ") for row, text in out.errors.items()}
         pictures += out.images
         stats.append(out.stats)
-    return pictures, figures_of(stats, perf_counter() - began, errors), errors
+    figures = figures_of(stats, perf_counter() - began, errors)
+    return pictures, figures | {"plain_passes": float(opened.passes)}, errors
 
 
 @contextmanager
@@ -223,13 +210,19 @@ def _save(pictures: Sequence[Image | None], out: Path) -> None:
         sheet(pictures).save(temporary)
 
 
-def _print(record: dict) -> None:
+def _print(record: dict, opened: Opened) -> None:
     rule = f"{record['rule']} (exact)" if record["exact"] else record["rule"]  # relaxed rules say so in their name
     screen().print(
         f"{record['out']}: {record['images']} {'picture' if record['images'] == 1 else 'pictures'} in {record['seconds']} s, "
         f"{record['target_passes']:g} target passes each instead of {record['plain_passes']:g} "
         f"({record['step_compression']} values a pass), {record['drafter']}, rule {rule}, "
-        f"guidance {record['guidance']}, temperature {record['temperature']:g}, top-k {record['top_k']}, "
+        f"guidance {record['guidance']}, temperature {record['temperature']:g}, {_more(opened.settings)}"
         f"seed {record['seed']}; {record['model']}",
         markup=False, soft_wrap=True,
     )  # fmt: skip
+
+
+def _more(settings: dict) -> str:
+    """Settings that only some models have."""
+    named = {"top_k": "top-k", "num_iter": "steps"}
+    return "".join(f"{shown} {settings[name]}, " for name, shown in named.items() if name in settings)

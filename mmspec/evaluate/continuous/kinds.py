@@ -42,3 +42,8 @@ def kind_of(model: str, option: str = "--model") -> str:
 def in_zoo(name: str) -> bool:
     """Whether the zoo has weights of "mar", "mar/draft"..."""
     return name in zoo.names()
+
+
+def is_continuous(model: str) -> bool:
+    """Whether tokens of this model of the zoo, or of this folder, are vectors."""
+    return model in ZOO_MODELS or (Path(model).is_dir() and kind_of_folder(Path(model)) is not None)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mmspec import zoo
-from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED, ZOO_MODELS, in_zoo, kind_of, kind_of_folder
+from mmspec.evaluate.continuous.kinds import MASKED, ZOO_MODELS, in_zoo, kind_of
 from mmspec.evaluate.engine.resources import Resources
 from mmspec.zoo.world.pictures import class_names
 
@@ -60,7 +59,7 @@ class ContinuousResources(Resources):
             return pipeline_of(self.draft, "--draft")
         if not self.zoo:
             raise ValueError(f"--draft: expected the folder of a smaller model for {self.name}, got none, name one")
-        return zoo_pipeline(f"{self.zoo}/draft")
+        return zoo_pipeline(f"{self.zoo}/draft", "--draft")
 
     def scorer(self, name: str) -> Any:
         """The zoo's "clip" or "image_judge"."""
@@ -76,11 +75,11 @@ class ContinuousResources(Resources):
                              f"{self.classes}, take a suite that times requests")  # fmt: skip
 
 
-def zoo_pipeline(name: str) -> Any:
+def zoo_pipeline(name: str, option: str = "--model") -> Any:
     """The zoo's pipeline of that name.   Raises ValueError where it has no weights."""
     if not in_zoo(name):
         raise ValueError(
-            f"--model: expected weights of the zoo's {name}, got none yet, name a folder with a saved pipeline"
+            f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a saved pipeline"
         )
     return zoo.load(name)
 
@@ -103,8 +102,3 @@ def open_continuous(model: str, draft: str | None = None) -> ContinuousResources
     zoo_name = model if model in ZOO_MODELS else ""
     name = f"zoo {model}" if zoo_name else model
     return ContinuousResources(pipeline_of(model), kind_of(model), name, zoo_name, draft)
-
-
-def is_continuous(model: str) -> bool:
-    """Whether `mmspec image` draws this model with vectors."""
-    return model in ZOO_MODELS or (Path(model).is_dir() and kind_of_folder(Path(model)) in (MASKED, CAUSAL))

@@ -1,0 +1,108 @@
+"""Ways to decode an image of continuous tokens by name, as the command line makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED
+from mmspec.evaluate.continuous.methods import How
+from mmspec.evaluate.continuous.resources import ContinuousResources
+
+WINDOWS = ("patch", "truncate")
+RULES = ("reflection", "gaussian_block")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a user asked of a decoding; None leaves it as the decoding has it.
+
+    window: of cspd "patch" or "truncate", of head how many states a call evaluates.   gamma: steps or tokens drafted.
+    tolerance: how far the target's own draws may be from drafts.   rule: of small's drafts.
+    """
+
+    window: str | None = None
+    gamma: int | None = None
+    tolerance: float | None = None
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A decoding as the command line offers it.   kinds: of the models it is for.   takes: the wishes it can grant."""
+
+    about: str
+    make: Callable[[ContinuousResources, Wishes], How]
+    kinds: tuple[str, ...] = (MASKED, CAUSAL)
+    takes: tuple[str, ...] = ()
+
+
+def cspd(resources: ContinuousResources, wishes: Wishes) -> How:
+    """`CSpD`: patched windows of 8 steps; a tolerance has the target's own draws emitted, which needs truncation."""
+    from mmspec.imagegen.continuous.cspd import CSpD
+
+    window = wishes.window or ("patch" if wishes.tolerance is None else "truncate")
+    gamma = 8 if wishes.gamma is None else wishes.gamma
+    return {"decoding": CSpD(resources.drafter(), window, gamma, tolerance=wishes.tolerance)}
+
+
+def head(resources: ContinuousResources, wishes: Wishes) -> How:
+    """Speculation over head time, 8 states a call."""
+    from mmspec.imagegen.continuous.stack import ScheduledSteps
+    from mmspec.imagegen.continuous.walk import HeadWalk
+
+    walk = HeadWalk(states(wishes.window))
+    return {"decoding": ScheduledSteps(walk)} if resources.kind == MASKED else {"head_walk": walk}
+
+
+def small(resources: ContinuousResources, wishes: Wishes) -> How:
+    """`SmallCausal`: 4 tokens a round, block verification of Gaussians."""
+    from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+
+    gamma = 4 if wishes.gamma is None else wishes.gamma
+    return {
+        "decoding": SmallCausal(resources.drafter().model.transformer, gamma),
+        "rule": wishes.rule or "gaussian_block",
+    }
+
+
+DECODINGS: dict[str, Choice] = {
+    "ar": Choice("plain decoding", lambda resources, wishes: {}),
+    "cspd": Choice("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd, (MASKED,),
+                   ("window", "gamma", "tolerance")),
+    "head": Choice("the head drafts its own denoising steps; exact", head, takes=("window",)),
+    "small": Choice("a smaller causal model drafts tokens; exact", small, (CAUSAL,), ("gamma", "rule")),
+}  # fmt: skip
+
+
+def states(window: str | None) -> int:
+    """States of a head's window.   Raises ValueError for what is no number."""
+    if window is not None and not (window.isascii() and window.isdigit()):
+        raise ValueError(
+            f"--window: expected a number of states for --decoding head, got {window!r}, write for example 8"
+        )
+    return 8 if window is None else int(window)
+
+
+def decoding_of(name: str, resources: ContinuousResources, wishes: Wishes = Wishes()) -> How:
+    """Arguments of the pipeline for the decoding called `name`.
+
+    Raises ValueError for names unknown to the model's kind, wishes that cannot be granted, settings the decoding refuses, and
+    where there is no drafter.
+    """
+    known = [one for one, choice in DECODINGS.items() if resources.kind in choice.kinds]
+    if name not in known:
+        raise ValueError(f"--decoding: expected one of {', '.join(known)} for {resources.name}, a {resources.kind} model of "
+                         f"vectors, got {name!r}, pick one of these")  # fmt: skip
+    takes = DECODINGS[name].takes
+    for field in fields(wishes):
+        value = getattr(wishes, field.name)
+        if value is not None and field.name not in takes:
+            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
+            raise ValueError(f"--{field.name}: expected options that --decoding {name} takes ({allowed}), got {value!r}, "
+                             "leave it out")  # fmt: skip
+    for field, allowed in (("window", WINDOWS if name == "cspd" else None), ("rule", RULES)):
+        value = getattr(wishes, field)
+        if value is not None and allowed is not None and value not in allowed:
+            raise ValueError(f"--{field}: expected one of {', '.join(allowed)}, got {value!r}, pick one of these")
+    return DECODINGS[name].make(resources, wishes)
