@@ -10,6 +10,7 @@ from mmspec.cli.options import Json
 def supported(json: Json = None) -> None:
     """Model classes, the drafters that work with them, whether the result keeps the model's law, and how that is tested."""
     check_writable(json)
+    from mmspec.evaluate.continuous.supported import continuous_records
     from mmspec.evaluate.supported import (
         RULES_BY,
         UNTESTED,
@@ -25,7 +26,15 @@ def supported(json: Json = None) -> None:
 
     models, drafters, rules, pairs = model_records(), drafter_records(), rule_records(), combination_records()
     images, classes, refused, found = image_model_records(), class_records(), refused_records(), greedy_table()
-    kept = {"models": models, "image models": images, "drafters": drafters, "rules": rules, "combinations": pairs}
+    vectors = continuous_records()
+    kept = {
+        "models": models,
+        "image models": images,
+        "models of vectors": vectors,
+        "drafters": drafters,
+        "rules": rules,
+        "combinations": pairs,
+    }
     save_json(json, kept | {"classes": classes, "refused classes": refused, "greedy table": found})
     untested = {(one["model"], one["drafter"]) for one in pairs if one["greedy tested by"] == UNTESTED}
     sampled = dict.fromkeys(one["sampled tested by"] for one in pairs)
@@ -36,6 +45,7 @@ def supported(json: Json = None) -> None:
     out.print(_table(title, classes))
     out.print(_table("refused, with a sentence and before any token", refused))
     out.print(_table("image models, beside LlamaGen", images))
+    out.print(_table("image models whose tokens are vectors: the law of each decoding", vectors))
     out.print(_table("drafters", drafters))
     out.print(_table("rules for sampled requests; greedy ones are verified by target-match", rules))
     out.print(
