@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.imagegen import MARPipeline
+from mmspec.imagegen.continuous.mar.transformer import MAR
 from tests.evaluate.tiny_continuous import causal, masked, use_tiny_continuous
 from tests.house.tree import ROOT
+from tests.imagegen.continuous.mar.test_captions import encode
+from tests.imagegen.continuous.tiny import SIZES, autoencoder, redrawn
 
 runner = CliRunner()
 
@@ -111,6 +116,17 @@ def test_models_in_folders_with_their_drafters() -> None:
     assert refused("4", "--model", "big").startswith(
         "Error: --model: expected a folder with a saved pipeline, got 'big' ("
     )
+
+
+def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = redrawn(MAR(replace(SIZES, class_num=64, caption_dim=6)))
+    zoo = {"mar": MARPipeline(model, autoencoder(), encode, num_iter=4)}
+    monkeypatch.setattr("mmspec.zoo.load", zoo.__getitem__)
+    pictures = {}
+    for prompt in ("two red stars", "a blue square above a cross", "red circle", "0"):
+        drawn(prompt, "--model", "mar", "--seed", "3", "--out", "a.png")
+        pictures[prompt] = Path("a.png").read_bytes()
+    assert pictures["red circle"] == pictures["0"] and len(set(pictures.values())) == 3
 
 
 @pytest.mark.parametrize(

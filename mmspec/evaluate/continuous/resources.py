@@ -78,9 +78,8 @@ class ContinuousResources(Resources):
 def zoo_pipeline(name: str, option: str = "--model") -> Any:
     """The zoo's pipeline of that name.   Raises ValueError where it has no weights."""
     if not in_zoo(name):
-        raise ValueError(
-            f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a saved pipeline"
-        )
+        raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a pipeline or "
+                         f"run `mmspec zoo build {name}`")  # fmt: skip
     return zoo.load(name)
 
 
