@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import NOT_FINITE, BatchTarget
+from mmspec.core.batch_target import NOT_FINITE
 from mmspec.core.draft import Draft, expand_tree, root_only
 from mmspec.core.evidence import Evidence, neutralised
-from mmspec.core.verdict import Verdict, run_of
 from mmspec.imagegen.model import ImageModel, Scored
+from mmspec.imagegen.raster_target import Listener, RasterTarget
 from mmspec.imagegen.sampling import Guidance, Warp
 
-Listener = Callable[[int, int], None]
 
+class ImageTarget(RasterTarget):
+    """A batch of images being generated in raster order; values: int64 [B, total].
 
-class ImageTarget(BatchTarget):
-    """A batch of images being generated in raster order.
-
-    values: int64 [B, total], what has been generated.   filled: per row, how many of them.
-    last: int64 [B], index of the root among the row's values, -1 before the first.
     hidden of the evidence: float [B, N, C * H], the branches side by side.
     prompt_hidden: float [C * B, P, H], the prompt's states, rows as in the cache; None from models that keep none.
-    listener(row, filled): called for each row after every round that added values to it.
     """
+
+    not_finite = NOT_FINITE
 
     def __init__(
         self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
         listener: Listener | None = None,
     ):  # fmt: skip
-        super().__init__(model.rows(condition))
+        self.copies = 2 if guidance.paired else 1
+        total, like = model.geometry.total, torch.zeros((), dtype=torch.long, device=model.device)
+        cache = model.cache(model.layers, total + 64, copies=self.copies)
+        super().__init__(model.rows(condition), total, like, cache, listener)
         self.model, self.condition, self.guidance, self.warp = model, condition, guidance, warp
-        self.geometry, self.greedy, self.listener = model.geometry, warp.greedy, listener
-        self.total, self.copies = model.geometry.total, 2 if guidance.paired else 1
-        self.cache = model.cache(model.layers, self.total + 64, copies=self.copies)
-        device = model.device
-        # one column more than there are values takes what a run has beyond the end
-        self._stored = torch.zeros(self.batch, self.total + 1, dtype=torch.long, device=device)
-        self.values = self._stored[:, : self.total]
-        self.filled = [0] * self.batch
-        self.pending = torch.zeros(self.batch, dtype=torch.long, device=device)
-        self.last = torch.full((self.batch,), -1, device=device)
+        self.geometry, self.greedy = model.geometry, warp.greedy
         self.prompt_hidden: Tensor | None = None
-        self._rules = _Forcing(model, device)
-
-    @property
-    def emitted(self) -> list[int]:
-        return self.filled
-
-    @property
-    def room(self) -> list[int]:
-        return [self.total - filled for filled in self.filled]
+        self._rules = _Forcing(model, model.device)
 
     @property
     def left(self) -> int:
         """Values the slowest live row still lacks; drafting more is useless."""
         return max((room for room, live in zip(self.room, self.live, strict=True) if live), default=0)
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
@@ -107,34 +84,6 @@ class ImageTarget(BatchTarget):
     def warped(self, logits: Tensor, index: Tensor) -> Tensor:
         """Log-weights of the law that values are drawn from, [B, N, V]: guided logits after the forced values and the warp."""
         return self._rules(logits, index, self.warp)
-
-    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        accepted = self.take_paths(verdict, evidence.bad)
-        self._store(run_of(draft, verdict)[0])
-        self.cache.commit(self.paths)
-        self.last = self.last + self.steps
-        self.pending = verdict.correction
-        return accepted
-
-    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Counts a live row's new values, see `BatchTarget.take`; they are stored on the device."""
-        count = min(depth + (not failure), self.total - self.filled[row])
-        self._count(row, self.filled[row] + count, bool(failure))
-        return min(depth, count)
-
-    def _count(self, row: int, filled: int, failed: bool) -> None:
-        """Notes how far a live row has come, and whether it goes on."""
-        self.filled[row] = filled
-        self.live[row] = filled < self.total
-        if failed:
-            self.fail(row, NOT_FINITE, f"{filled} of {self.total} values")
-        if self.listener is not None:
-            self.listener(row, self.filled[row])
-
-    def _store(self, run: Tensor) -> None:
-        place = self.last[:, None] + 1 + torch.arange(run.shape[1], device=self.device)
-        inside = place < torch.tensor(self.filled, device=self.device)[:, None]
-        self._stored.scatter_(1, torch.where(inside, place, self.total).clamp(max=self.total), run)
 
 
 class _Forcing:

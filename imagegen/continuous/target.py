@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -19,8 +19,7 @@ from mmspec.imagegen.continuous.mar.order import Step, ranks
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.noise import Noise
 from mmspec.imagegen.continuous.walk import HeadWalk, Request
-
-Listener = Callable[[int, int], None]
+from mmspec.imagegen.raster_target import Listener
 
 
 class MaskedTarget:

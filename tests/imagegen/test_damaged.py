@@ -26,11 +26,14 @@ def pipeline(tmp_path: Path) -> Path:
     return tmp_path / "pipe"
 
 
-@pytest.mark.parametrize("damage", FILES)
-@pytest.mark.parametrize("part", PARTS)
+# published text encoders come with their decoders: tensors too many are no damage there
+DAMAGED = [
+    (part, damage) for part in PARTS for damage in FILES if (part, damage) != ("text_encoder", "a tensor too many")
+]
+
+
+@pytest.mark.parametrize(("part", "damage"), DAMAGED)
 def test_a_damaged_part_of_a_pipeline_is_one_sentence(part: str, damage: str, pipeline: Path) -> None:
-    if part == "text_encoder" and damage == "a tensor too many":
-        pytest.skip("transformers' published encoders come with their decoders")
     FILES[damage](pipeline / part)
     if damage == "config b'{}'":  # sizes of a transformer follow from its weights
         loads_or_refuses(LlamaGenPipeline.from_pretrained, pipeline)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import BatchTarget
 from mmspec.core.draft import Draft, expand_tree, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
-from mmspec.core.verdict import Verdict, run_of
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head import Head, Trajectory
 from mmspec.imagegen.continuous.noise import Noise
-from mmspec.imagegen.continuous.target import Listener
 from mmspec.imagegen.continuous.walk import HeadWalk, Request
+from mmspec.imagegen.raster_target import Listener, RasterTarget
 
 
-class CausalTarget(BatchTarget):
-    """A batch of images being generated in raster order.
+class CausalTarget(RasterTarget):
+    """A batch of images being generated in raster order; values: float32 [B, L, d].
 
     labels: int64 [B].   head: the denoising steps.   noise: of positions, for all steps but the last of a head that draws
     in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
@@ -28,40 +26,21 @@ class CausalTarget(BatchTarget):
     scale: s of classifier-free guidance, the same for all tokens.   head_walk: how heads are walked, None for plainly; what a
     walk draws besides the noise belongs to positions too, so drafters are judged as exactly.   keys: of the request; a walk
     that speculates needs them.   head_calls: calls of heads so far, one after another.
-    values: float32 [B, L, d].   filled: per row, how many of them.   last: int64 [B], index of the root, -1 before the first.
-    errors: per failed row, one sentence; such a row stops and the others go on.
     """
+
+    not_finite = "expected finite tokens, got NaN or Inf"
 
     def __init__(
         self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
         scale: float = 1.0, listener: Listener | None = None, head_walk: HeadWalk | None = None, keys: Keys | None = None,
     ):  # fmt: skip
-        self.head_walk, self.keys, self.head_calls = head_walk or HeadWalk(), keys, 0
-        self.model, self.labels, self.head, self.noise = model, labels, head, noise
-        self.temperature, self.listener = temperature, listener
-        super().__init__(len(labels))
-        self.total = model.config.tokens
         self.paired, self.scale = scale != 1, scale
         self.copies = 2 if self.paired else 1
-        self.cache = SlotPool(model.config.depth, self.total + 64, copies=self.copies)
-        # one column more than there are values takes what a run has beyond the end
-        self._stored = torch.zeros(self.batch, self.total + 1, model.config.token_dim, device=labels.device)
-        self.values = self._stored[:, :-1]
-        self.filled = [0] * self.batch
-        self.pending = torch.zeros_like(self._stored[:, 0])
-        self.last = torch.full((self.batch,), -1, device=labels.device)
-
-    @property
-    def emitted(self) -> list[int]:
-        return self.filled
-
-    @property
-    def room(self) -> list[int]:
-        return [self.total - filled for filled in self.filled]
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
+        total, like = model.config.tokens, torch.zeros(model.config.token_dim, device=labels.device)
+        cache = SlotPool(model.config.depth, total + 64, copies=self.copies)
+        super().__init__(len(labels), total, like, cache, listener)
+        self.head_walk, self.keys, self.head_calls = head_walk or HeadWalk(), keys, 0
+        self.model, self.labels, self.head, self.noise, self.temperature = model, labels, head, noise, temperature
 
     @property
     def branches(self) -> Tensor:
@@ -104,26 +83,3 @@ class CausalTarget(BatchTarget):
         walk = self.head_walk.draw(None, head, request, None)
         self.head_calls += request.calls
         return walk
-
-    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        accepted = self.take_paths(verdict, evidence.bad)
-        run, _ = run_of(draft, verdict)
-        place = self.last[:, None] + 1 + torch.arange(run.shape[1], device=self.device)
-        inside = place < torch.tensor(self.filled, device=self.device)[:, None]
-        place = torch.where(inside, place, self.total)[..., None].expand_as(run)
-        self._stored.scatter_(1, place, run)
-        self.cache.commit(self.paths)
-        self.last = self.last + self.steps
-        self.pending = verdict.correction
-        return accepted
-
-    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Counts a live row's new values, see `BatchTarget.take`; they are stored on the device."""
-        count = min(depth + (not failure), self.total - self.filled[row])
-        self.filled[row] += count
-        self.live[row] = self.filled[row] < self.total
-        if failure:
-            self.fail(row, "expected finite tokens, got NaN or Inf", f"{self.filled[row]} of {self.total} values")
-        if self.listener is not None:
-            self.listener(row, self.filled[row])
-        return min(depth, count)

@@ -15,7 +15,6 @@ from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
 from mmspec.evaluate.vlm.variants import (
     HEAD,
-    Change,
     blocks,
     both,
     chained,
@@ -70,10 +69,6 @@ class VlmSuite(Suite):
 
 def _as_it_is(name: str, title: str) -> tuple[VlmMethod, ...]:
     return (VlmMethod(name, title, drafter=name, rivals=name),)
-
-
-def _chained_blocks(count: int) -> Change:
-    return both(chained(8), blocks(count))
 
 
 def _block_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
