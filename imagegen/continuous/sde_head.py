@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +12,20 @@ from mmspec.imagegen.continuous.head import Gaussian
 from mmspec.imagegen.continuous.hold import HoldClean
 
 Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class TimedVelocity(Protocol):
+    """A velocity at the timesteps of a schedule, as `TimedMLP` is one."""
+
+    def __call__(self, x: Tensor, step: Tensor | int, z: Tensor) -> Tensor: ...
+
+    def paired(self, x: Tensor, step: Tensor | int, z: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class Network(Protocol):
+    """Gives itself at timesteps 1000 t."""
+
+    def at(self, timesteps: Tensor) -> TimedVelocity: ...
 
 
 class SDEHead:
@@ -23,20 +38,20 @@ class SDEHead:
     With span 1 the last step adds noise too, sqrt(2) dt of it.
     Guidance steers the velocity: null + s (conditional - null).
 
-    velocity: v(x [R, d], 1000 t [R] or [1], z [R, width]) -> [R, d], such as a `DenoisingMLP` with d values out.
+    net: of the velocity, such as a `DenoisingMLP` with d values out.   dim: d.
     Raises ValueError for fewer than 2 steps in all and a span outside (0, 1].
     """
 
     network_variance = False
 
-    def __init__(self, velocity: Velocity, dim: int, *, steps: int = 20, span: float = 0.96,
+    def __init__(self, net: Network, dim: int, *, steps: int = 20, span: float = 0.96,
                  device: torch.device | str = "cpu"):  # fmt: skip
         if not 0 < span <= 1:
             raise ValueError(
                 f"span: expected a share of the time above 0 and up to 1, got {span}; 0.96 is NextStep-1's"
             )
         self.last_noise = span == 1
-        self.velocity, self.dim, self.steps = velocity, dim, steps + (not self.last_noise)
+        self.dim, self.steps = dim, steps + (not self.last_noise)
         if steps < 1 or self.steps < 2:
             raise ValueError(f"steps: expected at least {1 + self.last_noise}, got {steps}; use more")
         time = torch.arange(steps, dtype=torch.float64) * span / steps
@@ -49,6 +64,7 @@ class SDEHead:
             )
         # step 0 is the last in time
         self._tables = torch.stack((time, length, scale.log())).flip(1).float().to(device)  # [3, T]
+        self.velocity = net.at(1000 * self._tables[0])
 
     def hold(self) -> HoldClean:
         """What of a prediction speculation over head time carries over to the next steps: x_0 = x + (1 - t) v."""
@@ -59,12 +75,10 @@ class SDEHead:
 
     def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
         time, length, log_scale = self._tables[:, step].reshape(3, -1, 1)
-        t = 1000 * time[:, 0]
         if guidance is None:
-            speed = self.velocity(x, t, z).float()
+            speed = self.velocity(x, step, z).float()
         else:
-            both = self.velocity(x.repeat(2, 1), t if len(t) == 1 else t.repeat(2), z.flatten(0, 1)).float()
-            cond, null = both.chunk(2)
+            cond, null = self.velocity.paired(x, step, z)
             speed = null + guidance[:, None] * (cond - null)
         # (1 - t) score = t v - x, which is finite up to t = 1
         drift = speed + torch.where(log_scale.isfinite(), time * speed - x, 0.0)

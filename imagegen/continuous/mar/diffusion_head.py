@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from mmspec.imagegen.continuous.head import Gaussian
 from mmspec.imagegen.continuous.hold import HoldClean
@@ -43,8 +44,9 @@ class ResidualBlock(nn.Module):
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 3 * width))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        shift, scale, gate = self.adaLN_modulation(y).chunk(3, -1)
-        return x + gate * self.mlp(self.in_ln(x) * (1 + scale) + shift)
+        """y: the condition behind its SiLU, which all blocks share; so `adaLN_modulation` is entered at its linear layer."""
+        shift, scale, gate = self.adaLN_modulation[1](y).chunk(3, -1)
+        return torch.addcmul(x, gate, self.mlp(torch.addcmul(shift, self.in_ln(x), 1 + scale)))
 
 
 class FinalLayer(nn.Module):
@@ -57,8 +59,9 @@ class FinalLayer(nn.Module):
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        shift, scale = self.adaLN_modulation(y).chunk(2, -1)
-        return self.linear(self.norm_final(x) * (1 + scale) + shift)
+        """y: as `ResidualBlock` takes it."""
+        shift, scale = self.adaLN_modulation[1](y).chunk(2, -1)
+        return self.linear(torch.addcmul(shift, self.norm_final(x), 1 + scale))
 
 
 class DenoisingMLP(nn.Module):
@@ -90,11 +93,37 @@ class DenoisingMLP(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor, z: Tensor) -> Tensor:
         """[R, out] of states x [R, d], timesteps t [R] or [1], conditions z [R, condition]."""
+        return self.denoise(x, self.time_embed(t), z)
+
+    def denoise(self, x: Tensor, time: Tensor, z: Tensor) -> Tensor:
+        """As `forward`, of embedded timesteps [R, width] or [width]."""
         dtype = self.input_proj.weight.dtype
-        x, y = self.input_proj(x.to(dtype)), self.time_embed(t) + self.cond_embed(z.to(dtype))
+        x, y = self.input_proj(x.to(dtype)), silu(time + self.cond_embed(z.to(dtype)))
         for block in self.res_blocks:
             x = block(x, y)
         return self.final_layer(x, y)
+
+    def at(self, timesteps: Tensor) -> TimedMLP:
+        """The network at the timesteps [T] of a schedule."""
+        return TimedMLP(self, timesteps)
+
+
+class TimedMLP:
+    """A network at the timesteps [T] of a schedule, which are embedded once instead of at every step of every token."""
+
+    def __init__(self, net: DenoisingMLP, timesteps: Tensor):
+        self.net = net
+        with torch.no_grad():
+            self.time = net.time_embed(timesteps.to(net.input_proj.weight.device))
+
+    def __call__(self, x: Tensor, step: Tensor | int, z: Tensor) -> Tensor:
+        """[R, out] of states x [R, d] at steps int64 [R] of the schedule, or all at one, given z [R, condition]."""
+        return self.net.denoise(x, self.time[step], z)
+
+    def paired(self, x: Tensor, step: Tensor | int, z: Tensor) -> tuple[Tensor, Tensor]:
+        """What z [2, R, condition] gives at the same states, each float32 [R, out]."""
+        step = step if isinstance(step, int) else step.repeat(2)
+        return self(x.repeat(2, 1), step, z.flatten(0, 1)).float().chunk(2)
 
 
 class ReverseSteps:
@@ -126,24 +155,21 @@ class DiffusionHead:
     network_variance, last_noise = True, False
 
     def __init__(self, net: DenoisingMLP, schedule: Diffusion):
-        self.net, self.schedule, self.steps, self.dim = net, schedule, schedule.steps, net.dim
-        device = net.input_proj.weight.device
-        self._timestep = schedule.timestep_map.to(device)
-        self._reverse = ReverseSteps(schedule, device)
+        self.net, self.schedule, self.steps, self.dim = net.at(schedule.timestep_map), schedule, schedule.steps, net.dim
+        self._device = net.input_proj.weight.device
+        self._reverse = ReverseSteps(schedule, self._device)
 
     def hold(self) -> HoldClean:
         """What of a prediction speculation over head time carries over to the next steps."""
         one = self.schedule
         tables = (one.posterior_mean_coef2, one.posterior_mean_coef1, one.posterior_log_variance_clipped / 2,
                   one.betas.log() / 2)  # fmt: skip
-        return HoldClean(*(table.to(self._timestep.device) for table in tables))
+        return HoldClean(*(table.to(self._device) for table in tables))
 
     def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
-        t = self._timestep[step].reshape(-1)
         if guidance is None:
-            noise, variance = self.net(x, t, z).float().chunk(2, -1)
+            noise, variance = self.net(x, step, z).float().chunk(2, -1)
             return self._reverse.law(x, step, noise, variance)
-        out = self.net(x.repeat(2, 1), t if len(t) == 1 else t.repeat(2), z.flatten(0, 1)).float()
-        cond, null = out.chunk(2)
+        cond, null = self.net.paired(x, step, z)
         (noise, variance), (null_noise, _) = cond.chunk(2, -1), null.chunk(2, -1)
         return self._reverse.law(x, step, null_noise + guidance[:, None] * (noise - null_noise), variance)

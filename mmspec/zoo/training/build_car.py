@@ -31,8 +31,8 @@ def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 
 def target_recipe(steps: int = 6000) -> LatentRecipe:
-    """The target: ten layers of 128 and a head of six blocks, 2.6 M parameters."""
-    return LatentRecipe("car", car_config(128, 10, 4, 6, 128), steps)
+    """The target: ten layers of 128 and a head of eight blocks, 2.6 M parameters."""
+    return LatentRecipe("car", car_config(128, 10, 4, 8, 112), steps)
 
 
 def draft_recipe(steps: int = 6000) -> LatentRecipe:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mmspec.imagegen.continuous.head import Gaussian
 from mmspec.imagegen.continuous.hold import HoldClean
+from mmspec.imagegen.continuous.sde_head import Velocity
 
 
 class WaveHead:
@@ -54,3 +55,19 @@ class WaveHead:
         share = (1 + (3 * x + step[:, None]).sin()) / 2 if self.network_variance else torch.zeros_like(x)
         mean = self.pull.to(x)[step][:, None] * x + self.push.to(x)[step][:, None] * clean
         return Gaussian(mean, low + share * (high - low))
+
+
+class Field:
+    """A velocity v(x, 1000 t, z) that is a formula, as the network of an `SDEHead`."""
+
+    def __init__(self, velocity: Velocity, timesteps: Tensor | None = None):
+        self.velocity, self.timesteps = velocity, timesteps
+
+    def at(self, timesteps: Tensor) -> Field:
+        return Field(self.velocity, timesteps)
+
+    def __call__(self, x: Tensor, step: Tensor | int, z: Tensor) -> Tensor:
+        return self.velocity(x, self.timesteps[step].reshape(-1), z)
+
+    def paired(self, x: Tensor, step: Tensor | int, z: Tensor) -> tuple[Tensor, Tensor]:
+        return self(x, step, z[0]), self(x, step, z[1])

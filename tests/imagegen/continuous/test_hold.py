@@ -7,7 +7,7 @@ import torch
 
 from mmspec.imagegen.continuous.head import Head
 from mmspec.imagegen.continuous.sde_head import SDEHead
-from tests.imagegen.continuous.heads import WaveHead
+from tests.imagegen.continuous.heads import Field, WaveHead
 from tests.imagegen.continuous.tiny import transformer
 
 
@@ -18,8 +18,8 @@ def heads() -> dict[str, Head]:
         "predicted scales": WaveHead(6, 3, network_variance=True),
         "mar": transformer().head("ddim4"),
         "mar, even steps": transformer().head(25),
-        "sde with a plain last step": SDEHead(field, 3, steps=7),
-        "sde": SDEHead(field, 3, steps=7, span=1.0),
+        "sde with a plain last step": SDEHead(Field(field), 3, steps=7),
+        "sde": SDEHead(Field(field), 3, steps=7, span=1.0),
     }
 
 
@@ -37,11 +37,11 @@ def test_held_and_laid_out_at_its_own_state_a_law_is_itself(name: str) -> None:
     assert drawn[1:].all()  # drafts are made of all steps but the last
 
 
-@pytest.mark.parametrize("name", ["sde", "sde with a plain last step"])
-def test_the_tables_of_a_flow_are_those_of_its_clean_token(name: str) -> None:
+@pytest.mark.parametrize("span", (1.0, 0.96))
+def test_the_tables_of_a_flow_are_those_of_its_clean_token(span: float) -> None:
     """A field that always points at one token is held exactly from any step to any other."""
-    head, token = heads()[name], torch.tensor([[0.5, -1.0, 2.0]])
-    head.velocity = lambda x, t, z: (token - x) / (1 - t.reshape(-1, 1) / 1000)
+    token = torch.tensor([[0.5, -1.0, 2.0]])
+    head = SDEHead(Field(lambda x, t, z: (token - x) / (1 - t.reshape(-1, 1) / 1000)), 3, steps=7, span=span)
     x, first = torch.randn(head.steps, 3), torch.full((head.steps,), head.steps - 1)
     held = head.hold().read(head.gaussian(x, first, x), x, first)
     torch.testing.assert_close(held.clean, token.expand_as(x), rtol=1e-4, atol=1e-4)

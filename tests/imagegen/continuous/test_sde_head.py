@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmspec.imagegen.continuous.head import sample
 from mmspec.imagegen.continuous.sde_head import SDEHead
+from tests.imagegen.continuous.heads import Field
 
 
 def toward(mean: float, spread: float):
@@ -23,7 +24,7 @@ def toward(mean: float, spread: float):
 
 def test_a_step_is_the_published_one() -> None:
     x, v = torch.randn(5, 2), torch.randn(5, 2)
-    head = SDEHead(lambda x, t, z: v, 2, steps=20, span=0.96)
+    head = SDEHead(Field(lambda x, t, z: v), 2, steps=20, span=0.96)
     assert head.steps == 21 and not head.last_noise
     for number in (0, 7, 19):  # counted in time
         t, dt = number * 0.048, 0.048
@@ -39,14 +40,14 @@ def test_a_step_is_the_published_one() -> None:
 @pytest.mark.parametrize("span", (0.96, 1.0))
 @pytest.mark.parametrize(("mean", "spread"), [(0.0, 1.0), (1.5, 0.5)])
 def test_a_known_velocity_samples_its_law(mean: float, spread: float, span: float) -> None:
-    head, rows = SDEHead(toward(mean, spread), 1, steps=200, span=span), 20000
+    head, rows = SDEHead(Field(toward(mean, spread)), 1, steps=200, span=span), 20000
     value = sample(head, torch.zeros(rows, 1), torch.randn(rows, 1), torch.randn(rows, head.steps, 1)).value
     assert abs(float(value.mean()) - mean) < 0.05 and abs(float(value.std()) - spread) < 0.05
 
 
 def test_the_network_is_told_the_time() -> None:
     seen = []
-    head = SDEHead(lambda x, t, z: seen.append(t.tolist()) or torch.zeros_like(x), 1, steps=4, span=1.0)
+    head = SDEHead(Field(lambda x, t, z: seen.append(t.tolist()) or torch.zeros_like(x)), 1, steps=4, span=1.0)
     sample(head, torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, 4, 1))
     assert seen == [[0.0], [250.0], [500.0], [750.0]]
 
@@ -56,4 +57,4 @@ def test_the_network_is_told_the_time() -> None:
                                                 ({"steps": 1, "span": 1.0}, "steps: expected at least 2")])  # fmt: skip
 def test_settings_out_of_range_are_refused(given: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SDEHead(lambda x, t, z: x, 1, **given)
+        SDEHead(Field(lambda x, t, z: x), 1, **given)
