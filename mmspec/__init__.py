@@ -20,6 +20,7 @@ _PUBLIC = {
     "generate": "mmspec.vlm.api:generate",
     "imagegen": "mmspec.imagegen",
     "kernels": "mmspec.kernels",
+    "video": "mmspec.video",
     "vlm": "mmspec.vlm",
     "zoo": "mmspec.zoo",
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 FOLDERS = {
     "mmspec.imagegen": "imagegen",
     "mmspec.kernels": "kernels/ops",
+    "mmspec.video": "video",
     "mmspec.vlm": "vlm",
 }
 
