@@ -16,13 +16,13 @@ TRIES = 32  # proposals made at once
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """mean, scale: float64 [R, d], independent components."""
+    """mean, scale: float64 [..., d], independent components."""
 
     mean: Tensor
     scale: Tensor
 
     def log_density(self, value: Tensor) -> Tensor:
-        """float64 [..., R] at value [..., R, d], but for its constant."""
+        """float64 [...] at value [..., d], but for its constant."""
         return -(((value - self.mean) / self.scale).square() / 2 + self.scale.log()).sum(-1)
 
     def rows(self, chosen: Tensor) -> Normal:
@@ -37,7 +37,7 @@ class Mirror:
     """
 
     def probability(self, value: Tensor, q: Normal, p: Normal) -> Tensor:
-        """float64 [R], min(1, p / q) at the drafted value float64 [R, d]."""
+        """float64 [...], min(1, p / q) at the drafted value float64 [..., d]."""
         return reflect_threshold(value, q.mean, p.mean, p.scale)
 
     def replacement(self, value: Tensor, q: Normal, p: Normal, keys: Keys | None) -> Tensor:
@@ -54,7 +54,7 @@ class Ratio:
     """
 
     def probability(self, value: Tensor, q: Normal, p: Normal) -> Tensor:
-        """float64 [R], at the drafted value float64 [R, d]."""
+        """float64 [...], at the drafted value float64 [..., d]."""
         return ((1 - SLACK) * (p.log_density(value) - q.log_density(value)).clamp_max(1).exp()).clamp_max(1)
 
     def passes(self, proposal: Tensor, q: Normal, p: Normal) -> Tensor:

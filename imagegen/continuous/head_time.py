@@ -97,14 +97,18 @@ class _Walk:
         count, emitted = self._judge(states, drafted, law, step)
         self._advance(states, law, step, count, emitted)
 
-    def _draft(self, step: Tensor) -> tuple[Tensor, list[Gaussian]]:
-        """States float [n, W, d], the true one first, and the laws the others were drawn from."""
-        states, laws = [self.x[self.active]], []
-        for k in range(step.shape[1] - 1):
-            at = step[:, k].clamp_min(0)
-            laws.append(self.hold.law(self.held, states[-1], at))
-            states.append(laws[-1].mean + self._scale(laws[-1].log_scale) * self.noise[self.active, at])
-        return torch.stack(states, 1), laws
+    def _draft(self, step: Tensor) -> tuple[Tensor, Gaussian]:
+        """States float [n, W, d], the true one first, and the laws [n, W - 1, d] the others were drawn from."""
+        states, at = [self.x[self.active]], step[:, :-1].clamp_min(0)
+        if not at.shape[1]:
+            return states[0][:, None], Gaussian(*(states[0][:, None][:, :0],) * 2)
+        ahead = self.hold.ahead(self.held, at)
+        kick = self._scale(ahead.log_scale) * self.noise[self.active[:, None], at]
+        means = []
+        for pull, shift, push in zip(ahead.pull.unbind(1), ahead.shift.unbind(1), kick.unbind(1), strict=True):
+            means.append(torch.addcmul(shift, pull, states[-1]))
+            states.append(means[-1] + push)
+        return torch.stack(states, 1), Gaussian(torch.stack(means, 1), ahead.log_scale)
 
     def _evaluate(self, states: Tensor, step: Tensor) -> Gaussian:
         """The head's laws at all states, float [n, W, d], in one call."""
@@ -116,41 +120,38 @@ class _Walk:
         self.calls, self.evaluated = self.calls + 1, self.evaluated + n * window
         return Gaussian(law.mean.reshape(n, window, dim), law.log_scale.reshape(n, window, dim))
 
-    def _judge(self, states: Tensor, drafted: list[Gaussian], law: Gaussian, step: Tensor) -> tuple[Tensor, Tensor]:
+    def _judge(self, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor) -> tuple[Tensor, Tensor]:
         """int64 [n], drafts that stand, and float [n, d], the state that follows them."""
-        stands = torch.ones_like(step[:, 0], dtype=torch.bool)
         count = torch.zeros_like(step[:, 0])
-        for k, guess in enumerate(drafted):
-            at, q, p = step[:, k].clamp_min(0), self._normal(guess), self._normal(law, k)
-            self._check(q, p, step[:, k] > 0)
-            chance = self.coupling.probability(states[:, k + 1].double(), q, p)
-            judged = stands & (step[:, k] > 0)
-            seen = self.probability[self.active, at]
-            self.probability[self.active, at] = torch.where(judged, chance, seen)
-            stands = judged & (self.uniform[self.active, at] < chance)
-            count = count + stands
+        if drafted.mean.shape[1]:
+            there, at, before = step[:, :-1] > 0, step[:, :-1].clamp_min(0), self.active[:, None]
+            q, p = self._normal(drafted), self._normal(Gaussian(law.mean[:, :-1], law.log_scale[:, :-1]))
+            self._check(q, p, there)
+            chance = self.coupling.probability(states[:, 1:].double(), q, p)
+            stands = (there & (self.uniform[before, at] < chance)).cumprod(1)
+            count = stands.sum(1)
+            # judged are those that stand and the first that does not
+            judged = there & (torch.arange(at.shape[1], device=count.device) <= count[:, None])
+            self.probability[before, at] = torch.where(judged, chance, self.probability[before, at])
         return count, self._follow(states, drafted, law, step, count)
 
-    def _follow(self, states: Tensor, drafted: list[Gaussian], law: Gaussian, step: Tensor, count: Tensor) -> Tensor:
+    def _follow(self, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor) -> Tensor:
         """The state behind the drafts that stand: a plain draw, or what takes a rejected draft's place."""
         rows = torch.arange(len(count), device=count.device)
         mean, log_scale, at = law.mean[rows, count], law.log_scale[rows, count], step[rows, count]
         drawn = (at > 0) | self.head.last_noise
         out = mean + self._scale(log_scale) * self.noise[self.active, at] * drawn[:, None]
-        rejected = ((count < len(drafted)) & (at > 0)).nonzero()[:, 0]
+        rejected = ((count < drafted.mean.shape[1]) & (at > 0)).nonzero()[:, 0]
         if not len(rejected):
             return out
         k = count[rejected]
-        q = Gaussian(
-            torch.stack([one.mean for one in drafted], 1)[rejected, k],
-            torch.stack([one.log_scale for one in drafted], 1)[rejected, k],
-        )
+        q = self._normal(Gaussian(drafted.mean[rejected, k], drafted.log_scale[rejected, k]))
         p = self._normal(Gaussian(mean[rejected], log_scale[rejected]))
         keys = None
         if self.keys is not None:
             keys = Keys(self.keys.seeds[self.active[rejected]], self.keys.round).at(at[rejected, None])
         value = states[rejected, k + 1].double()
-        out[rejected] = self.coupling.replacement(value, self._normal(q), p, keys).to(out.dtype)
+        out[rejected] = self.coupling.replacement(value, q, p, keys).to(out.dtype)
         return out
 
     def _advance(self, states: Tensor, law: Gaussian, step: Tensor, count: Tensor, emitted: Tensor) -> None:
@@ -170,9 +171,8 @@ class _Walk:
     def _scale(self, log_scale: Tensor) -> Tensor:
         return self.temperature * log_scale.exp()
 
-    def _normal(self, law: Gaussian, k: int | None = None) -> Normal:
-        mean, log_scale = (law.mean, law.log_scale) if k is None else (law.mean[:, k], law.log_scale[:, k])
-        return Normal(mean.double(), self._scale(log_scale.double()))
+    def _normal(self, law: Gaussian) -> Normal:
+        return Normal(law.mean.double(), self._scale(law.log_scale.double()))
 
     def _check(self, q: Normal, p: Normal, drawn: Tensor) -> None:
         if self.head.network_variance:

@@ -11,14 +11,26 @@ from torch import Tensor
 from mmspec.imagegen.continuous.head import Gaussian
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The laws of the next K steps: each has the mean pull x + shift, x the state before it.
+
+    pull: float [R, K, 1].   shift, log_scale: float [R, K, d]; log_scale before temperature.
+    """
+
+    pull: Tensor
+    shift: Tensor
+    log_scale: Tensor
+
+
 class Hold(Protocol):
     """Carries a prediction made at one state over to later ones."""
 
     def read(self, law: Gaussian, x: Tensor, step: Tensor) -> object:
         """What is held of the law that the head gave at state x [R, d], step int64 [R]."""
 
-    def law(self, held: object, x: Tensor, step: Tensor) -> Gaussian:
-        """The law that the held prediction gives at another state and step, without the head."""
+    def ahead(self, held: object, step: Tensor) -> Ahead:
+        """The laws that the held prediction gives at steps int64 [R, K], without the head."""
 
     def rows(self, held: object, chosen: Tensor) -> object:
         """Some rows of what is held."""
@@ -53,14 +65,15 @@ class HoldClean:
         room = high - low
         return Prediction(clean, torch.where(room > 0, (law.log_scale - low) / room, 0.0))
 
-    def law(self, held: Prediction, x: Tensor, step: Tensor) -> Gaussian:
-        mean = self._at(self.pull, step, x) * x + self._at(self.push, step, x) * held.clean
-        low, high = self._at(self.low, step, x), self._at(self.high, step, x)
-        return Gaussian(mean, low + held.share * (high - low))
+    def ahead(self, held: Prediction, step: Tensor) -> Ahead:
+        clean, share = held.clean[:, None], held.share[:, None]
+        low, high = self._at(self.low, step, clean), self._at(self.high, step, clean)
+        shift = self._at(self.push, step, clean) * clean
+        return Ahead(self._at(self.pull, step, clean), shift, low + share * (high - low))
 
     def rows(self, held: Prediction, chosen: Tensor) -> Prediction:
         return Prediction(held.clean[chosen], held.share[chosen])
 
     @staticmethod
     def _at(table: Tensor, step: Tensor, x: Tensor) -> Tensor:
-        return table.to(x)[step][:, None]
+        return table.to(x)[step][..., None]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.core.keys import Keys, Purpose
 from mmspec.imagegen.continuous.coupling import Mirror, Ratio
-from mmspec.imagegen.continuous.head import Head, sample
+from mmspec.imagegen.continuous.head import Gaussian, Head, sample
 from mmspec.imagegen.continuous.head_time import Speculated, _Walk, speculate
 from mmspec.imagegen.continuous.hold import HoldClean
 from mmspec.imagegen.continuous.mar.transformer import MAR
@@ -110,11 +110,13 @@ def test_two_drafted_steps_have_plain_samplings_joint_density(window: int) -> No
     assert two_step_error(window) < 1e-10
 
 
-def _plain_draw(self: _Walk, states: Tensor, drafted: list, law: object, step: Tensor, count: Tensor) -> Tensor:
-    return _follow(self, states, [], law, step, count)
+def _plain_draw(self: _Walk, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor) -> Tensor:
+    return _follow(self, states, Gaussian(drafted.mean[:, :0], drafted.log_scale[:, :0]), law, step, count)
 
 
-def _always_the_first(self: _Walk, states: Tensor, drafted: list, law: object, step: Tensor) -> tuple[Tensor, Tensor]:
+def _always_the_first(
+    self: _Walk, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor
+) -> tuple[Tensor, Tensor]:
     """A second draft is judged by the law at the state before the first."""
     law.mean[:, 1:] = law.mean[:, :1].clone()
     return _judge(self, states, drafted, law, step)
