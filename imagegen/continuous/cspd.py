@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,10 +20,9 @@ from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.own_within import OwnWithin
 from mmspec.imagegen.continuous.plan import Plan, plan
 from mmspec.imagegen.continuous.ratio_rule import TrajectoryRatio
-from mmspec.imagegen.continuous.steps import MaskedDecoding
+from mmspec.imagegen.continuous.schedules import Schedules
 from mmspec.imagegen.continuous.stepwise_target import StepwiseTarget
 from mmspec.imagegen.continuous.target import MaskedTarget
-from mmspec.imagegen.continuous.walk import HeadWalk
 from mmspec.imagegen.continuous.window import WindowDraft, rows_of
 from mmspec.imagegen.continuous.window_target import Context, WindowTarget
 
@@ -31,7 +30,7 @@ Window = Literal["patch", "truncate"]
 
 
 @dataclass(frozen=True, slots=True)
-class CSpD(MaskedDecoding):
+class CSpD(Schedules):
     """Drafts `gamma` autoregressive steps with a smaller model and judges them in one pass of the target. Relaxed.
 
     "Continuous Speculative Decoding for Autoregressive Image Generation". Both models draw a position with the same noise,
@@ -46,7 +45,7 @@ class CSpD(MaskedDecoding):
     tolerance: None judges by the ratio of both walks; a distance has the target's own draws emitted up to the first step
         whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output, bit for bit, but
         spares no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
-    walk: how both heads are walked, see `HeadWalk`.
+    walk, reconstruct, lazy: of both models, see `Schedules`; lazy needs the context "prefix", whose passes are of one shape.
     num_sampling_steps: of the drafter's head; None for what the call says of the target's. Another number of steps needs
         a tolerance: determinants of walks of different lengths cannot be compared.
     Raises ValueError for settings out of range and for combinations that none of this covers.
@@ -59,7 +58,6 @@ class CSpD(MaskedDecoding):
     prefill: float = 0.05
     tolerance: float | None = None
     context: Context | None = None
-    walk: HeadWalk = field(default_factory=HeadWalk)
     num_sampling_steps: str | int | None = None
 
     def __post_init__(self) -> None:
@@ -80,19 +78,24 @@ class CSpD(MaskedDecoding):
             raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
                              f"{self.context!r}; a token's own draw must be given what stands before it")  # fmt: skip
 
+        if self.lazy is not None and self.context != "prefix":
+            raise ValueError(
+                f"lazy: expected context 'prefix', whose passes are of one shape, got {self.context!r}; drop one"
+            )
+
     @property
     def name(self) -> str:
         """What tables print."""
-        return f"cspd {self.window} {self.gamma}"
+        return ", ".join([f"cspd {self.window} {self.gamma}", *self.parts])
 
     def rule(self, model: MaskedModel) -> Rule:
         if self.tolerance is not None:
-            return OwnWithin(self.tolerance, self.walk.exact)
+            return OwnWithin(self.tolerance, self.plain)
         return TrajectoryRatio(self.relaxation, truncate=self.window == "truncate")
 
-    def target(self, *args: object, **settings: object) -> MaskedTarget:
+    def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
         kind = StepwiseTarget if self.tolerance == 0 else WindowTarget
-        return kind(*args, context=self.context, walk=self.walk, **settings)
+        return kind(self.cached(model), labels, context=self.context, walk=self.walk, **settings)
 
     def open(self, target: MaskedTarget) -> WindowState:
         return WindowState(self, target)
@@ -107,7 +110,7 @@ class WindowState:
             raise Misfit(f"drafter: expected {target.total} tokens of {target.model.dim} values as the target, got "
                          f"{model.total} of {model.dim}; take a model of the same autoencoder")  # fmt: skip
         steps = settings.num_sampling_steps
-        self.settings, self.model = settings, model
+        self.settings, self.model = settings, settings.cached(model)
         self.head = model.head(target.num_sampling_steps if steps is None else steps)
         if self.head.steps > target.noise.steps or (
             settings.tolerance is None and self.head.steps != target.head.steps

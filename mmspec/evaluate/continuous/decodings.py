@@ -52,7 +52,7 @@ def head(resources: ContinuousResources, wishes: Wishes) -> How:
     from mmspec.imagegen.continuous.walk import HeadWalk
 
     walk = HeadWalk(states(wishes.window))
-    return {"decoding": ScheduledSteps(walk)} if resources.kind == MASKED else {"head_walk": walk}
+    return {"decoding": ScheduledSteps(walk=walk)} if resources.kind == MASKED else {"head_walk": walk}
 
 
 def small(resources: ContinuousResources, wishes: Wishes) -> How:

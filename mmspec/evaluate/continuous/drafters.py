@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from mmspec.evaluate.continuous.methods import How
 from mmspec.evaluate.continuous.resources import ContinuousResources
@@ -10,40 +10,51 @@ from mmspec.evaluate.continuous.resources import ContinuousResources
 Make = Callable[[ContinuousResources], How]
 LAZY = (5, 9)  # full passes at first, and the distance of those after them, in the paper
 ANNEALED = 10  # a last walk is as many times shorter than the first; in the paper 50 steps become 5
+AHEAD = 8  # states that a call of the head evaluates where its window is one of several parts
 PARTS = ("head", "anneal", "checkerboard", "lazy")
 
 
 def cspd(
-    gamma: int, window: str = "patch", relaxation: str = "derived", tolerance: float | None = None, *, ahead: int = 1,
-    annealed: bool = False,
+    gamma: int, window: str = "patch", relaxation: str = "derived", tolerance: float | None = None,
+    parts: Collection[str] = (),
 ) -> Make:  # fmt: skip
-    """A maker of `CSpD`. ahead, annealed: how both heads are walked, see `_walk`."""
+    """A maker of `CSpD`. parts: schedules that are on, of PARTS."""
 
     def make(resources: ContinuousResources) -> How:
         from mmspec.imagegen.continuous.acceptance import Relaxation, published
         from mmspec.imagegen.continuous.cspd import CSpD
 
         how = published() if relaxation == "published" else Relaxation(determinants=relaxation)
-        walk = _walk(resources, ahead, annealed)
-        return {"decoding": CSpD(resources.drafter(), window, gamma, how, tolerance=tolerance, walk=walk)}
+        settings = _schedules(resources, parts)
+        return {"decoding": CSpD(resources.drafter(), window, gamma, how, tolerance=tolerance, **settings)}
 
     return make
 
 
-def scheduled(ahead: int = 1, annealed: bool = False, checkerboard: bool = False, lazy: bool = False) -> Make:
-    """A maker of `ScheduledSteps`: any of the schedules, each of which can be left out."""
+def scheduled(parts: Collection[str] = (), ahead: int = AHEAD) -> Make:
+    """A maker of `ScheduledSteps` with the schedules `parts` of PARTS. ahead: states a call of the head evaluates."""
 
     def make(resources: ContinuousResources) -> How:
         from mmspec.imagegen.continuous.stack import ScheduledSteps
 
-        walk = _walk(resources, ahead, annealed)
-        return {"decoding": ScheduledSteps(walk, 1 if checkerboard else None, LAZY if lazy else None)}
+        return {"decoding": ScheduledSteps(**_schedules(resources, parts, ahead))}
 
     return make
 
 
+def _schedules(resources: ContinuousResources, parts: Collection[str], ahead: int = AHEAD) -> dict:
+    """Arguments of `Schedules`."""
+    walk = _walk(resources, ahead if "head" in parts else 1, "anneal" in parts)
+    return {
+        "walk": walk,
+        "reconstruct": 1 if "checkerboard" in parts else None,
+        "lazy": LAZY if "lazy" in parts else None,
+    }
+
+
 def small_causal(rule: str | None = None, length: int = 0, ahead: int = 1) -> Make:
-    """A maker of `SmallCausal` drafts of `length` tokens under a rule, plain decoding for None; `ahead` as in `cspd`."""
+    """A maker of `SmallCausal` drafts of `length` tokens under a rule, plain decoding for None; `ahead` as in
+    `scheduled`."""
 
     def make(resources: ContinuousResources) -> How:
         from mmspec.imagegen.continuous.causal.drafter import SmallCausal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from mmspec.evaluate.continuous.drafters import PARTS, cspd, scheduled, small_causal
+from mmspec.evaluate.continuous.drafters import AHEAD, PARTS, cspd, scheduled, small_causal
 from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED
 from mmspec.evaluate.continuous.methods import PLAIN, ContinuousMethod
 from mmspec.evaluate.engine.method import SAMPLED
@@ -29,7 +29,6 @@ _TIMED = (
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
-_AHEAD = 8  # where a head's window is one of several parts
 _DISTANCES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 _AR = ContinuousMethod(PLAIN, "plain", bitwise=True)
@@ -54,29 +53,28 @@ def _tolerance(distance: float) -> ContinuousMethod:
 
 def _stack(parts: tuple[str, ...]) -> ContinuousMethod:
     """Schedules of the target alone, those named and no others."""
-    on = {part: part in parts for part in PARTS}
-    title = " + ".join(parts)
-    make = scheduled(_AHEAD if on["head"] else 1, on["anneal"], on["checkerboard"], on["lazy"])
-    return ContinuousMethod("+".join(parts), title, family="stack", at=SAMPLED, make=make, kind=MASKED)
+    return ContinuousMethod(
+        "+".join(parts), " + ".join(parts), family="stack", at=SAMPLED, make=scheduled(parts), kind=MASKED
+    )
 
 
 def _drafted_stack(parts: tuple[str, ...]) -> ContinuousMethod:
     """Patched windows whose heads are scheduled too."""
-    make = cspd(8, ahead=_AHEAD if "head" in parts else 1, annealed="anneal" in parts)
+    make = cspd(8, parts=parts)
     return ContinuousMethod(f"cspd+{'+'.join(parts)}", f"CSpD patch 8 + {' + '.join(parts)}", "cspd", "stack", SAMPLED,
                             "draft", make, MASKED, 8, True)  # fmt: skip
 
 
 _HEADS = (
-    ContinuousMethod("head-1", "head window 1", family="head", at=SAMPLED, make=scheduled(1), kind=MASKED, bitwise=True,
+    ContinuousMethod("head-1", "head window 1", family="head", at=SAMPLED, make=scheduled(), kind=MASKED, bitwise=True,
                      knob=1),
-    *(ContinuousMethod(f"head-{n}", f"head window {n}", family="head", at=SAMPLED, make=scheduled(n), kind=MASKED, knob=n)
-      for n in _WINDOWS),
+    *(ContinuousMethod(f"head-{n}", f"head window {n}", family="head", at=SAMPLED, make=scheduled(("head",), n), kind=MASKED,
+                       knob=n) for n in _WINDOWS),
 )  # fmt: skip
 _STACK = (
     # the head's window alone is among the rows of heads
     *(_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n) if parts != ("head",)),
-    *(_drafted_stack(parts) for parts in (("head",), ("anneal",), ("head", "anneal"))),
+    *(_drafted_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n)),
 )
 _RULES = ("reflection", "gaussian_block")
 _CAUSAL = (
@@ -86,8 +84,8 @@ _CAUSAL = (
                        make=small_causal(ahead=n), kind=CAUSAL, knob=n) for n in _WINDOWS),
     *(ContinuousMethod(f"{rule}-{gamma}", f"small causal {gamma}, {rule}", rule, rule, SAMPLED, "draft",
                        small_causal(rule, gamma), CAUSAL, gamma, knob=gamma) for rule in _RULES for gamma in (2, 4, 8)),
-    *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {_AHEAD}", rule, "causal-stack", SAMPLED,
-                       "draft", small_causal(rule, 4, _AHEAD), CAUSAL, 4) for rule in _RULES),
+    *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {AHEAD}", rule, "causal-stack", SAMPLED,
+                       "draft", small_causal(rule, 4, AHEAD), CAUSAL, 4) for rule in _RULES),
 )  # fmt: skip
 _EVERY_CSPD = tuple(
     method for window in ("patch", "truncate") for how in ("derived", "published") for method in _cspd(window, how)

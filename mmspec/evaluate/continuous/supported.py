@@ -30,11 +30,11 @@ def _rows() -> list[tuple[str, str, str, object, str]]:
     gaussians = [(rule, resolve(rule, greedy=False)) for rule in ("gaussian_block", "reflection")]
     return [
         (MASKED, "plain", "--decoding ar", OwnDraw(), _PUBLIC),
-        (MASKED, "head time", "--decoding head", ScheduledSteps(HeadWalk(8)), _HEAD),
+        (MASKED, "head time", "--decoding head", ScheduledSteps(walk=HeadWalk(8)), _HEAD),
         (MASKED, "CSpD", "--decoding cspd", TrajectoryRatio(Relaxation()), _RATIO),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 0", OwnWithin(0.0), _BITS),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 1", OwnWithin(1.0), "verdicts on windows made by hand"),
-        (MASKED, "annealed heads (DiSA)", "HeadWalk(annealing=Annealing())", ScheduledSteps(HeadWalk(1, Annealing())),
+        (MASKED, "annealed heads (DiSA)", "HeadWalk(annealing=Annealing())", ScheduledSteps(walk=HeadWalk(1, Annealing())),
          _SCHEDULE),
         (MASKED, "checkerboard (GtR)", "ScheduledSteps(reconstruct=1)", ScheduledSteps(reconstruct=1), _SCHEDULE),
         (MASKED, "cached null branch (LazyMAR)", "ScheduledSteps(lazy=(5, 9))", ScheduledSteps(lazy=(5, 9)), _SCHEDULE),

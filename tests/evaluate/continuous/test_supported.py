@@ -30,7 +30,7 @@ def test_a_draw_has_the_law_that_is_said(record: dict, monkeypatch: pytest.Monke
         exact = json.loads(Path("out.json").read_text())["exact"]
     else:
         made = eval(asked.replace("Annealing()", "Annealing(4, 2)"), names)
-        decoding = ScheduledSteps(made) if isinstance(made, HeadWalk) else made
+        decoding = ScheduledSteps(walk=made) if isinstance(made, HeadWalk) else made
         exact = masked()([3], decoding=decoding, seed=0, pixels=False).stats.exact
     assert record["law"] == ("exact" if exact else "relaxed")
 

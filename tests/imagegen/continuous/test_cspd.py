@@ -9,8 +9,10 @@ from mmspec.imagegen.continuous import ratio_rule
 from mmspec.imagegen.continuous.acceptance import Relaxation, published
 from mmspec.imagegen.continuous.cspd import CSpD
 from mmspec.imagegen.continuous.disa import Annealing
+from mmspec.imagegen.continuous.lazy import LazyNull
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.pipeline import MARPipeline
+from mmspec.imagegen.continuous.stack import ScheduledSteps
 from mmspec.imagegen.continuous.walk import HeadWalk
 from tests.imagegen.continuous.tiny import SIZES, redrawn, transformer
 
@@ -151,6 +153,7 @@ def test_the_target_alone_begins(share: float, all_stand: None) -> None:
         (dict(gamma=0), "gamma: expected at least 1 step"),
         (dict(prefill=1.5), "prefill: expected a fraction"),
         (dict(tolerance=0.1), "tolerance: expected window 'truncate' and context 'drafts'"),
+        (dict(lazy=(2, 3), window="truncate"), "lazy: expected context 'prefix'"),
         (dict(tolerance=-1.0, window="truncate"), "tolerance: expected a distance of 0 or more"),
         (dict(relaxation=0.0), "temperature: expected a number above 0"),
     ],
@@ -182,6 +185,30 @@ def test_annealed_walks_are_drafted_and_judged_alike() -> None:
     pipe, walk = pipeline(), HeadWalk(annealing=Annealing(4, 2))
     out = run(pipe, CSpD(pipe, window="truncate", gamma=3, tolerance=1e-2, walk=walk), num_sampling_steps=4)
     assert all(sum(row) > 0 for row in out.stats.accepted[2:]) and not out.stats.exact
+
+
+@pytest.mark.parametrize(
+    "schedules",
+    [{"reconstruct": 2}, {"walk": HeadWalk(3)}, {"walk": HeadWalk(2, Annealing(4, 2)), "reconstruct": 1}],
+)
+def test_tolerance_zero_is_the_same_schedules_without_drafts(schedules: dict) -> None:
+    how = dict(guidance_scale=2.0, num_sampling_steps=4)
+    alone = run(pipeline(), ScheduledSteps(**schedules), **how)
+    out = run(pipeline(), CSpD(other(), window="truncate", gamma=3, tolerance=0.0, **schedules), **how)
+    assert torch.equal(out.tokens, alone.tokens) and out.stats.exact == alone.stats.exact
+
+
+def test_a_lazy_request_has_caches_of_its_own_for_both_models() -> None:
+    pipe, how = pipeline(), dict(guidance_scale=2.0, num_iter=16)
+    decoding = CSpD(other(), gamma=4, prefill=0.0, lazy=(2, 3))
+    target = pipe.start(LABELS, decoding=decoding, seed=SEEDS, **how).target
+    drafter = decoding.open(target)
+    for request in (target, drafter):
+        assert isinstance(request.model, LazyNull) and request.model is not decoding.drafter
+    out = run(pipe, decoding, **how)
+    assert (out.stats.target_passes, out.stats.drafter_passes) == (5, 15)
+    near(run(pipe, CSpD(other(), gamma=4, lazy=(1, 1)), **how).tokens, run(pipe, CSpD(other(), gamma=4), **how).tokens)
+    assert not torch.allclose(out.tokens, run(pipe, CSpD(other(), gamma=4, prefill=0.0), **how).tokens)
 
 
 def test_nan_stops_its_row_and_leaves_the_others() -> None:

@@ -21,8 +21,8 @@ def run(decoding: object = None, **how) -> object:
     [
         ScheduledSteps(),
         ScheduledSteps(lazy=(5, 1)),
-        ScheduledSteps(HeadWalk(annealing=Annealing(4, 4))),
-        ScheduledSteps(HeadWalk(annealing=Annealing(4, 2, "constant"))),
+        ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 4))),
+        ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2, "constant"))),
     ],
 )
 def test_settings_that_change_nothing_are_plain_decoding(decoding: ScheduledSteps) -> None:
@@ -34,11 +34,11 @@ def test_settings_that_change_nothing_are_plain_decoding(decoding: ScheduledStep
 @pytest.mark.parametrize(
     ("decoding", "exact"),
     [
-        (ScheduledSteps(HeadWalk(3)), True),
+        (ScheduledSteps(walk=HeadWalk(3)), True),
         (ScheduledSteps(lazy=(1, 3)), False),
         (ScheduledSteps(reconstruct=1), False),
-        (ScheduledSteps(HeadWalk(annealing=Annealing(4, 2))), False),
-        (ScheduledSteps(HeadWalk(3, Annealing(4, 2)), 1, (1, 3)), False),
+        (ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2))), False),
+        (ScheduledSteps(walk=HeadWalk(3, Annealing(4, 2)), reconstruct=1, lazy=(1, 3)), False),
     ],
 )
 def test_every_image_is_filled_and_says_whether_it_is_exact(decoding: ScheduledSteps, exact: bool) -> None:
@@ -66,9 +66,8 @@ def test_lazy_passes_leave_the_null_branch_out() -> None:
 
 
 def test_annealing_walks_as_long_as_its_schedule_says() -> None:
-    steps = 6
-    request = pipeline().start([1, 2], decoding=ScheduledSteps(HeadWalk(annealing=Annealing(4, 2))), num_iter=steps, seed=0,
-                               num_sampling_steps=4)  # fmt: skip
+    decoding = ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2)))
+    request = pipeline().start([1, 2], decoding=decoding, num_iter=6, seed=0, num_sampling_steps=4)
     request.run()
     plan = request.target.steps
     assert request.target.head_calls == sum(Annealing(4, 2).at(n, len(plan)) for n in range(len(plan)))
@@ -76,7 +75,7 @@ def test_annealing_walks_as_long_as_its_schedule_says() -> None:
 
 def test_more_steps_than_there_is_noise_for_are_refused() -> None:
     with pytest.raises(ValueError, match="annealing: expected at most 4 denoising steps"):
-        run(ScheduledSteps(HeadWalk(annealing=Annealing(9, 2))), num_sampling_steps=4)
+        run(ScheduledSteps(walk=HeadWalk(annealing=Annealing(9, 2))), num_sampling_steps=4)
 
 
 def test_a_window_below_one_is_refused() -> None:
