@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.evaluate.vlm.resources import VlmResources
-from tests.evaluate import tiny_images, tiny_zoo
+from mmspec.zoo.files.registry import LOADERS
+from tests.evaluate import tiny_continuous, tiny_images, tiny_zoo
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "benchmarks"
@@ -70,6 +71,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with what the placeholders name, tiny models in the place of the zoo's, and nothing expensive."""
 
     def load(name: str) -> object:
+        if name in tiny_continuous.tiny_continuous_zoo():
+            return tiny_continuous.tiny_continuous_zoo()[name]
         home = tiny_images if name in tiny_images.tiny_image_zoo() else tiny_zoo
         return home.load(name)
 
@@ -78,6 +81,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mmspec.zoo.load", load)
+    monkeypatch.setattr("mmspec.zoo.names", lambda: [*LOADERS])
     for expensive in ("bench._run", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
     monkeypatch.setattr(

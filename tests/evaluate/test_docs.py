@@ -13,11 +13,12 @@ from safetensors.torch import save_file
 from mmspec.evaluate.vlm.requests import demo_scenes
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.zoo.world.render import render
+from tests.evaluate.tiny_continuous import captioned
 from tests.evaluate.tiny_images import use_tiny_images
 from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
-IMAGES = PAGE.with_name("images.md")
+IMAGES, CONTINUOUS = PAGE.with_name("images.md"), PAGE.with_name("continuous.md")
 
 
 def publish_eagle(folder: Path) -> None:
@@ -94,3 +95,25 @@ def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
     named = set(re.findall(r"`([a-z]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", decodings, re.M))))
     assert named == set(DECODINGS)
     assert set(re.findall(r"^\| `([a-z+]+):", rules, re.M)) == set(relaxed_names())
+
+
+def test_the_page_on_continuous_tokens_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    steps = {"mar": captioned(0, "50"), "mar/draft": captioned(1, "50")}
+    monkeypatch.setattr("mmspec.zoo.load", steps.__getitem__)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", CONTINUOUS.read_text(), re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, names)
+    assert Path("class3.png").is_file() and not names["stacked"].errors
+    assert "head window 8, annealed 50-5, checkerboard 1, lazy 5-9 False" in capsys.readouterr().out
+
+
+def test_the_page_on_continuous_tokens_names_decodings_that_exist() -> None:
+    from mmspec.evaluate.continuous.decodings import DECODINGS
+
+    table = CONTINUOUS.read_text().split("## Decodings")[1].split("## The stack")[0]
+    assert {row.split()[0] for row in re.findall(r"^\| `(.*?)` \|", table, re.M)} - {"--decoding"} == set(DECODINGS)

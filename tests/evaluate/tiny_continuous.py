@@ -26,6 +26,14 @@ def masked(seed: int = 0, pixels: bool = True, classes: int = CLASSES) -> MARPip
     return MARPipeline(model, autoencoder() if pixels else None, guidance_scale=2.0, num_iter=4)
 
 
+def captioned(seed: int = 0, steps: str = "ddim4") -> MARPipeline:
+    """`masked` that reads the captions of the tiny text-to-image model too.   steps: of its head."""
+    captions = tiny_image_zoo()["t2i"].model.captions
+    sizes = dict(caption_dim=captions.encoder.config.d_model, buffer_size=captions.length, num_sampling_steps=steps)
+    model = transformer(replace(SIZES, class_num=CLASSES, **sizes), seed)
+    return MARPipeline(model, autoencoder(), captions, guidance_scale=2.0, num_iter=4)
+
+
 def causal(seed: int = 0, std: float = 0.2) -> ContinuousARPipeline:
     """16 tokens of 4 denoising steps, the last of which is drawn."""
     return ContinuousARPipeline(redrawn(CausalTransformer(CAUSAL), seed, std), autoencoder(), guidance_scale=2.0)
@@ -36,8 +44,8 @@ def tiny_continuous_zoo() -> dict[str, Any]:
     """What `mmspec.zoo.load` gives for each name."""
     images = tiny_image_zoo()
     return {
-        "mar": masked(),
-        "mar/draft": masked(1),
+        "mar": captioned(),
+        "mar/draft": captioned(1),
         "car": causal(),
         "car/draft": causal(1),
         "clip": images["clip"],

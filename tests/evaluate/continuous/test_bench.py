@@ -24,7 +24,7 @@ from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.verdict import verdict
 from mmspec.evaluate.pages.markdown import markdown
 from mmspec.evaluate.pages.plots import draw
-from tests.evaluate.tiny_continuous import causal, masked, use_tiny_continuous
+from tests.evaluate.tiny_continuous import captioned, causal, masked, use_tiny_continuous
 
 ROW = {*FIELDS, "guidance", "num_iter", "head_calls", "target_forwards", "acceptance", "gamma", "cost_ratio",
        "predicted_speedup", "identical", "draw_spread", "head_steps", "drafter_passes"}  # fmt: skip
@@ -112,7 +112,7 @@ def test_windows_are_counted(results: dict) -> None:
 
 
 def test_a_drafter_of_the_targets_weights_is_accepted(tmp_path: Path) -> None:
-    masked().save_pretrained(tmp_path / "same")
+    captioned().save_pretrained(tmp_path / "same")
     rows = rows_of(run(draft=str(tmp_path / "same"), batches=(1,), methods=("tolerance-0", "cspd-patch-derived")))
     assert rows["tolerance-0"]["acceptance"] == 1 and rows["tolerance-0"]["identical"] == "2/2"
     assert rows["tolerance-0"]["target_passes"] == 3 and rows["tolerance-0"]["target_forwards"] == 16
