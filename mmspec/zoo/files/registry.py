@@ -135,7 +135,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("kl", "mar", "mar/draft", "car", "car/draft")
+UNSHIPPED = ("mar", "mar/draft", "car", "car/draft")
 _OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
 
 
