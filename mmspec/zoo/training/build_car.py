@@ -17,7 +17,7 @@ from ..files.cards import rounded, write_card
 from ..files.continuous import read_car, read_kl, write_car
 from ..files.latents import Latents
 from ..world.pictures import CLASSES
-from .latent_batches import LatentRecipe, class_labels, facts, latent_set
+from .latent_batches import LatentRecipe, class_labels, facts, latent_set, mixed
 from .loop import train
 from .recognition import class_recognition
 
@@ -32,12 +32,12 @@ def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 def target_recipe(steps: int = 6000) -> LatentRecipe:
     """The target: ten layers of 128 and a head of eight blocks, 2.6 M parameters."""
-    return LatentRecipe("car", car_config(128, 10, 4, 8, 112), steps)
+    return LatentRecipe("car", car_config(128, 10, 4, 8, 112), steps, copies=2)
 
 
 def draft_recipe(steps: int = 6000) -> LatentRecipe:
     """The small one, a tenth of the target: a layer of 96 and a head of one block."""
-    return LatentRecipe("car/draft", car_config(96, 1, 3, 1, 96), steps, lr=2e-3)
+    return LatentRecipe("car/draft", car_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2)
 
 
 def train_car(
@@ -55,7 +55,7 @@ def train_car(
         taken, tokens = latents.batch(step, recipe.batch)
         labels = class_labels(taken)
         labels = labels.masked_fill(recipe.dropped(labels, drawn), NO_CLASS)
-        with torch.autocast(torch.device(device).type, torch.bfloat16):
+        with mixed(device):
             return causal_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies).mean(), {}
 
     figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)

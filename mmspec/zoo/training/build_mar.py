@@ -22,7 +22,7 @@ from ..files.continuous import read_captions, read_kl, read_mar, write_mar
 from ..files.latents import Latents
 from ..world.pictures import CLASSES, PICTURE_SIDE
 from ..world.prompts import LONGEST, prompt_of
-from .latent_batches import LatentRecipe, class_labels, facts, latent_set, picture
+from .latent_batches import LatentRecipe, class_labels, facts, latent_set, mixed, picture
 from .loop import train
 from .recognition import class_recognition, prompt_recognition
 
@@ -80,7 +80,7 @@ def train_mar(
         labels = condition_of(KINDS[which], taken, step, captions)
         drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
         labels = torch.where(drop, nothing_said(labels), labels)
-        with torch.autocast(torch.device(device).type, torch.bfloat16):
+        with mixed(device):
             each = masked_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies)
         noise, variance = each.noise.mean(), each.variance.mean()
         return noise + variance, {"noise": float(noise.detach()), "variance": float(variance.detach())}
