@@ -57,7 +57,7 @@ def filled(
     kept: names of weights that stay in their own dtype; the others take that of the first.
     Raises ValueError, one sentence, for missing, unknown and misshapen tensors.
     """
-    model = sketch(make, len(weights), "config")
+    model = _drawn(make, len(weights))
     own = {published(name): (name, value) for name, value in model.state_dict().items()}
     if wrong := mismatch({name: value for name, (_, value) in own.items()}, weights):
         raise ValueError(f"sd: expected every published key in the shapes of the config, got {wrong}; pass the whole state "
@@ -67,6 +67,16 @@ def filled(
     model.load_state_dict({own[name][0]: value.detach() for name, value in cast.items()}, assign=True)
     _rebuild_buffers(model, next(iter(weights.values())).device)
     return model.eval().requires_grad_(False)
+
+
+def _drawn(make: Callable[[], Module], tensors: int) -> Module:
+    try:
+        return sketch(make, tensors, "config")
+    except Exception as error:  # the libraries whose models these are check their configs each in its own way
+        if isinstance(error, ValueError) and str(error).startswith("config: expected"):
+            raise
+        reason = " ".join(str(error).split())
+        raise ValueError(f"config: expected sizes of such a model, got others ({reason:.300}); correct it") from error
 
 
 def _rebuild_buffers(model: nn.Module, device: torch.device) -> None:

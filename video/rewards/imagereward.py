@@ -37,14 +37,14 @@ class ImageReward(nn.Module):
             BlipVisionConfig(
                 hidden_size=vision.embed_dim, num_hidden_layers=vision.depth, num_attention_heads=vision.num_heads,
                 intermediate_size=int(vision.embed_dim * vision.mlp_ratio), image_size=vision.img_size,
-                patch_size=vision.patch_size, layer_norm_eps=vision.norm_eps,
+                patch_size=vision.patch_size, layer_norm_eps=float(vision.norm_eps),
             )
         )  # fmt: skip
         self.text = BlipTextModel(
             BlipTextConfig(
                 vocab_size=text.vocab_size, hidden_size=text.hidden_size, num_hidden_layers=text.num_hidden_layers,
                 num_attention_heads=text.num_attention_heads, intermediate_size=text.intermediate_size,
-                max_position_embeddings=text.max_position_embeddings, layer_norm_eps=text.layer_norm_eps,
+                max_position_embeddings=text.max_position_embeddings, layer_norm_eps=float(text.layer_norm_eps),
                 hidden_act=text.hidden_act, encoder_hidden_size=vision.embed_dim,
                 bos_token_id=None, eos_token_id=None, sep_token_id=None,  # nothing is generated
                 is_decoder=True,  # its layers have cross attention; the call below keeps them bidirectional

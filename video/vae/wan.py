@@ -64,7 +64,7 @@ class StreamingWanVAE:
         pixels = patchify(frames.to(self.device, self.dtype), patch_size=self.model.config.patch_size or 1)
         cache = _cache(self.model, "encoder", state)
         parts, count = [], pixels.shape[2]
-        starts = range(0, count, self.layout.frames) if state else [0, *range(1, count, self.layout.frames)]
+        starts = range(0, count, self.layout.frames) if state is not None else [0, *range(1, count, self.layout.frames)]
         for start, stop in zip(starts, [*starts[1:], count], strict=True):
             parts.append(self.model.encoder(pixels[:, :, start:stop], feat_cache=cache, feat_idx=[0]))
         mode = self.model.quant_conv(torch.cat(parts, dim=2)).chunk(2, dim=1)[0]

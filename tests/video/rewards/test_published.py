@@ -18,30 +18,9 @@ from mmspec.video import CosineReward, Views, hpsv2_from_state_dict, pickscore_f
 from mmspec.video.rewards.clip_encoders import OpenClipEncoder
 from mmspec.video.rewards.published import _H14
 from mmspec.video.rewards.views import normalised
+from tests.video.rewards.tiny import OPEN_CLIP, TRANSFORMERS, words
 
 PROMPT = "a red ball moves to the left"
-OPEN_CLIP = {
-    "embed_dim": 16,
-    "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
-    "text_cfg": {"context_length": 12, "vocab_size": 60, "width": 24, "heads": 2, "layers": 2},
-}
-TRANSFORMERS = {
-    "projection_dim": 16,
-    "vision_config": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-                      "patch_size": 8, "image_size": 32, "hidden_act": "gelu"},
-    "text_config": {"hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-                    "vocab_size": 60, "max_position_embeddings": 12, "hidden_act": "gelu", "eos_token_id": 59,
-                    "bos_token_id": 58, "pad_token_id": 0},
-}  # fmt: skip
-
-
-def words(prompts: list[str]) -> Tensor:
-    """Ids of a small vocabulary: start 58, end 59, padded with 0 as open_clip pads."""
-    ids = torch.zeros(len(prompts), 12, dtype=torch.long)
-    for row, prompt in zip(ids, prompts, strict=True):
-        read = [58, *(sum(map(ord, word)) % 57 + 1 for word in prompt.split()[:10]), 59]
-        row[: len(read)] = torch.tensor(read)
-    return ids
 
 
 def random_(model: torch.nn.Module) -> torch.nn.Module:
@@ -88,6 +67,18 @@ def test_pickscore_is_the_logit_of_transformers() -> None:
     wanted = model(input_ids=words([PROMPT]), pixel_values=normalised(given)).logits_per_image.flatten()
     torch.testing.assert_close(reward(given, PROMPT), wanted, atol=1e-4, rtol=1e-5)
     assert wanted.std() > 1e-2 and reward.scale == pytest.approx(model.logit_scale.exp().item())
+
+
+@pytest.mark.parametrize("kind", ["hpsv2", "pickscore"])
+def test_weights_in_half_precision_score_much_as_in_full(kind: str) -> None:
+    model = random_(CLIP(**OPEN_CLIP) if kind == "hpsv2" else CLIPModel(CLIPConfig(**TRANSFORMERS)))
+    load, config = (hpsv2_from_state_dict, OPEN_CLIP) if kind == "hpsv2" else (pickscore_from_state_dict, TRANSFORMERS)
+    full = load(model.state_dict(), config, tokenizer=words)
+    half = load({name: value.half() for name, value in model.state_dict().items()}, config, tokenizer=words)
+    given = frames()
+    found, wanted = half(given, PROMPT), full(given, PROMPT)
+    assert half.encoder.model.logit_scale.dtype == torch.float16 and found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, atol=0.01 * full.scale, rtol=0)
 
 
 def test_the_published_sizes_are_those_of_one_architecture() -> None:
