@@ -140,6 +140,15 @@ def test_rows_of_a_batch_go_back_one_by_one() -> None:
     torch.testing.assert_close(frames, whole(vae, torch.cat([history, ending], 2))[:, :, -8:], atol=1e-5, rtol=0)
 
 
+def test_a_long_video_keeps_no_more_than_a_short_one() -> None:
+    vae = StreamingWanVAE(autoencoder())
+    stream, sizes = Stream(vae.decode), []
+    for _ in range(12):
+        stream.push(latents(2, batch=1))
+        sizes.append(stream.snapshot().nbytes)
+    assert len(set(sizes)) == 1
+
+
 def test_rows_at_the_start_do_not_join_rows_beyond_it() -> None:
     vae = StreamingWanVAE(autoencoder())
     _, one = vae.decode(latents(1))
