@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from mmspec.core.pickles import unpickle
 from mmspec.core.readers import naming
 from mmspec.imagegen.continuous.kl.load import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.load import WRAPPERS, mar_from_state_dict
-from mmspec.imagegen.llamagen.convert import unpickle
 from mmspec.imagegen.llamagen.state_dict_keys import unwrap
 from mmspec.imagegen.llamagen.store import write_component
 

@@ -1,4 +1,4 @@
-"""Pickled checkpoints into safetensors: the one place that opens a pickle, and only when it is asked to.
+"""Pickled checkpoints into safetensors, only when asked to.
 
 python -m mmspec.imagegen.llamagen.convert c2i_B_256.pt FOLDER
 """
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
 import torch
 
+from mmspec.core.pickles import unpickle
 from mmspec.core.readers import naming
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
@@ -51,26 +51,6 @@ def convert(
     folder.mkdir(parents=True, exist_ok=True)
     write_component(model if dtype is None else model.to(dtype), folder)
     return folder
-
-
-def unpickle(path: Path) -> Mapping[str, Any]:
-    """What a .pt or .pth file holds: tensors, plain containers and the parsed command line of its training, no code.
-
-    Raises ValueError for a missing file and one that holds anything else.
-    """
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a checkpoint file, got none there; check the path")
-    try:
-        # training files also keep the parsed command line, a plain namespace
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
-    except Exception as error:  # a file that is no checkpoint makes the unpickler raise nearly anything
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that does not open as one ({reason}); "
-                         "check the file") from error  # fmt: skip
-    if not isinstance(state, Mapping):
-        raise ValueError(f"{path}: expected a state dict, got {type(state).__name__}; check the file")
-    return state
 
 
 def _is_vq(state: Mapping[str, Any]) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from tests.house.tree import modules, scripts
 
 FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-# the explicit convert commands: they may unpickle, with weights_only
-CONVERTERS = {"mmspec.imagegen.llamagen.convert"}
+# what the explicit convert commands unpickle with: it may, with weights_only
+CONVERTERS = {"mmspec.core.pickles"}
 FORBIDDEN_CALLS = {"torch.load", "torch.jit.load", "torch.hub.load", "yaml.load", "yaml.unsafe_load"}
 
 

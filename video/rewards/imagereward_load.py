@@ -1,0 +1,93 @@
+"""Published ImageReward state dicts into our module."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmspec.video.rewards.filling import filled, named, weights_of
+from mmspec.video.rewards.imagereward import ImageReward
+from mmspec.video.rewards.imagereward_config import MLP, TEXT, VISION, ImageRewardConfig, mlp_layers
+
+_POSITIONS = TEXT + "embeddings.position_ids"  # counted, not learned
+_VISION_NAMES = [
+    (re.compile(pattern), into)
+    for pattern, into in (
+        (r"^embeddings\.class_embedding$", "cls_token"),
+        (r"^embeddings\.position_embedding$", "pos_embed"),
+        (r"^embeddings\.patch_embedding\.", "patch_embed.proj."),
+        (r"^encoder\.layers\.(\d+)\.", r"blocks.\1."),
+        (r"\.layer_norm([12])\.", r".norm\1."),
+        (r"\.self_attn\.qkv\.", ".attn.qkv."),
+        (r"\.self_attn\.projection\.", ".attn.proj."),
+        (r"^post_layernorm\.", "norm."),
+    )
+]
+
+
+def imagereward_from_state_dict(
+    sd: Mapping[str, Any] | str | Path, config: Mapping[str, Any] | None = None
+) -> ImageReward:
+    """The model a published ImageReward checkpoint holds, in eval mode, in the checkpoint's dtype; the head in float32.
+
+    sd: tensors under the published names, of any size, raw or wrapped; or a .safetensors file.
+    config: published field names, those of med_config.json or of both towers under "vision" and "text"; what the weights tell
+        may be left out. They do not tell heads, which are known for the published widths.
+    The published loader takes any file. Here every weight that a score depends on must be there, and none that the towers of
+    the config have no place for; what lies beside the towers and the head (projections of the pretraining, position numbers)
+    is left where it is. Raises ValueError, one sentence.
+    """
+    weights = weights_of(sd)
+    with named(sd):
+        weights = {
+            name: value
+            for name, value in weights.items()
+            if name.startswith((VISION, TEXT, MLP)) and name != _POSITIONS
+        }
+        made = ImageRewardConfig.of(config, weights)
+        head = folded(weights, made.mlp, made.text.hidden_size)
+        kept = {name: value for name, value in weights.items() if not name.startswith(MLP)}
+        return filled(lambda: ImageReward(made), {**kept, **head}, published_name, kept=head)
+
+
+def published_name(name: str) -> str:
+    """The published name of a tensor of the towers; that of the head, which is several there, stays."""
+    part, _, rest = name.partition(".")
+    if part != "vision":
+        return TEXT + rest if part == "text" else name
+    for pattern, into in _VISION_NAMES:
+        rest = pattern.sub(into, rest)
+    return VISION + rest
+
+
+def folded(weights: Mapping[str, Tensor], widths: tuple[int, ...], hidden: int) -> dict[str, Tensor]:
+    """{"head.weight": [1, hidden], "head.bias": [1]}, float32: the product of the linear layers behind the towers.
+
+    Raises ValueError where they are not layers of those widths, from `hidden` to 1.
+    """
+    layers = mlp_layers(weights)
+    names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
+    shapes = [shape for wide, narrow in zip(widths, widths[1:], strict=False) for shape in ((narrow, wide), (narrow,))]
+    stray = sorted({name for name in weights if name.startswith(MLP)} ^ set(names))
+    fits = len(names) == len(shapes) and all(
+        tuple(weights[n].shape) == s for n, s in zip(names, shapes, strict=True) if n in weights
+    )
+    if stray or not fits or (widths[0], widths[-1]) != (hidden, 1):
+        told = (
+            f"missing or unknown {', '.join(stray[:4])}"
+            if stray
+            else f"shapes {[tuple(weights[n].shape) for n in names[::2]]}"
+        )
+        raise ValueError(f"sd: expected linear layers under {MLP}N of widths {hidden} to 1 ({widths} in the config), got "
+                         f"{told}; pass the whole state dict")  # fmt: skip
+    product = bias = None
+    for layer in layers:
+        weight, shift = weights[f"{layer}.weight"].detach().double(), weights[f"{layer}.bias"].detach().double()
+        product = weight if product is None else weight @ product
+        bias = shift if bias is None else weight @ bias + shift
+    return {"head.weight": product.to(torch.float32), "head.bias": bias.to(torch.float32)}

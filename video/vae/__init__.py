@@ -1,0 +1,1 @@
+"""Causal video autoencoders that decode and encode a video chunk by chunk."""
