@@ -20,19 +20,19 @@ def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
 
 
 def checkerboard_steps(grid: int, num_iter: int, reconstruct: int = 1) -> tuple[Step, ...]:
-    """The plan of "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling": MAR's
-    cosine over the skeleton in num_iter - reconstruct steps, and the other half in `reconstruct` equal ones. Another order
-    than MAR's own, so relaxed in what it draws. Its longer walks for tokens of high frequency are left out.
-    Raises ValueError where either part has no step.
+    """The plan of "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling": the
+    skeleton, half of the image, at plain decoding's pace, which is MAR's cosine in half of num_iter steps, and the other half
+    in `reconstruct` equal ones. Another order than MAR's own, so relaxed in what it draws. The paper's longer walks for tokens
+    of high frequency are left out.   Raises ValueError for a `reconstruct` that leaves steps without a token.
     """
-    if not 1 <= reconstruct < num_iter:
-        raise ValueError(f"reconstruct: expected 1 to {num_iter - 1} of {num_iter} steps, got {reconstruct}; leave some for "
-                         "the skeleton")  # fmt: skip
     total, rest = grid * grid, grid * grid // 2
+    if not 1 <= reconstruct <= rest:
+        raise ValueError(f"reconstruct: expected 1 to {rest} steps, one for each of {rest} cells at most, got {reconstruct}; "
+                         "use a step or two")  # fmt: skip
     steps = [
         Step(step.first + rest, step.last + rest, step.masked + rest if step.first else rest)
-        for step in cosine_steps(total - rest, num_iter - reconstruct)
+        for step in cosine_steps(total - rest, (num_iter + 1) // 2)
     ]
     bounds = [rest - rest * number // reconstruct for number in range(reconstruct + 1)]
-    steps += [Step(low, high, max(low, 1)) for high, low in zip(bounds, bounds[1:], strict=False) if low < high]
+    steps += [Step(low, high, max(low, 1)) for high, low in zip(bounds, bounds[1:], strict=False)]
     return tuple(steps)

@@ -74,10 +74,11 @@ def test_the_plan_decides_every_token_once_the_skeleton_first(grid: int, num_ite
     assert all(step.masked == max(step.first, 1) for step in steps[-reconstruct:])
     assert sum(step.first >= total // 2 for step in steps) == len(steps) - reconstruct
     assert all(step.masked >= total // 2 for step in steps[:-reconstruct])
+    assert len(steps) - reconstruct == (num_iter + 1) // 2  # the skeleton keeps plain decoding's pace
 
 
 def test_a_checkerboard_needs_both_parts() -> None:
-    with pytest.raises(ValueError, match="reconstruct: expected 1 to 3 of 4 steps, got 4"):
-        checkerboard_steps(4, 4, 4)
+    with pytest.raises(ValueError, match="reconstruct: expected 1 to 8 steps, one for each of 8 cells at most, got 9"):
+        checkerboard_steps(4, 4, 9)
     with pytest.raises(ValueError, match="grid: expected at least 2"):
         checkerboard_orders(Keys.of(0, 1), 1)

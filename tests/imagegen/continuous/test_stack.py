@@ -51,10 +51,10 @@ def test_every_image_is_filled_and_says_whether_it_is_exact(decoding: ScheduledS
 
 
 def test_a_checkerboard_fills_one_colour_first() -> None:
-    target = pipeline().start([1, 2], decoding=ScheduledSteps(reconstruct=1), num_iter=5, seed=0).target
+    target = pipeline().start([1, 2], decoding=ScheduledSteps(reconstruct=1), num_iter=8, seed=0).target
     colour = (target.order // 4 + target.order % 4) % 2
     assert (colour[:, 8:] == 0).all() and (colour[:, :8] == 1).all()
-    assert [step.first for step in target.steps][-2:] == [8, 0]
+    assert [step.first for step in target.steps][-2:] == [8, 0] and len(target.steps) == 5
 
 
 def test_lazy_passes_leave_the_null_branch_out() -> None:
