@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,18 @@ class Gaussian:
 
     mean: Tensor
     log_scale: Tensor
+
+
+class StepTables:
+    """Numbers of every denoising step. tables: float64 [T] each."""
+
+    def __init__(self, device: torch.device | str, *tables: Tensor):
+        self._tables = torch.stack(tables).float().to(device)
+        self._numbers = [tuple(row) for row in torch.stack(tables, 1).tolist()]
+
+    def at(self, step: Tensor | int) -> Sequence[Tensor | float]:
+        """A number a table, or float32 [R, 1] where steps int64 [R] differ."""
+        return self._numbers[step] if isinstance(step, int) else self._tables[:, step, None].unbind(0)
 
 
 class Head(Protocol):
@@ -31,11 +44,17 @@ class Head(Protocol):
     network_variance: bool
     last_noise: bool
 
-    def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
+    def about(self, z: Tensor) -> Any:
+        """What all steps to R tokens have in common, computed once. z: [R, width], or [2, R, width] (conditional, null) where
+        there is guidance."""
+
+    def gaussian(self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None,
+                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
         """The law of the state after `step`, given the state before it.
 
-        x: float [R, d].   step: an int, or int64 [R] where rows stand at different steps.
-        z: [R, width], or [2, R, width] (conditional, null) where guidance float [R], the scale of each row, is given.
+        x: float [n, d].   step: an int, or int64 [n] where states stand at different steps.   about: as `about` gives it.
+        guidance: float [n], the scale of each state, None for the conditional branch alone.
+        row: int64 [n], which of the R tokens each state is of; None for one state a token.
         """
 
 
@@ -56,8 +75,9 @@ def sample(
 ) -> Trajectory:
     """Draws one token a row by ancestral sampling: x' = mean + temperature * scale * noise at every step.
 
-    z, guidance: as in `Head.gaussian`.   initial: float [R, d], x_T.   noise: float [R, T, d], entry t for step t; that of
-    step 0 is not read by heads without `last_noise`.   temperature: 0 or more; log_det is -inf at 0.
+    z: as `Head.about` takes it.   guidance: as in `Head.gaussian`.   initial: float [R, d], x_T.   noise: float [R, T, d],
+    entry t for step t; that of step 0 is not read by heads without `last_noise`.   temperature: 0 or more; log_det is -inf
+    at 0.
     Raises ValueError for noise of another shape.
     """
     shape = (len(initial), head.steps, head.dim)
@@ -65,13 +85,15 @@ def sample(
         raise ValueError(
             f"noise: expected {shape} for {head.steps} steps, got {tuple(noise.shape)}; draw one entry a step"
         )
-    x, log_det = initial.float(), initial.new_zeros(len(initial), dtype=torch.float32)
+    about, noise, x, log_det = head.about(z), noise.unbind(1), initial.float(), 0.0
     for step in range(head.steps - 1, 0, -1):
-        law = head.gaussian(x, step, z, guidance)
-        x = law.mean + temperature * law.log_scale.exp() * noise[:, step]
-        log_det = log_det + law.log_scale.sum(-1)
+        law = head.gaussian(x, step, about, guidance)
+        x = torch.addcmul(law.mean, law.log_scale.exp(), noise[step], value=temperature)
+        log_det = law.log_scale + log_det
     # one sum for all steps, and -inf for temperature 0
-    log_det = log_det + (head.steps - 1) * head.dim * torch.tensor(temperature, dtype=torch.float32).log()
-    last = head.gaussian(x, 0, z, guidance)
-    value = last.mean + temperature * last.log_scale.exp() * noise[:, 0] if head.last_noise else last.mean
+    log_det = log_det.sum(-1) + (head.steps - 1) * head.dim * torch.tensor(temperature, dtype=torch.float32).log()
+    last = head.gaussian(x, 0, about, guidance)
+    value = last.mean
+    if head.last_noise:
+        value = torch.addcmul(last.mean, last.log_scale.exp(), noise[0], value=temperature)
     return Trajectory(value, last, x, log_det)

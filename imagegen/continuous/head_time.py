@@ -66,7 +66,7 @@ class _Walk:
     def __init__(self, head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, hold: Hold,
                  guidance: Tensor | None, temperature: float, keys: Keys | None):  # fmt: skip
         self.head, self.hold, self.temperature, self.keys = head, hold, temperature, keys
-        self.z = z if z.dim() == 3 else z[None]
+        self.about = head.about(z)
         self.guidance, self.noise, self.uniform = guidance, noise, uniform
         self.coupling = Ratio() if head.network_variance else Mirror()
         rows, device = len(initial), initial.device
@@ -113,10 +113,9 @@ class _Walk:
     def _evaluate(self, states: Tensor, step: Tensor) -> Gaussian:
         """The head's laws at all states, float [n, W, d], in one call."""
         n, window, dim = states.shape
-        z = self.z[:, self.active, None].expand(-1, -1, window, -1).flatten(1, 2)
-        guidance = None if self.guidance is None else self.guidance[self.active].repeat_interleave(window)
-        paired = z if self.guidance is not None else z[0]
-        law = self.head.gaussian(states.flatten(0, 1), step.clamp_min(0).flatten(), paired, guidance)
+        row = self.active[:, None].expand(-1, window).flatten()
+        guidance = None if self.guidance is None else self.guidance[row]
+        law = self.head.gaussian(states.flatten(0, 1), step.clamp_min(0).flatten(), self.about, guidance, row)
         self.calls, self.evaluated = self.calls + 1, self.evaluated + n * window
         return Gaussian(law.mean.reshape(n, window, dim), law.log_scale.reshape(n, window, dim))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.head import Gaussian
+from mmspec.imagegen.continuous.head import Gaussian, StepTables
 from mmspec.imagegen.continuous.hold import HoldClean
 
 Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -17,9 +17,9 @@ Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 class TimedVelocity(Protocol):
     """A velocity at the timesteps of a schedule, as `TimedMLP` is one."""
 
-    def __call__(self, x: Tensor, step: Tensor | int, z: Tensor) -> Tensor: ...
+    def about(self, z: Tensor) -> Any: ...
 
-    def paired(self, x: Tensor, step: Tensor | int, z: Tensor) -> tuple[Tensor, Tensor]: ...
+    def __call__(self, x: Tensor, step: Tensor | int, about: Any, row: Tensor | None = None) -> Tensor: ...
 
 
 class Network(Protocol):
@@ -63,23 +63,26 @@ class SDEHead:
                 for table, end in ((time, span), (length, 1 - span), (scale, 0.0))
             )
         # step 0 is the last in time
-        self._tables = torch.stack((time, length, scale.log())).flip(1).float().to(device)  # [3, T]
-        self.velocity = net.at(1000 * self._tables[0])
+        self._time, self._length, scale = torch.stack((time, length, scale)).flip(1)
+        self._log_scale = scale.log()
+        noisy = scale > 0
+        # (1 - t) score = t v - x, which is finite up to t = 1
+        self._state, self._speed = 1 - self._length * noisy, self._length * (1 + self._time * noisy)
+        self._tables, self._device = StepTables(device, self._state, self._speed, self._log_scale), device
+        self.velocity = net.at((1000 * self._time).float().to(device))
 
     def hold(self) -> HoldClean:
         """What of a prediction speculation over head time carries over to the next steps: x_0 = x + (1 - t) v."""
-        time, length, log_scale = self._tables
-        noisy = log_scale.isfinite()
-        push = length * (1 + time * noisy) / (1 - time)
-        return HoldClean(1 - push - length * noisy, push, log_scale, log_scale)
+        push = self._speed / (1 - self._time)
+        tables = (self._state - push, push, self._log_scale, self._log_scale)
+        return HoldClean(*(table.to(self._device) for table in tables))
 
-    def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
-        time, length, log_scale = self._tables[:, step].reshape(3, -1, 1)
-        if guidance is None:
-            speed = self.velocity(x, step, z).float()
-        else:
-            cond, null = self.velocity.paired(x, step, z)
-            speed = null + guidance[:, None] * (cond - null)
-        # (1 - t) score = t v - x, which is finite up to t = 1
-        drift = speed + torch.where(log_scale.isfinite(), time * speed - x, 0.0)
-        return Gaussian(x + length * drift, log_scale.expand_as(x))
+    def about(self, z: Tensor) -> Any:
+        return self.velocity.about(z)
+
+    def gaussian(self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None,
+                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+        of_state, of_speed, log_scale = self._tables.at(step)
+        out = self.velocity(x, step, about, row).float()
+        speed = out[0] if guidance is None else out[1] + guidance[:, None] * (out[0] - out[1])
+        return Gaussian(of_state * x + of_speed * speed, torch.zeros_like(x) + log_scale)

@@ -87,9 +87,9 @@ class MaskedTarget:
 
     def next_positions(self) -> Tensor:
         """int64 [B, N], the positions that the next step of plain decoding decides in each row, ascending in the order."""
-        left = [self.total - filled for filled in self.filled]
-        steps = [next((step for step in self.steps if step.first < rest), None) for rest in left]
-        count = [rest - step.first if live else 0 for rest, step, live in zip(left, steps, self.live, strict=True)]
+        left = [self.total - filled if live else 0 for filled, live in zip(self.filled, self.live, strict=True)]
+        ends = [next((step.first for step in self.steps if step.first < rest), rest) for rest in left]
+        count = [rest - end for rest, end in zip(left, ends, strict=True)]
         most = max(count)
         # the last in the order of those that are not known; a drafter may have left holes
         rank = self.rank.masked_fill(self.known, -1).topk(most).values.flip(-1)

@@ -6,11 +6,12 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import linear, silu
 
-from mmspec.imagegen.continuous.head import Gaussian
+from mmspec.imagegen.continuous.head import Gaussian, StepTables
 from mmspec.imagegen.continuous.hold import HoldClean
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion
+from mmspec.imagegen.continuous.mar.timed_mlp import Conditioned, Modulation, TimedMLP
 
 _FREQUENCIES, _MAX_PERIOD, _EPS = 256, 10000, 1e-6
 
@@ -43,10 +44,9 @@ class ResidualBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 3 * width))
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """y: the condition behind its SiLU, which all blocks share; so `adaLN_modulation` is entered at its linear layer."""
-        shift, scale, gate = self.adaLN_modulation[1](y).chunk(3, -1)
-        return torch.addcmul(x, gate, self.mlp(torch.addcmul(shift, self.in_ln(x), 1 + scale)))
+    def forward(self, x: Tensor, modulation: Modulation) -> Tensor:
+        shift, scale, gate = modulation
+        return torch.addcmul(x, gate, self.mlp(torch.addcmul(shift, self.in_ln(x), scale)))
 
 
 class FinalLayer(nn.Module):
@@ -58,10 +58,9 @@ class FinalLayer(nn.Module):
         self.linear = nn.Linear(width, out)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """y: as `ResidualBlock` takes it."""
-        shift, scale = self.adaLN_modulation[1](y).chunk(2, -1)
-        return self.linear(torch.addcmul(shift, self.norm_final(x), 1 + scale))
+    def forward(self, x: Tensor, modulation: Modulation) -> Tensor:
+        shift, scale = modulation
+        return self.linear(torch.addcmul(shift, self.norm_final(x), scale))
 
 
 class DenoisingMLP(nn.Module):
@@ -93,56 +92,57 @@ class DenoisingMLP(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor, z: Tensor) -> Tensor:
         """[R, out] of states x [R, d], timesteps t [R] or [1], conditions z [R, condition]."""
-        return self.denoise(x, self.time_embed(t), z)
+        made = self.modulations(self.time_embed(t) + self.cond_embed(z.to(self.dtype)))
+        return self.denoise(x, [layer.unbind(-2) for layer in made])
 
-    def denoise(self, x: Tensor, time: Tensor, z: Tensor) -> Tensor:
-        """As `forward`, of embedded timesteps [R, width] or [width]."""
-        dtype = self.input_proj.weight.dtype
-        x, y = self.input_proj(x.to(dtype)), silu(time + self.cond_embed(z.to(dtype)))
-        for block in self.res_blocks:
-            x = block(x, y)
-        return self.final_layer(x, y)
+    def modulations(self, y: Tensor) -> list[Tensor]:
+        """What time and condition, embedded and added to y [..., width], do to each layer, [..., 3, width] and for the last
+        [..., 2, width]: shift, 1 + scale, gate. No state is needed for it."""
+        y = silu(y)
+        return [_modulation(layer.adaLN_modulation[1], y) for layer in (*self.res_blocks, self.final_layer)]
+
+    def denoise(self, x: Tensor, modulations: list[Modulation]) -> Tensor:
+        """[R, out] of states x [R, d]; modulations: the parts of each layer's, [R, width] each."""
+        x = self.input_proj(x.to(self.dtype))
+        for layer, modulation in zip((*self.res_blocks, self.final_layer), modulations, strict=True):
+            x = layer(x, modulation)
+        return x
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.input_proj.weight.dtype
 
     def at(self, timesteps: Tensor) -> TimedMLP:
         """The network at the timesteps [T] of a schedule."""
         return TimedMLP(self, timesteps)
 
 
-class TimedMLP:
-    """A network at the timesteps [T] of a schedule, which are embedded once instead of at every step of every token."""
-
-    def __init__(self, net: DenoisingMLP, timesteps: Tensor):
-        self.net = net
-        with torch.no_grad():
-            self.time = net.time_embed(timesteps.to(net.input_proj.weight.device))
-
-    def __call__(self, x: Tensor, step: Tensor | int, z: Tensor) -> Tensor:
-        """[R, out] of states x [R, d] at steps int64 [R] of the schedule, or all at one, given z [R, condition]."""
-        return self.net.denoise(x, self.time[step], z)
-
-    def paired(self, x: Tensor, step: Tensor | int, z: Tensor) -> tuple[Tensor, Tensor]:
-        """What z [2, R, condition] gives at the same states, each float32 [R, out]."""
-        step = step if isinstance(step, int) else step.repeat(2)
-        return self(x.repeat(2, 1), step, z.flatten(0, 1)).float().chunk(2)
+def _modulation(layer: nn.Linear, y: Tensor) -> Tensor:
+    """[..., parts, width], one added to the scale."""
+    width = layer.in_features
+    one = torch.zeros_like(layer.bias)
+    one[width : 2 * width] = 1
+    return linear(y, layer.weight, layer.bias + one).unflatten(-1, (-1, width))
 
 
 class ReverseSteps:
     """The Gaussians of a schedule's steps, from what a network says at them."""
 
     def __init__(self, schedule: Diffusion, device: torch.device):
-        tables = (schedule.sqrt_recip_alphas_cumprod, schedule.sqrt_recipm1_alphas_cumprod, schedule.posterior_mean_coef1,
-                  schedule.posterior_mean_coef2, schedule.posterior_log_variance_clipped, schedule.betas.log())  # fmt: skip
-        self._tables = torch.stack(tables).float().to(device)  # [6, T]
+        one = schedule
+        # the mean is clean x_0 + state x_t, and x_0 = recip x_t - recip_less noise, which is never clipped
+        clean, state = one.posterior_mean_coef1, one.posterior_mean_coef2
+        least, most = one.posterior_log_variance_clipped / 2, one.betas.log() / 2
+        of_state, of_noise = clean * one.sqrt_recip_alphas_cumprod + state, -clean * one.sqrt_recipm1_alphas_cumprod
+        self._tables = StepTables(device, of_state, of_noise, (least + most) / 2, (most - least) / 2)
 
     def law(self, x: Tensor, step: Tensor | int, noise: Tensor, variance: Tensor) -> Gaussian:
         """noise, variance: float32 [R, d], what the network predicts at the state x [R, d].   step: an int or int64 [R].
 
-        log variance = f log(beta) + (1 - f) log(posterior variance), f = (v + 1) / 2. x_0 is never clipped.
+        log variance = f log(beta) + (1 - f) log(posterior variance), f = (v + 1) / 2.
         """
-        recip, recip_less, clean, state, least, most = self._tables[:, step].reshape(6, -1, 1)
-        share = (variance + 1) / 2
-        start = recip * x - recip_less * noise
-        return Gaussian(clean * start + state * x, (share * most + (1 - share) * least) / 2)
+        of_state, of_noise, middle, half = self._tables.at(step)
+        return Gaussian(of_state * x + of_noise * noise, middle + half * variance)
 
 
 class DiffusionHead:
@@ -166,10 +166,14 @@ class DiffusionHead:
                   one.betas.log() / 2)  # fmt: skip
         return HoldClean(*(table.to(self._device) for table in tables))
 
-    def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
-        if guidance is None:
-            noise, variance = self.net(x, step, z).float().chunk(2, -1)
-            return self._reverse.law(x, step, noise, variance)
-        cond, null = self.net.paired(x, step, z)
-        (noise, variance), (null_noise, _) = cond.chunk(2, -1), null.chunk(2, -1)
-        return self._reverse.law(x, step, null_noise + guidance[:, None] * (noise - null_noise), variance)
+    def about(self, z: Tensor) -> Conditioned:
+        return self.net.about(z)
+
+    def gaussian(self, x: Tensor, step: Tensor | int, about: Conditioned, guidance: Tensor | None = None,
+                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+        out = self.net(x, step, about, row).float()
+        noise, variance = out[0].chunk(2, -1)
+        if guidance is not None:
+            null = out[1].chunk(2, -1)[0]
+            noise = null + guidance[:, None] * (noise - null)
+        return self._reverse.law(x, step, noise, variance)

@@ -42,8 +42,12 @@ class WaveHead:
         tilt = 0.3 * step[:, None] / self.steps
         return self.bend * ((1.3 + tilt) * x + z[:, 1 : 1 + self.dim]).sin() + 0.2 * z[:, 1 : 1 + self.dim]
 
-    def gaussian(self, x: Tensor, step: Tensor | int, z: Tensor, guidance: Tensor | None = None) -> Gaussian:
-        step = torch.as_tensor(step).expand(len(x))
+    def about(self, z: Tensor) -> Tensor:
+        return z
+
+    def gaussian(self, x: Tensor, step: Tensor | int, about: Tensor, guidance: Tensor | None = None,
+                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+        step, z = torch.as_tensor(step).expand(len(x)), about if row is None else about[..., row, :]
         own = z if guidance is None else z[0]
         clean = self.predict(x, step, own)
         if guidance is not None:
@@ -66,8 +70,9 @@ class Field:
     def at(self, timesteps: Tensor) -> Field:
         return Field(self.velocity, timesteps)
 
-    def __call__(self, x: Tensor, step: Tensor | int, z: Tensor) -> Tensor:
-        return self.velocity(x, self.timesteps[step].reshape(-1), z)
+    def about(self, z: Tensor) -> Tensor:
+        return z if z.dim() == 3 else z[None]
 
-    def paired(self, x: Tensor, step: Tensor | int, z: Tensor) -> tuple[Tensor, Tensor]:
-        return self(x, step, z[0]), self(x, step, z[1])
+    def __call__(self, x: Tensor, step: Tensor | int, about: Tensor, row: Tensor | None = None) -> Tensor:
+        about = about if row is None else about[:, row]
+        return torch.stack([self.velocity(x, self.timesteps[step].reshape(-1), z) for z in about])

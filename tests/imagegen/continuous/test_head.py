@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mmspec.imagegen.continuous.head import Gaussian, Head, sample
+from mmspec.imagegen.continuous.mar import timed_mlp
 from mmspec.imagegen.continuous.mar.diffusion import diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
 from mmspec.imagegen.continuous.sde_head import SDEHead
@@ -37,10 +38,10 @@ def test_a_sample_is_the_walk_written_out(name: str) -> None:
     walk = sample(head, z, x, noise, temperature=0.7)
     log_det = torch.zeros(4)
     for step in reversed(range(1, head.steps)):
-        law = head.gaussian(x, step, z)
+        law = head.gaussian(x, step, head.about(z))
         scale = 0.7 * law.log_scale.exp()
         x, log_det = law.mean + scale * noise[:, step], log_det + scale.log().sum(-1)
-    last = head.gaussian(x, 0, z)
+    last = head.gaussian(x, 0, head.about(z))
     torch.testing.assert_close(walk.state, x)
     torch.testing.assert_close(walk.log_det, log_det)
     torch.testing.assert_close(walk.last.mean, last.mean)
@@ -56,12 +57,29 @@ def test_rows_may_stand_at_different_steps(name: str) -> None:
     z, x, _ = inputs(head)
     step, guidance = torch.tensor([0, head.steps - 1, 1, 0]), torch.tensor([1.0, 2.0, 0.5, 3.0])
     for at, scale in ((z[0], None), (z, guidance)):
-        law = head.gaussian(x, step, at, scale)
+        law = head.gaussian(x, step, head.about(at), scale)
         for row, number in enumerate(step.tolist()):
             mine = slice(row, row + 1)
-            alone = head.gaussian(x[mine], number, at[..., mine, :], None if scale is None else scale[mine])
+            alone = head.gaussian(x[mine], number, head.about(at[..., mine, :]), None if scale is None else scale[mine])
             torch.testing.assert_close(law.mean[mine], alone.mean)
             torch.testing.assert_close(law.log_scale[mine], alone.log_scale)
+
+
+@every_head
+@torch.no_grad()
+@pytest.mark.parametrize("ahead", (1, 7, 512))
+def test_a_token_may_have_several_states(name: str, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps the modulations are computed for at once."""
+    monkeypatch.setattr(timed_mlp, "AHEAD", ahead)
+    head = heads()[name]
+    z, _, _ = inputs(head)
+    row, step = torch.tensor([2, 0, 2, 3, 3, 0]), torch.tensor([1, 0, 2, 1, 0, head.steps - 1])
+    x, about = torch.randn(6, 3), head.about(z)
+    law = head.gaussian(x, step, about, torch.full((6,), 1.5), row)
+    for state, (token, number) in enumerate(zip(row.tolist(), step.tolist(), strict=True)):
+        alone = head.gaussian(x[state, None], number, head.about(z[:, token, None]), torch.full((1,), 1.5))
+        torch.testing.assert_close(law.mean[state, None], alone.mean)
+        torch.testing.assert_close(law.log_scale[state, None], alone.log_scale)
 
 
 @every_head
@@ -69,8 +87,8 @@ def test_rows_may_stand_at_different_steps(name: str) -> None:
 def test_guidance_1_is_the_condition_alone_and_0_the_null_mean(name: str) -> None:
     head = heads()[name]
     z, x, _ = inputs(head)
-    cond, null = head.gaussian(x, 2, z[0]), head.gaussian(x, 2, z[1])
-    one, zero = (head.gaussian(x, 2, z, torch.full((4,), scale)) for scale in (1.0, 0.0))
+    cond, null = head.gaussian(x, 2, head.about(z[0])), head.gaussian(x, 2, head.about(z[1]))
+    one, zero = (head.gaussian(x, 2, head.about(z), torch.full((4,), scale)) for scale in (1.0, 0.0))
     torch.testing.assert_close(one.mean, cond.mean)
     torch.testing.assert_close(zero.mean, null.mean)
     for law in (one, zero):  # the variance is never guided
@@ -82,7 +100,8 @@ def test_guidance_1_is_the_condition_alone_and_0_the_null_mean(name: str) -> Non
 def test_only_a_network_variance_depends_on_the_state(name: str) -> None:
     head = heads()[name]
     z, x, _ = inputs(head)
-    same = torch.equal(head.gaussian(x, 1, z[0]).log_scale, head.gaussian(x + 1, 1, z[1]).log_scale)
+    one, other = head.gaussian(x, 1, head.about(z[0])), head.gaussian(x + 1, 1, head.about(z[1]))
+    same = torch.equal(one.log_scale, other.log_scale)
     assert same != head.network_variance
 
 
@@ -108,7 +127,10 @@ class Exact:
         self.mean, self.tables = mean, diffusion(respacing)
         self.steps, self.dim, self.network_variance, self.last_noise = self.tables.steps, 1, False, False
 
-    def gaussian(self, x: torch.Tensor, step: int, z: torch.Tensor, guidance: None = None) -> Gaussian:
+    def about(self, z: torch.Tensor) -> None:
+        return None
+
+    def gaussian(self, x: torch.Tensor, step: int, about: None, guidance: None = None) -> Gaussian:
         level = self.tables.alphas_cumprod[step].sqrt().float()
         clean = self.mean + level * (x - level * self.mean)  # E[x_0 | x_t], as the variance of x_t is 1
         coef1, coef2 = (

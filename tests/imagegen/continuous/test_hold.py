@@ -35,7 +35,7 @@ def test_held_and_laid_out_at_its_own_state_a_law_is_itself(name: str) -> None:
     head = heads()[name]
     z = 0.3 * torch.randn(head.steps, 24)
     x, step = torch.randn(head.steps, head.dim), torch.arange(head.steps)
-    law = head.gaussian(x, step, z)
+    law = head.gaussian(x, step, head.about(z))
     found = laid_out(head, head.hold().read(law, x, step), x, step)
     torch.testing.assert_close(found.mean, law.mean, rtol=1e-4, atol=1e-4)
     drawn = law.log_scale.isfinite()
@@ -49,9 +49,9 @@ def test_the_tables_of_a_flow_are_those_of_its_clean_token(span: float) -> None:
     token = torch.tensor([[0.5, -1.0, 2.0]])
     head = SDEHead(Field(lambda x, t, z: (token - x) / (1 - t.reshape(-1, 1) / 1000)), 3, steps=7, span=span)
     x, first = torch.randn(head.steps, 3), torch.full((head.steps,), head.steps - 1)
-    held = head.hold().read(head.gaussian(x, first, x), x, first)
+    held = head.hold().read(head.gaussian(x, first, head.about(x)), x, first)
     torch.testing.assert_close(held.clean, token.expand_as(x), rtol=1e-4, atol=1e-4)
     step, other = torch.arange(head.steps), torch.randn(head.steps, 3)
     torch.testing.assert_close(
-        laid_out(head, held, other, step).mean, head.gaussian(other, step, x).mean, rtol=1e-3, atol=1e-3
+        laid_out(head, held, other, step).mean, head.gaussian(other, step, head.about(x)).mean, rtol=1e-3, atol=1e-3
     )

@@ -28,11 +28,11 @@ def test_a_step_is_the_published_one() -> None:
     assert head.steps == 21 and not head.last_noise
     for number in (0, 7, 19):  # counted in time
         t, dt = number * 0.048, 0.048
-        law = head.gaussian(x, head.steps - 1 - number, x)
+        law = head.gaussian(x, head.steps - 1 - number, head.about(x))
         score = (t * v - x) / ((1 - t) ** 2 + t * (1 - t))
         torch.testing.assert_close(law.mean, x + (v + (1 - t) * score) * dt)
         torch.testing.assert_close(law.log_scale.exp(), torch.full_like(x, (2 * (1 - t) * dt) ** 0.5))
-    last = head.gaussian(x, 0, x)
+    last = head.gaussian(x, 0, head.about(x))
     torch.testing.assert_close(last.mean, x + 0.04 * v)
     assert (last.log_scale == -torch.inf).all()
 

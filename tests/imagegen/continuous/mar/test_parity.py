@@ -85,8 +85,12 @@ def test_one_reverse_step_is_the_public_one(respacing: str, step: int) -> None:
     head, x, z, noise = DiffusionHead(net, diffusion(respacing)), public["x"], public["z"], public["noise"]
     raw = net(x, diffusion(respacing).timestep_map[step].expand(len(x)), z)
     torch.testing.assert_close(raw, public[f"{name}.raw"], **CLOSE)
-    guided = head.gaussian(x, step, torch.stack((z, public["z_null"])), torch.full((len(x),), 3.0))
-    for law, of, temperature in ((head.gaussian(x, step, z), f"{name}.", 0.9), (guided, f"{name}.cfg3.", 1.0)):
+    both, scale = head.about(torch.stack((z, public["z_null"]))), torch.full((len(x),), 3.0)
+    guided = head.gaussian(x, step, both, scale)
+    for law, of, temperature in (
+        (head.gaussian(x, step, head.about(z)), f"{name}.", 0.9),
+        (guided, f"{name}.cfg3.", 1.0),
+    ):
         within(law.mean, public[f"{of}mean"], 1e-3 if step == int(respacing) - 1 else 1e-5)
         torch.testing.assert_close(2 * law.log_scale, public[f"{of}log_variance"], **CLOSE)
         drawn = law.mean + (temperature * law.log_scale.exp() * noise if step else 0)

@@ -35,11 +35,14 @@ def test_denoising_steps_are_the_described_ones(respacing: str, scale: float | N
         out, null = (head(x, kept[step], one, state) for one in z)
         mean, log_variance = reverse_step(x, kept[step], kept[step - 1], out, None if scale is None else null, scale)
         guidance = None if scale is None else torch.full((5,), scale)
-        law = made.gaussian(x, step, z[0] if scale is None else z, guidance)
+        law = made.gaussian(x, step, made.about(z[0] if scale is None else z), guidance)
         torch.testing.assert_close(law.mean, mean, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(2 * law.log_scale, log_variance, atol=1e-4, rtol=1e-4)
     mean, _ = reverse_step(x, kept[0], None, head(x, kept[0], z[0], state), None, 1.0)
-    last, above = made.gaussian(x, 0, z[0]), reverse_step(x, kept[1], kept[0], torch.full((5, 6), -1.0), None, 1.0)[1]
+    last, above = (
+        made.gaussian(x, 0, made.about(z[0])),
+        reverse_step(x, kept[1], kept[0], torch.full((5, 6), -1.0), None, 1.0)[1],
+    )
     torch.testing.assert_close(last.mean, mean, atol=1e-4, rtol=1e-4)
     share = (head(x, kept[0], z[0], state)[:, 3:] + 1) / 2  # below, the variance of the step above stands in for none
     beta = made.schedule.betas[0].log().float()
