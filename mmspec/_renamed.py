@@ -19,6 +19,7 @@ MODULES = {
     "mmspec.core.fields": "mmspec.core.config_fields",
     "mmspec.core.stopping": "mmspec.core.interrupts",
     "mmspec.core.windows": "mmspec.core.attention_windows",
+    "mmspec.imagegen.filling": "mmspec.core.filling",
     "mmspec.imagegen.eagle.lesson": "mmspec.imagegen.eagle.teacher_pass",
     "mmspec.imagegen.jacobi.cold": "mmspec.imagegen.jacobi.initialisation",
     "mmspec.imagegen.llamagen.infer": "mmspec.imagegen.llamagen.config_from_weights",
@@ -60,6 +61,7 @@ MODULES = {
 # of an old module: its old names -> their new names in the new module; all others are what they were
 NAMES = {
     "mmspec.core.drafting.unread": {"Unread": "PendingFeatures"},
+    "mmspec.imagegen.filling": "mmspec.core.filling",
     "mmspec.imagegen.eagle.lesson": {"Lesson": "TeacherBatch", "lesson_of": "teacher_pass"},
     "mmspec.imagegen.own_order": {"OwnOrder": "NonRasterOrder"},
     "mmspec.imagegen.rules.turns": {"Turn": "Siblings", "in_turn": "siblingwise"},

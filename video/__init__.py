@@ -5,7 +5,7 @@ from __future__ import annotations
 from mmspec._lazy import lazy
 
 # public name -> module that defines it
-_PUBLIC: dict[str, str] = {
+_PUBLIC = {
     "CosineReward": "mmspec.video.rewards.cosine",
     "ImageRewardScorer": "mmspec.video.rewards.imagereward",
     "StreamingWanVAE": "mmspec.video.vae.wan",

@@ -31,7 +31,7 @@ from mmspec.imagegen.continuous.mar.patches import unpatchify
 from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
 from mmspec.imagegen.continuous.target import Listener
 from mmspec.imagegen.continuous.walk import HeadWalk
-from mmspec.imagegen.filling import fill
+from mmspec.core.filling import fill
 from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.output import ImageOutput
 

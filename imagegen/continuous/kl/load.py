@@ -17,7 +17,7 @@ from mmspec.core.readers import naming
 from mmspec.imagegen.continuous.kl.config import KLConfig, flat
 from mmspec.imagegen.continuous.kl.keys import as_diffusers, as_published, published_name
 from mmspec.imagegen.continuous.mar.load import CONVERT
-from mmspec.imagegen.filling import check_weights
+from mmspec.core.filling import check_weights
 from mmspec.imagegen.llamagen.state_dict_keys import unwrap
 from mmspec.imagegen.llamagen.store import read_weights, write_parts
 
