@@ -6,13 +6,25 @@ from mmspec._lazy import lazy
 
 # public name -> module that defines it
 _PUBLIC = {
+    "BlockPlan": "mmspec.video.plan",
+    "Cached": "mmspec.video.wan.cached",
+    "CausalWan": "mmspec.video.wan.transformer",
+    "ChunkCache": "mmspec.video.chunk_cache",
     "CosineReward": "mmspec.video.rewards.cosine",
+    "FewStep": "mmspec.video.generation.few_step",
+    "FlowMap": "mmspec.video.generation.flow_map",
+    "GivenBlockNoise": "mmspec.video.generation.noise",
     "ImageRewardScorer": "mmspec.video.rewards.imagereward",
+    "KeyedBlockNoise": "mmspec.video.generation.noise",
+    "Rebuilt": "mmspec.video.wan.rebuilt",
     "StreamingWanVAE": "mmspec.video.vae.wan",
     "Views": "mmspec.video.rewards.views",
+    "WanConfig": "mmspec.video.wan.config",
+    "WanVideo": "mmspec.video.wan.video",
     "hpsv2_from_state_dict": "mmspec.video.rewards.published",
     "imagereward_from_state_dict": "mmspec.video.rewards.imagereward_load",
     "pickscore_from_state_dict": "mmspec.video.rewards.published",
+    "wan_from_state_dict": "mmspec.video.wan.load",
 }
 
 __all__ = list(_PUBLIC)

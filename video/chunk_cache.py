@@ -47,14 +47,15 @@ class ChunkCache:
     window: frames that are attended to, those of the block itself included; None for all.   sinks: how many of the first
     frames are always among them (attention sinks). As in Self-Forcing ("Self Forcing: Bridging the Train-Test Gap in
     Autoregressive Video Diffusion"), a block that does not fit drops the oldest frames behind the sinks, as many as needed,
-    once, however often it is passed over: noisy passes see the same frames as the clean one.
-    Memory is that of `window` frames, one pass and the rest of a block that is dropped in part. Raises ValueError for sizes that leave a block no room.
+    once, however often it is passed over: noisy passes see the same frames as the clean one. Memory is that of `window`
+    frames, one pass and the rest of a block that is dropped in part.
+    Raises ValueError for sizes that leave a block no room.
     """
 
     def __init__(self, window: int | None = None, sinks: int = 0):
         if sinks < 0 or window is not None and window <= sinks:
-            raise ValueError(f"window: expected None or more frames than the {sinks} sinks, which are 0 or more, got {window}; "
-                             "widen the window")  # fmt: skip
+            raise ValueError(f"window: expected None or more frames than the {sinks} sinks, which are 0 or more, got "
+                             f"{window}; widen the window")  # fmt: skip
         self.window, self.sinks = window, sinks
         self._held = Held()
         self._sizes: tuple[int, ...] = ()

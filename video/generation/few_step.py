@@ -28,7 +28,8 @@ class FewStep:
     warp: bool = True
 
     def __post_init__(self) -> None:
-        steps = object.__setattr__(self, "steps", tuple(self.steps)) or self.steps
+        object.__setattr__(self, "steps", tuple(self.steps))
+        steps = self.steps
         falling = all(one > other for one, other in zip(steps, steps[1:], strict=False))
         if not steps or not falling or not 0 <= steps[-1] <= steps[0] <= 1000:
             raise ValueError(f"steps: expected numbers that fall from 1000 to 0, got {list(steps)}; correct them")

@@ -45,8 +45,8 @@ class KeyedBlockNoise:
 
 
 class GivenBlockNoise:
-    """Noise that was drawn elsewhere. first: per block, float [B, C, F, H, W].   fresh: per block, as many as are needed of the
-    same shape, entry i for after i + 1 passes.   Raises ValueError on use for what was not given."""
+    """Noise that was drawn elsewhere. first: per block, float [B, C, F, H, W].   fresh: per block, as many as are needed of
+    the same shape, entry i for after i + 1 passes.   Raises ValueError on use for what was not given."""
 
     def __init__(self, first: Sequence[Tensor], fresh: Sequence[Sequence[Tensor]] = ()):
         self.blocks = [[one, *(fresh[i] if i < len(fresh) else ())] for i, one in enumerate(first)]

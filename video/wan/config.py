@@ -13,7 +13,7 @@ _UPSTREAM = {"num_heads": "num_attention_heads", "in_dim": "in_channels", "out_d
 _UPSTREAM_ONLY = ("dim", "model_type", "window_size", *_UPSTREAM)
 # diffusers' fields of what no text-to-video model has, and of a table we do not keep
 _IMAGE = ("image_dim", "added_kv_proj_dim", "pos_embed_seq_len")
-_LEFT_OUT = ("_class_name", "_diffusers_version", "_name_or_path", "rope_max_seq_len", "window_size", *_IMAGE)
+_LEFT_OUT = ("rope_max_seq_len", "window_size", *_IMAGE)
 _PUBLISHED = (1536, 3072, 5120)  # widths, of heads of 128
 _QK_NORM = "rms_norm_across_heads"
 
@@ -67,8 +67,8 @@ class WanConfig:
         if self.deltatime_type not in ("r", "t-r"):
             raise ValueError(f"deltatime_type: expected 'r' or 't-r', got {self.deltatime_type!r}; use one of these")
         if self.out_channels != self.in_channels:
-            raise ValueError(f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; use "
-                             "a model whose latents are what it is given")  # fmt: skip
+            raise ValueError(f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; "
+                             "use a model whose latents are what it is given")  # fmt: skip
 
     @property
     def dim(self) -> int:
@@ -83,11 +83,7 @@ class WanConfig:
         """
         if isinstance(config, cls):
             return config
-        given = dict(config)
-        if foreign := [name for name in _IMAGE if given.get(name) is not None]:
-            raise ValueError(f"{foreign[0]}: expected None, since only text-to-video models are supported, got "
-                             f"{given[foreign[0]]!r}; use a text-to-video checkpoint")  # fmt: skip
-        return from_fields(cls, own_names(given), _LEFT_OUT, "a Wan transformer")
+        return from_fields(cls, own_names(config), _LEFT_OUT, "a Wan transformer")
 
     def to_dict(self) -> dict[str, Any]:
         """Every field, as `of` takes them."""
@@ -96,7 +92,10 @@ class WanConfig:
 
 def own_names(config: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a config under our names, whichever it has.   Raises ValueError as `WanConfig.of` does."""
-    given = dict(config)
+    given = {name: value for name, value in config.items() if not name.startswith("_")}  # which class wrote it
+    if foreign := [name for name in _IMAGE if given.get(name) is not None]:
+        raise ValueError(f"{foreign[0]}: expected None, since only text-to-video models are supported, got "
+                         f"{given[foreign[0]]!r}; use a text-to-video checkpoint")  # fmt: skip
     if not any(name in given for name in _UPSTREAM_ONLY):
         return given
     if (kind := given.pop("model_type", "t2v")) != "t2v":
