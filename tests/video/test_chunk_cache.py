@@ -71,7 +71,9 @@ def test_only_a_commit_changes_what_is_held() -> None:
     before = cache.snapshot()
 
     def untouched() -> bool:
-        same = all(torch.equal(a, b) for layer, pair in enumerate(held) for a, b in zip(pair, cache.layer(layer), strict=True))
+        same = all(
+            torch.equal(a, b) for layer, pair in enumerate(held) for a, b in zip(pair, cache.layer(layer), strict=True)
+        )
         now = [x.untyped_storage().data_ptr() for frame in cache.snapshot().kept for x in frame.keys]
         return same and now == pointers and (cache.frames, cache.kept, cache.staged) == (4, 4, 0)
 

@@ -13,7 +13,7 @@ _UPSTREAM = {"num_heads": "num_attention_heads", "in_dim": "in_channels", "out_d
 _UPSTREAM_ONLY = ("dim", "model_type", "window_size", *_UPSTREAM)
 # diffusers' fields of what no text-to-video model has, and of a table we do not keep
 _IMAGE = ("image_dim", "added_kv_proj_dim", "pos_embed_seq_len")
-_LEFT_OUT = ("rope_max_seq_len", "window_size", *_IMAGE)
+_LEFT_OUT = ("rope_max_seq_len", *_IMAGE)
 _PUBLISHED = (1536, 3072, 5120)  # widths, of heads of 128
 _QK_NORM = "rms_norm_across_heads"
 
@@ -101,11 +101,12 @@ def own_names(config: Mapping[str, Any]) -> dict[str, Any]:
     if (kind := given.pop("model_type", "t2v")) != "t2v":
         raise ValueError(f"model_type: expected 't2v', since only text-to-video models are supported, got {kind!r}; use such "
                          "a checkpoint")  # fmt: skip
-    if (norm := given.pop("qk_norm", True)) is not True:
+    if (norm := given.pop("qk_norm", True)) not in (True, _QK_NORM):
         raise ValueError(f"qk_norm: expected true, got {norm!r}; use a Wan model with normalised queries and keys")
     found = {_UPSTREAM.get(name, name): value for name, value in given.items()} | {"qk_norm": _QK_NORM}
     found.setdefault("text_len", 512)
-    found.pop("head_dim", None)  # what the two below say
+    for name in ("head_dim", "window_size"):  # what the two below say, and what is always everything
+        found.pop(name, None)
     if (dim := found.pop("dim", None)) is not None:
         check_types(WanConfig, {"dim": dim}, {"dim": "ffn_dim"})
         if "num_attention_heads" not in found:

@@ -38,10 +38,12 @@ class WanState:
         switch."""
         first = max(self.watermark, self._texts[-1][0])
         if block < first:
-            raise ValueError(f"block: expected {first} or later, since earlier ones have their prompt, got {block}; switch for a "
-                             "block that is not drawn yet")  # fmt: skip
+            raise ValueError(f"block: expected {first} or later, since earlier ones have their prompt, got {block}; switch "
+                             "for a block that is not drawn yet")  # fmt: skip
         if text.shape[0] != self.noise.batch:
-            raise ValueError(f"text: expected {self.noise.batch} rows, got {text.shape[0]}; give a prompt for each video")
+            raise ValueError(
+                f"text: expected {self.noise.batch} rows, got {text.shape[0]}; give a prompt for each video"
+            )
         if block == self._texts[-1][0]:
             self._texts.pop()
             self._read = None
@@ -85,4 +87,6 @@ class WanState:
         cache.commit()
 
     def _time(self, timestep: float, frames: int) -> Tensor:
-        return torch.full((self.noise.batch, frames), timestep, dtype=torch.float32, device=self.video.transformer.device)
+        return torch.full(
+            (self.noise.batch, frames), timestep, dtype=torch.float32, device=self.video.transformer.device
+        )
