@@ -61,7 +61,6 @@ MODULES = {
 # of an old module: its old names -> their new names in the new module; all others are what they were
 NAMES = {
     "mmspec.core.drafting.unread": {"Unread": "PendingFeatures"},
-    "mmspec.imagegen.filling": "mmspec.core.filling",
     "mmspec.imagegen.eagle.lesson": {"Lesson": "TeacherBatch", "lesson_of": "teacher_pass"},
     "mmspec.imagegen.own_order": {"OwnOrder": "NonRasterOrder"},
     "mmspec.imagegen.rules.turns": {"Turn": "Siblings", "in_turn": "siblingwise"},

@@ -23,7 +23,9 @@ _PUBLIC = {
     "WanVideo": "mmspec.video.wan.video",
     "hpsv2_from_state_dict": "mmspec.video.rewards.published",
     "imagereward_from_state_dict": "mmspec.video.rewards.imagereward_load",
+    "load_wan": "mmspec.video.wan.files",
     "pickscore_from_state_dict": "mmspec.video.rewards.published",
+    "save_wan": "mmspec.video.wan.files",
     "wan_from_state_dict": "mmspec.video.wan.load",
 }
 
