@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -52,7 +51,7 @@ class CachedState(WanState):
     @torch.no_grad()
     def generate(self, film: Film) -> Tensor:
         self.absorb(film)
-        return self._draw(len(film), self.cache)
+        return self._generate(len(film), self.cache)
 
     @torch.no_grad()
     def absorb(self, film: Film) -> None:
@@ -61,9 +60,9 @@ class CachedState(WanState):
                              "snapshot from before blocks that were not kept")  # fmt: skip
         while self.watermark < len(film):
             first, most = self.watermark, self.context.at_once or len(film)
-            number = self._number(first)
-            run = range(first, min(first + most, len(film)))
-            last = first + len(list(takewhile(lambda block: self._number(block) == number, run)))  # noqa: B023
+            text, last = self._text(first), first + 1
+            while last < min(first + most, len(film)) and self._text(last) is text:  # a pass has one prompt
+                last += 1
             latents = torch.cat([film[block].to(self.video.transformer.device) for block in range(first, last)], 2)
             self._keep(latents, self.video.plan.sizes(first, last), first, self.cache)
             self.watermark = last
@@ -79,5 +78,5 @@ class CachedState(WanState):
         """Another prompt from `block` on, under which all that was read is read again when it is next needed: LongLive's
         re-caching ("LongLive: Real-time Interactive Long Video Generation"), over the whole film."""
         self.switch(text, block)
-        self._texts, self._read = [(0, text)], None
+        self._texts = [(0, text)]
         self.watermark, self.cache = 0, self.context.cache(self.video)

@@ -11,6 +11,7 @@ from torch import Tensor
 from mmspec.video.chunk_cache import ChunkCache
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.model import Film
+from mmspec.video.state import FilmState
 from mmspec.video.wan.state import WanState
 from mmspec.video.wan.video import WanVideo
 
@@ -36,7 +37,7 @@ class Rebuilt:
         return RebuiltState(video, text, noise, size, self)
 
 
-class RebuiltState(WanState):
+class RebuiltState(WanState, FilmState):
     """The state of a request that keeps its prompt and nothing else."""
 
     def __init__(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
@@ -49,7 +50,7 @@ class RebuiltState(WanState):
         if film:
             latents = self.window(film)
             self._keep(latents, self.video.plan.cut(latents.shape[2]), len(film), cache)
-        return self._draw(len(film), cache)
+        return self._generate(len(film), cache)
 
     def window(self, film: Film) -> Tensor:
         """The context of the block that follows the film, [B, C, F, H, W]."""
@@ -63,12 +64,3 @@ class RebuiltState(WanState):
             if held >= most - 1:
                 break
         return torch.cat((first.to(device, late[0].dtype), torch.cat(late, 2)[:, :, held - (most - 1) :]), 2)
-
-    def absorb(self, film: Film) -> None:
-        return None
-
-    def snapshot(self) -> None:
-        return None
-
-    def restore(self, snapshot: None) -> None:
-        return None

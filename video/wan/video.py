@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from mmspec.video.generation.few_step import FewStep
@@ -39,6 +40,18 @@ class WanVideo:
     @property
     def channels(self) -> int:
         return self.transformer.config.in_channels
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.transformer.dtype
+
+    @property
+    def latent_dtype(self) -> torch.dtype:
+        return self.transformer.dtype
 
     @property
     def passes(self) -> int:
