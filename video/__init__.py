@@ -6,6 +6,7 @@ from mmspec._lazy import lazy
 
 # public name -> module that defines it
 _PUBLIC = {
+    "AnyFlowVideo": "mmspec.video.adapters.anyflow",
     "BlockPlan": "mmspec.video.plan",
     "Cached": "mmspec.video.wan.cached",
     "CausalWan": "mmspec.video.wan.transformer",
@@ -14,10 +15,14 @@ _PUBLIC = {
     "FewStep": "mmspec.video.generation.few_step",
     "FlowMap": "mmspec.video.generation.flow_map",
     "GivenBlockNoise": "mmspec.video.generation.noise",
+    "HeliosVideo": "mmspec.video.adapters.helios",
     "ImageRewardScorer": "mmspec.video.rewards.imagereward",
     "KeyedBlockNoise": "mmspec.video.generation.noise",
     "Rebuilt": "mmspec.video.wan.rebuilt",
+    "Scheduled": "mmspec.video.generation.scheduled",
+    "SkyReelsVideo": "mmspec.video.adapters.skyreels",
     "StreamingWanVAE": "mmspec.video.vae.wan",
+    "VideoGuidance": "mmspec.video.adapters.guidance",
     "Views": "mmspec.video.rewards.views",
     "WanConfig": "mmspec.video.wan.config",
     "WanVideo": "mmspec.video.wan.video",

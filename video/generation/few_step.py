@@ -40,8 +40,9 @@ class FewStep:
 
     @classmethod
     def krea(cls, count: int = 5) -> FewStep:
-        """Krea Realtime's list: `count` steps from 1000 to 0, the last of which is a pass like the others."""
-        return cls(tuple(torch.linspace(1000, 0, count).round().int().tolist()))
+        """Krea Realtime's list: `count` steps evenly from 1000 to 0, the last of which is a pass like the others. Steps are
+        whole before they are warped, timesteps are not."""
+        return cls(tuple(torch.linspace(1000, 0, count).int().tolist()))
 
     @property
     def passes(self) -> int:

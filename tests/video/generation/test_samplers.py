@@ -16,7 +16,7 @@ def test_warped_steps_are_the_published_timesteps() -> None:
     assert FewStep().timesteps == pytest.approx((1000.0, 937.5, 2500 / 3, 625.0), abs=1e-4)
     assert FewStep().timesteps[1] == 937.5 and FewStep().timesteps[3] == 625.0  # which a whole number would miss
     assert FewStep.krea() == FewStep((1000, 750, 500, 250, 0)) and FewStep.krea().timesteps[-1] == 0.0
-    assert FewStep.krea(4).steps == (1000, 667, 333, 0)  # another list, not a shorter one
+    assert FewStep.krea(4).steps == (1000, 666, 333, 0)  # another list, not a shorter one
     assert FewStep((1000, 757, 522), shift=8.0, warp=False).timesteps == (1000.0, 757.0, 522.0)
     assert warped((1000, 800, 600, 400, 200), 5.0) == pytest.approx((1000, 952.38, 882.35, 769.23, 555.56), abs=0.01)
 
