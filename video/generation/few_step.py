@@ -59,13 +59,14 @@ class FewStep:
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
         """The block at the end of the walk. The prediction is made in float64, the noise added in float32."""
-        x, times = noise(0), self.timesteps
-        for number, timestep in enumerate(times):
-            flow = velocity(x, timestep, timestep)
-            sigma = level(timestep, self.shift).to(x.device)
-            clean = (x.double() - sigma.double() * flow.double()).to(flow.dtype)
-            if number + 1 == len(times):
-                return clean
-            sigma, fresh = level(times[number + 1], self.shift).to(x.device), noise(number + 1)
+        x, (first, *later) = noise(0), self.timesteps
+        clean = self._clean(velocity, x, first)
+        for number, timestep in enumerate(later, 1):
+            sigma, fresh = level(timestep, self.shift).to(x.device), noise(number)
             x = ((1 - sigma) * clean + sigma * fresh).to(fresh.dtype)
-        raise AssertionError("there is at least one step")
+            clean = self._clean(velocity, x, timestep)
+        return clean
+
+    def _clean(self, velocity: Velocity, x: Tensor, timestep: float) -> Tensor:
+        flow, sigma = velocity(x, timestep, timestep), level(timestep, self.shift).to(x.device)
+        return (x.double() - sigma.double() * flow.double()).to(flow.dtype)
