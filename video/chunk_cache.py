@@ -94,7 +94,10 @@ class ChunkCache:
         self._sizes = tuple(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[Span]:
-        """Stages one layer's keys and values [B, heads, S, dim] of the pass; what each of its blocks attends to."""
+        """Stages one layer's keys and values [B, heads, S, dim] of the pass; what each of its blocks attends to.
+
+        That is copied together for the one layer: the price of frames that are never moved, so that snapshots are free.
+        """
         if layer != len(self._staged) or not self._sizes:
             raise ValueError(
                 f"layer: expected {len(self._staged)} of a pass that was begun, got {layer}; begin a pass first"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,7 +12,9 @@ from mmspec.video.chunk_cache import ChunkCache, Held
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.model import Film
 from mmspec.video.wan.state import WanState
-from mmspec.video.wan.video import WanVideo
+
+if TYPE_CHECKING:
+    from mmspec.video.wan.video import WanVideo
 
 
 @dataclass(frozen=True, slots=True)

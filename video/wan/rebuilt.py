@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,7 +14,9 @@ from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.model import Film
 from mmspec.video.state import FilmState
 from mmspec.video.wan.state import WanState
-from mmspec.video.wan.video import WanVideo
+
+if TYPE_CHECKING:
+    from mmspec.video.wan.video import WanVideo
 
 
 @dataclass(frozen=True, slots=True)

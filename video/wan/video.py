@@ -13,6 +13,7 @@ from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.generation.sampler import Sampler
 from mmspec.video.model import BlockVideoState
 from mmspec.video.plan import BlockPlan
+from mmspec.video.wan.cached import Cached
 from mmspec.video.wan.transformer import CausalWan
 
 
@@ -31,7 +32,7 @@ class WanVideo:
     """
 
     transformer: CausalWan
-    context: Context
+    context: Context = Cached()
     sampler: Sampler = FewStep()
     plan: BlockPlan = BlockPlan()
     context_noise: float = 0.0

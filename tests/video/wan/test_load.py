@@ -124,3 +124,14 @@ def test_what_does_not_fit_is_refused(change: Callable, config: dict, message: s
 def test_unknown_heads_are_asked_for() -> None:
     with pytest.raises(ValueError, match="num_heads: expected it in the config, since a width of 24"):
         wan_from_state_dict(wan().state_dict())
+
+
+@torch.no_grad()
+def test_a_flow_map_loads_where_the_config_says_how_its_two_times_mix() -> None:
+    model = wan(gate_value=0.25, deltatime_type="t-r")
+    given = torch.randn(1, 3, 1, *GRID), torch.full((1, 1), 500.0)
+    loaded = wan_from_state_dict(model.state_dict(), {**model.config.to_dict()})
+    until = torch.full((1, 1), 100.0)
+    assert torch.equal(loaded(*given, loaded.read(text()), until=until), model(*given, model.read(text()), until=until))
+    with pytest.raises(ValueError, match=r"unknown condition_embedder\.delta_embedder"):
+        wan_from_state_dict(model.state_dict(), {"num_attention_heads": 2})

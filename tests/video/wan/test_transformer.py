@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.video import BlockPlan, Cached, FewStep, FlowMap, Rebuilt, WanConfig
+from mmspec.video import BlockPlan, Cached, FewStep, FlowMap, Rebuilt, WanConfig, wan_from_state_dict
+from mmspec.video.wan.presets import causvid, krea, self_forcing
 from tests.video.tiny import GRID, apart, film, noise, opened, text, video, wan
 
 
@@ -104,3 +105,30 @@ def test_contexts_of_no_size_are_refused() -> None:
         Cached(at_once=0)
     with pytest.raises(ValueError, match="frames: expected at least 1"):
         Rebuilt(0)
+
+
+@pytest.mark.parametrize("context", (Cached(5, 1, at_once=None), Rebuilt(3)))
+@torch.no_grad()
+def test_half_precision_draws_nearly_the_same(context: object) -> None:
+    half = wan_from_state_dict({name: x.bfloat16() for name, x in wan().state_dict().items()}, {"num_heads": 2})
+    states = [opened(context, model) for model in (wan(text_len=512), half)]
+    wanted, got = (state.generate(film(4)) for state in states)
+    assert got.dtype == torch.bfloat16 and wanted.dtype == torch.float32
+    assert (got.float() - wanted).norm() < 0.1 * wanted.norm()
+
+
+@torch.no_grad()
+def test_published_models_draw_as_they_were_made_to() -> None:
+    for preset, passes, times in (
+        (self_forcing, 4, (1000.0, 937.5)),
+        (causvid, 3, (1000.0, 757.0)),
+        (krea, 5, (1000.0, 937.5)),
+    ):
+        model = preset(wan())
+        assert (model.passes, model.plan, model.sampler.timesteps[:2]) == (passes, BlockPlan(3), times)
+        state, committed = model.open(text(), noise(), GRID), []
+        for _ in range(3):
+            committed.append(state.generate(committed))
+        assert state.passes == 3 * passes + 2
+    assert isinstance(model.context, Rebuilt) and krea(wan(), steps=4).passes == 4
+    assert self_forcing(wan(), window=6, sinks=1).open(text(), noise(), GRID).cache.window == 6
