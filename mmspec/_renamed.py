@@ -20,6 +20,7 @@ MODULES = {
     "mmspec.core.stopping": "mmspec.core.interrupts",
     "mmspec.core.windows": "mmspec.core.attention_windows",
     "mmspec.imagegen.eagle.lesson": "mmspec.imagegen.eagle.teacher_pass",
+    "mmspec.imagegen.filling": "mmspec.core.filling",
     "mmspec.imagegen.jacobi.cold": "mmspec.imagegen.jacobi.initialisation",
     "mmspec.imagegen.llamagen.infer": "mmspec.imagegen.llamagen.config_from_weights",
     "mmspec.imagegen.llamagen.names": "mmspec.imagegen.llamagen.state_dict_keys",

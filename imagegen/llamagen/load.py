@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.filling import fill
 from mmspec.core.loading import sketch
 from mmspec.core.readers import naming
-from mmspec.imagegen.filling import fill
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.config_from_weights import gpt_fields, null_rows, resolution, vq_fields
 from mmspec.imagegen.llamagen.state_dict_keys import from_lantern, is_lantern, to_lantern, unwrap

@@ -20,6 +20,7 @@ MOVED = {
     "mmspec.core.stopping": "Stopped end_before_work interrupts StopRequest stop_requests",
     "mmspec.core.windows": "Window window_of",
     "mmspec.imagegen.eagle.lesson": "Lesson lesson_of",
+    "mmspec.imagegen.filling": "Module fill check_weights",
     "mmspec.imagegen.jacobi.cold": "Init INITS COPYING ONE_HOT REAL BLIND UPWARD Window Sources sources_of",
     "mmspec.imagegen.llamagen.infer": "gpt_fields null_rows resolution vq_fields",
     "mmspec.imagegen.llamagen.names": "FIELDS unwrap is_lantern from_lantern to_lantern",

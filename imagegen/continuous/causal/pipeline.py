@@ -14,6 +14,7 @@ from torch import Tensor
 from mmspec.core.config_fields import check_types
 from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.files import write_json_atomic
+from mmspec.core.filling import fill
 from mmspec.core.keys import Keys
 from mmspec.core.loading import sketch
 from mmspec.core.loop import Decoding, Drafter
@@ -31,7 +32,6 @@ from mmspec.imagegen.continuous.mar.patches import unpatchify
 from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
 from mmspec.imagegen.continuous.target import Listener
 from mmspec.imagegen.continuous.walk import HeadWalk
-from mmspec.imagegen.filling import fill
 from mmspec.imagegen.llamagen.store import load_component, write_component
 from mmspec.imagegen.output import ImageOutput
 

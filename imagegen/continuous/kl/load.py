@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from mmspec.core.config_fields import check_types
+from mmspec.core.filling import check_weights
 from mmspec.core.loading import sketch
 from mmspec.core.readers import naming
 from mmspec.imagegen.continuous.kl.config import KLConfig, flat
 from mmspec.imagegen.continuous.kl.keys import as_diffusers, as_published, published_name
 from mmspec.imagegen.continuous.mar.load import CONVERT
-from mmspec.imagegen.filling import check_weights
 from mmspec.imagegen.llamagen.state_dict_keys import unwrap
 from mmspec.imagegen.llamagen.store import read_weights, write_parts
 

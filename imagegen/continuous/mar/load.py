@@ -12,11 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from mmspec.core.config_fields import check_types
+from mmspec.core.filling import fill
 from mmspec.core.loading import sketch
 from mmspec.core.readers import naming
 from mmspec.imagegen.continuous.mar.config import LEFT_OUT, SIZES, MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.filling import fill
 from mmspec.imagegen.llamagen.state_dict_keys import unwrap
 from mmspec.imagegen.llamagen.store import read_weights
 

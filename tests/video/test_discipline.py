@@ -1,0 +1,217 @@
+"""Whatever was accepted or drawn again, the next block is what a computation from nothing gives."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from mmspec.video import BlockPlan, Cached, KeyedBlockNoise, Rebuilt
+from mmspec.video.chunk_cache import ChunkCache
+from tests.video.tiny import GRID, apart, film, noise, opened, text, video, wan
+
+# how a target keeps up: its context, and whether it reads every block at once
+WAYS = {
+    "lazy": (Cached(), False),
+    "eager": (Cached(), True),
+    "masked": (Cached(at_once=None), False),
+    "pairs": (Cached(at_once=2), False),
+    "rolling lazy": (Cached(5, 1), False),
+    "rolling eager": (Cached(5, 1), True),
+    "rolling masked": (Cached(5, 1, at_once=None), False),
+    "rebuilt": (Rebuilt(3), False),
+}
+PATTERNS = list(product((True, False), repeat=3))
+
+
+def routed(context: object, eager: bool, pattern: tuple[bool, ...]) -> tuple[list, object, object]:
+    """A film whose first block is the target's and whose others are kept or drawn again; and both states."""
+    target = opened(context)
+    drafter = video(context if isinstance(context, Rebuilt) else Cached(), wan(1)).open(text(), noise(), GRID)
+    committed = [target.generate([])]
+    for kept in pattern:
+        if eager:
+            target.absorb(committed)
+        draft = drafter.generate(committed)
+        committed.append(draft if kept else target.generate(committed))
+    return committed, target, drafter
+
+
+@pytest.mark.parametrize("way", WAYS)
+@torch.no_grad()
+def test_after_every_pattern_the_next_block_is_that_of_a_new_request(way: str) -> None:
+    context, eager = WAYS[way]
+    for pattern in PATTERNS:
+        committed, target, drafter = routed(context, eager, pattern)
+        for state, model in ((target, wan()), (drafter, wan(1))):
+            fresh = video(state.context, model).open(text(), noise(), GRID)
+            assert apart(state.generate(committed), fresh.generate(committed)) < 1e-5, pattern
+            assert state.watermark == (0 if way == "rebuilt" else len(committed))
+
+
+@torch.no_grad()
+def test_without_a_window_it_is_what_passes_over_the_whole_video_give() -> None:
+    committed, target, _ = routed(Cached(), False, (True, False, True, True))
+    model, sampler, block = wan(), target.video.sampler, len(committed)
+    context, prompt, source = torch.cat(committed, 2), wan().read(text()), noise()
+    frames, sizes = context.shape[2], (2,) * (block + 1)
+
+    def velocity(x: torch.Tensor, timestep: float, until: float) -> torch.Tensor:
+        time = torch.cat((torch.zeros(1, frames), torch.full((1, 2), timestep)), 1)
+        return model(torch.cat((context, x), 2), time, prompt, sizes=sizes)[:, :, frames:]  # no cache at all
+
+    wanted = sampler.draw(velocity, lambda draw: source.at(block, draw, (3, 2, *GRID)))
+    assert apart(target.generate(committed), wanted) < 1e-5
+
+
+@torch.no_grad()
+def test_lazy_eager_and_masked_reading_agree_and_a_block_read_differently_shows() -> None:
+    committed = film(6)
+    for window in ({}, {"window": 5, "sinks": 1}):
+        blocks = [opened(Cached(**window, at_once=most)).generate(committed) for most in (1, 2, None)]
+        eager = opened(Cached(**window))
+        for count in range(1, 7):
+            eager.absorb(committed[:count])
+        assert max(apart(eager.generate(committed), block) for block in blocks) < 1e-5
+    other = [*committed[:-1], film(1, seed=9)[0]]
+    assert apart(opened().generate(other), opened().generate(committed)) > 1e-3
+
+
+@pytest.mark.parametrize("context", (Cached(), Cached(5, 1)))
+@torch.no_grad()
+def test_a_draft_that_is_not_kept_leaves_no_trace(context: Cached) -> None:
+    committed = film(4)
+    state, clean = opened(context), opened(context)
+    for one in (state, clean):
+        one.absorb(committed)
+    for _ in range(2):
+        state.generate(committed)
+    assert state.cache.staged == 0
+    for layer in range(2):
+        assert all(map(torch.equal, state.cache.layer(layer), clean.cache.layer(layer)))
+    assert torch.equal(state.generate(committed), clean.generate(committed))
+
+
+@pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt()))
+@torch.no_grad()
+def test_a_draft_on_top_of_a_draft_is_taken_back(context: object) -> None:
+    committed = film(3)
+    state, clean = opened(context), opened(context)
+    draft, before = state.generate(committed), state.snapshot()
+    state.generate([*committed, draft])  # drafts on while the draft is judged
+    state.restore(before)
+    other = [*committed, film(4, seed=3)[-1]]
+    assert torch.equal(state.generate(other), clean.generate(other))
+
+
+@torch.no_grad()
+def test_a_film_shorter_than_what_was_read_is_refused() -> None:
+    state = opened()
+    state.absorb(film(3))
+    with pytest.raises(ValueError, match="film: expected at least the 3 blocks that were read, got 2"):
+        state.generate(film(2))
+
+
+def failing(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@torch.no_grad()
+def test_an_interrupted_pass_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    committed, state = film(2), opened()
+    wanted = opened().generate(committed)
+    state.absorb(committed[:1])
+    with monkeypatch.context() as broken:
+        broken.setattr(ChunkCache, "commit", failing)
+        with pytest.raises(KeyboardInterrupt):
+            state.generate(committed)
+    with monkeypatch.context() as broken:
+        broken.setattr(KeyedBlockNoise, "at", failing)
+        with pytest.raises(KeyboardInterrupt):
+            state.generate(committed)
+    assert torch.equal(state.generate(committed), wanted)
+
+
+def bytes_held(cache: ChunkCache) -> int:
+    kept = cache.snapshot().kept
+    stores = {x.untyped_storage().data_ptr(): x.untyped_storage() for f in kept for x in (*f.keys, *f.values)}
+    return sum(store.nbytes() for store in stores.values())
+
+
+@pytest.mark.parametrize("at_once", (1, None))
+@torch.no_grad()
+def test_forty_blocks_need_the_memory_and_the_attention_of_few(at_once: int | None) -> None:
+    committed, state = film(40, plan=BlockPlan(2)), opened(Cached(6, 1, at_once))
+    held, frame = [], 2 * 2 * 4 * 24 * 4  # keys and values, layers, tokens, width, bytes
+    for count in range(1, 41):
+        state.absorb(committed[:count])
+        held.append(bytes_held(state.cache))
+        assert state.cache.ends == (2 * count, min(2 * count, 6))
+    assert len(set(held[4:])) <= 2 and max(held) <= (6 + 2) * frame
+    late = opened(Cached(6, 1, at_once))
+    late.absorb(committed)
+    assert bytes_held(late.cache) <= max(held)
+    assert apart(late.generate(committed), state.generate(committed)) < 1e-5
+
+
+@pytest.mark.parametrize("context", (Cached(6, 1), Rebuilt()))
+@torch.no_grad()
+def test_a_new_prompt_holds_from_its_block_on_and_for_no_block_before(context: object) -> None:
+    committed = film(20)
+    plain, eager, lazy = opened(context), opened(context), opened(context)
+    eager.absorb(committed)
+    for state in (eager, lazy):
+        state.switch(text(1), 20)
+    drawn = eager.generate(committed)
+    assert apart(drawn, lazy.generate(committed)) < 1e-5
+    assert apart(drawn, plain.generate(committed)) > 1e-3
+    if isinstance(context, Rebuilt):
+        fresh = video(context).open(text(1), noise(), GRID)
+        assert apart(drawn, fresh.generate(committed)) < 1e-5
+    else:
+        for layer in range(2):  # what was committed before was read under the old prompt, whoever reads it when
+            assert max(map(apart, lazy.cache.layer(layer), plain.cache.layer(layer))) < 1e-5
+    with pytest.raises(ValueError, match="block: expected 20 or later"):
+        eager.switch(text(2), 19)
+    eager.switch(text(), 20)  # changed again before anything was drawn
+    assert apart(eager.generate(committed), plain.generate(committed)) < 1e-5
+
+
+@torch.no_grad()
+def test_all_that_is_kept_can_be_read_again_under_a_new_prompt() -> None:
+    committed, state = film(4), opened()
+    state.absorb(committed)
+    state.recache(text(1), 4)
+    fresh = video().open(text(1), noise(), GRID)
+    assert apart(state.generate(committed), fresh.generate(committed)) < 1e-5
+
+
+@torch.no_grad()
+def test_a_rebuilt_context_is_the_first_latent_and_the_last_ones() -> None:
+    committed = film(4)
+    state, latents = opened(Rebuilt(4)), torch.cat(committed, 2)
+    for count, frames in ((1, [0, 1]), (2, [0, 1, 2, 3]), (3, [0, 3, 4, 5]), (4, [0, 5, 6, 7])):
+        assert torch.equal(state.window(committed[:count]), latents[:, :, frames])
+    encoded = torch.randn(1, 3, 1, *GRID)
+    anchored = opened(Rebuilt(4, anchor=lambda block: encoded * block))
+    assert torch.equal(anchored.window(committed)[:, :, :1], 4 * encoded)
+    assert torch.equal(anchored.window(committed[:2]), latents[:, :, :4])
+    only = opened(Rebuilt(1))
+    assert torch.equal(only.window(committed), latents[:, :, :1])
+
+
+@torch.no_grad()
+def test_rows_do_not_meet() -> None:
+    both = torch.cat((text(), text(1)))
+    seeds = noise(7, rows=2)
+    pair = video().open(both, seeds, GRID)
+    made = []
+    for _ in range(3):
+        made.append(pair.generate(made))
+    for row in range(2):
+        alone = KeyedBlockNoise(type(seeds.keys)(seeds.keys.seeds[row : row + 1]))
+        state, one = video().open(both[row : row + 1], alone, GRID), []
+        for block in made:
+            one.append(state.generate(one))
+            assert apart(one[-1], block[row : row + 1]) < 1e-5

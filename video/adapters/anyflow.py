@@ -1,0 +1,145 @@
+"""AnyFlow FAR of diffusers: flow maps over chunks, older chunks kept as compressed keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mmspec.video.generation.flow_map import FlowMap
+from mmspec.video.generation.noise import BlockNoise
+from mmspec.video.model import Film
+from mmspec.video.plan import BlockPlan
+from mmspec.video.state import VideoState
+
+if TYPE_CHECKING:
+    from diffusers import AnyFlowFARTransformer3DModel
+
+KV = dict[int, dict[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyFlowVideo:
+    """nvidia/AnyFlow-FAR-Wan2.1-1.3B and -14B share latents: one drafts for the other.
+
+    transformer: diffusers' own.   sampler: any number of steps; `until=False` feeds it no end of a step (`use_mean_velocity`
+    of diffusers' pipeline).   plan: the published models are trained with 1, 3, 3, ... frames.   name: what tables print.
+    Attention is diffusers', which needs torch's flex attention.
+    """
+
+    transformer: AnyFlowFARTransformer3DModel
+    sampler: FlowMap = FlowMap(4)
+    plan: BlockPlan = BlockPlan(3, first=1)
+    name: str = "anyflow"
+
+    @property
+    def channels(self) -> int:
+        return self.transformer.config.in_channels
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.transformer.dtype
+
+    @property
+    def latent_dtype(self) -> torch.dtype:
+        return self.transformer.dtype
+
+    @property
+    def passes(self) -> int:
+        return self.sampler.passes
+
+    def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> AnyFlowState:
+        """The state of B videos, see `BlockVideoModel`.   Raises ValueError for a size that is no multiple of the patches."""
+        _, rows, columns = self.transformer.config.compressed_patch_size
+        if size[0] % rows or size[1] % columns or min(size) < 1:
+            raise ValueError(f"size: expected multiples of {rows} and {columns}, rows and columns of a compressed patch, got "
+                             f"{size}; use another size of picture")  # fmt: skip
+        return AnyFlowState(self, text, noise, size)
+
+
+class AnyFlowState(VideoState):
+    """watermark: blocks whose keys and values are held. The model compresses older chunks anew, so reading a block is one
+    pass over all blocks so far, whether one or several of them were unread: lazy costs a pass for each run of drafts."""
+
+    def __init__(self, video: AnyFlowVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
+        super().__init__(video, text, noise, size)
+        self._held: tuple[int, Tensor | None, KV] = (0, None, self._empty(0))
+
+    @property
+    def watermark(self) -> int:
+        return self._held[0]
+
+    @torch.no_grad()
+    def generate(self, film: Film) -> Tensor:
+        self.absorb(film)
+        block, text = len(film), self._prompt(len(film))
+        sizes = list(self.video.plan.sizes(0, block + 1))
+
+        def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
+            told = {"num_cached_chunks": block, "is_cache_step": False}
+            out = self.video.transformer(
+                hidden_states=x.transpose(1, 2), timestep=time, r_timestep=time if until is None else until,
+                encoder_hidden_states=text, chunk_partition=sizes, kv_cache=self._held[2], kv_cache_flag=told,
+                return_dict=False,
+            )  # fmt: skip
+            return out[0].transpose(1, 2)
+
+        return self._draw(block, flow)
+
+    @torch.no_grad()
+    def absorb(self, film: Film) -> None:
+        """One pass over the whole film, if it has grown or the prompt that is next has changed since the last: keys of all
+        frames belong to the prompt of the block they are read for."""
+        if len(film) < self.watermark:
+            raise ValueError(f"film: expected at least the {self.watermark} blocks that were read, got {len(film)}; restore a "
+                             "snapshot from before blocks that were not kept")  # fmt: skip
+        text = self._text(len(film))
+        if not film or (self._held[0] == len(film) and self._held[1] is text):
+            return
+        self.passes, self.context_passes = self.passes + 1, self.context_passes + 1
+        model, latents = self.video.transformer, torch.cat([block.to(self.video.device) for block in film], 2)
+        time, kv = self._time(0.0, latents.shape[2]), self._empty(len(film))
+        model(
+            hidden_states=latents.to(model.dtype).transpose(1, 2), timestep=time, r_timestep=time,
+            encoder_hidden_states=self._prompt(len(film)), chunk_partition=list(self.video.plan.sizes(0, len(film))),
+            kv_cache=kv, kv_cache_flag={"num_cached_chunks": len(film) - 1, "is_cache_step": True}, return_dict=False,
+        )  # fmt: skip
+        self._held = len(film), text, kv
+
+    def snapshot(self) -> Any:
+        return self._held
+
+    def restore(self, snapshot: Any) -> None:
+        self._held = snapshot
+
+    def _prompt(self, block: int) -> Tensor:
+        return self._text(block).to(self.video.device, self.video.dtype)
+
+    def _empty(self, blocks: int) -> KV:
+        """Buffers for keys and values of so many blocks; new ones for every pass, so that what was held stays as it was."""
+        config, plan = self.video.transformer.config, self.video.plan
+        full = min(blocks, config.full_chunk_limit - 1)
+        cells = [
+            (self.size[0] // rows) * (self.size[1] // columns)
+            for _, rows, columns in (config.patch_size, config.compressed_patch_size)
+        ]
+        counts = {
+            "full_cache": sum(plan.sizes(blocks - full, blocks)) * cells[0],
+            "compressed_cache": sum(plan.sizes(0, blocks - full)) * cells[1],
+        }
+        heads, dim = config.num_attention_heads, config.attention_head_dim
+        return {
+            layer: {
+                name: torch.zeros(
+                    2, self.noise.batch, heads, count, dim, device=self.video.device, dtype=self.video.dtype
+                )
+                for name, count in counts.items()
+            }
+            for layer in range(config.num_layers)
+        }

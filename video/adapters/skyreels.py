@@ -1,0 +1,114 @@
+"""SkyReels-V2 with diffusion forcing, of diffusers: a pass reads the whole window, clean frames and noisy ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mmspec.video.adapters.guidance import VideoGuidance
+from mmspec.video.generation.noise import BlockNoise
+from mmspec.video.generation.sampler import Sampler
+from mmspec.video.model import Film
+from mmspec.video.plan import BlockPlan
+from mmspec.video.state import FilmState
+
+if TYPE_CHECKING:
+    from diffusers import SkyReelsV2Transformer3DModel
+
+
+@dataclass(frozen=True, slots=True)
+class SkyReelsVideo:
+    """Block after block, as diffusers' pipeline does where a block waits for the one before (`ar_step` of all its steps).
+
+    transformer: diffusers' own, with a block-causal mask of the plan's blocks.   sampler: `Scheduled` with its scheduler.
+    window: latent frames of a pass at most, those of the block included; the oldest whole blocks go first.
+    context_noise: thousandths of noise in the clean frames, and their timestep; 20 is what its authors take for long videos.
+    fps: what the model is told; it tells 16 from all others.   There is no cache: a pass costs what its window costs, and
+    drafting with it saves only what its size saves.   Raises ValueError for a transformer with another mask.
+    """
+
+    transformer: SkyReelsV2Transformer3DModel
+    sampler: Sampler
+    plan: BlockPlan = BlockPlan(5)
+    window: int = 25
+    context_noise: float = 0.0
+    guidance: VideoGuidance = VideoGuidance()
+    fps: int = 24
+    name: str = "skyreels"
+
+    def __post_init__(self) -> None:
+        masked = self.transformer.config.num_frame_per_block
+        if self.plan.first not in (None, self.plan.size) or masked != self.plan.size or masked == 1:
+            raise ValueError(f"plan: expected blocks of the transformer's {masked} frames each, more than one, got "
+                             f"{self.plan}; set num_frame_per_block in its config to the size of the blocks")  # fmt: skip
+        if self.window < 2 * self.plan.size:
+            raise ValueError(f"window: expected room for a block of {self.plan.size} frames and one before it, got "
+                             f"{self.window}; widen it")  # fmt: skip
+
+    @property
+    def channels(self) -> int:
+        return self.transformer.config.in_channels
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.transformer.dtype
+
+    @property
+    def latent_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    @property
+    def passes(self) -> int:
+        return self.sampler.passes * self.guidance.passes
+
+    def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> SkyReelsState:
+        """The state of B videos, see `BlockVideoModel`."""
+        return SkyReelsState(self, text, noise, size)
+
+
+class SkyReelsState(FilmState):
+    """Keeps nothing: the context is read in every pass."""
+
+    @torch.no_grad()
+    def generate(self, film: Film) -> Tensor:
+        video, block = self.video, len(film)
+        context = self._context(film)
+        frames = 0 if context is None else context.shape[2]
+        text = self._text(block).to(video.device, video.dtype)
+        fps = [int(video.fps != 16)] * self.noise.batch
+
+        def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
+            if context is not None:
+                x = torch.cat((context, x), 2)
+                time = torch.cat((self._time(video.context_noise, frames), time), 1)
+
+            def call(prompt: Tensor) -> Tensor:
+                return video.transformer(
+                    hidden_states=x.to(video.dtype), timestep=time, encoder_hidden_states=prompt,
+                    enable_diffusion_forcing=True, fps=fps, return_dict=False,
+                )[0][:, :, frames:]  # fmt: skip
+
+            self.passes += video.guidance.passes - 1
+            return video.guidance.flow(call, text)
+
+        return self._draw(block, flow)
+
+    def _context(self, film: Film) -> Tensor | None:
+        """The last blocks that fit the window, with their noise: that of the block to be drawn, so no decision moves it."""
+        video, block = self.video, len(film)
+        room = (video.window - video.plan.size) // video.plan.size
+        late = [one.to(video.device, video.latent_dtype) for one in film[max(0, block - room) :]]
+        if not late:
+            return None
+        latents, share = torch.cat(late, 2), 0.001 * video.context_noise
+        if not share:
+            return latents
+        drawn = self.noise.at(block, video.sampler.passes, latents.shape[1:])
+        return latents * (1 - share) + share * drawn.to(latents.device)

@@ -1,0 +1,171 @@
+"""Keys and values of a video's frames: a pass stages those of its blocks, and only a commit keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class FrameKV:
+    """One frame's keys and values in every layer, [B, heads, T, dim] each; never written again."""
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a cache has committed, shared and not copied. frames: in all.   kept: the frames that are still attended to."""
+
+    frames: int = 0
+    kept: tuple[FrameKV, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What one block of a pass attends to. first, last: its tokens among those of the pass.   keys, values: [B, heads, S,
+    dim], of the frames before it that are still seen, oldest first, and of its own."""
+
+    first: int
+    last: int
+    keys: Tensor
+    values: Tensor
+
+
+class ChunkCache:
+    """The cache of one request with one block-causal model.
+
+    A pass over one block or several consecutive ones (`begin`, then `write` in every layer) stages their keys and values and
+    sees them behind what is committed; the next pass forgets them, `discard` does at once, and `commit` alone keeps them.
+    Keys are stored turned to the position they were written at: `frames` is the first frame of the coming pass. A new cache
+    starts at 0, so a context that is read again into a new one has positions from 0.
+
+    window: frames that are attended to, those of the block itself included; None for all.   sinks: how many of the first
+    frames are always among them (attention sinks). As in Self-Forcing ("Self Forcing: Bridging the Train-Test Gap in
+    Autoregressive Video Diffusion"), a block that does not fit drops the oldest frames behind the sinks, as many as needed,
+    once, however often it is passed over: noisy passes see the same frames as the clean one. Memory is that of `window`
+    frames, one pass and the rest of a block that is dropped in part.
+    Raises ValueError for sizes that leave a block no room.
+    """
+
+    def __init__(self, window: int | None = None, sinks: int = 0):
+        if sinks < 0 or window is not None and window <= sinks:
+            raise ValueError(f"window: expected None or more frames than the {sinks} sinks, which are 0 or more, got "
+                             f"{window}; widen the window")  # fmt: skip
+        self.window, self.sinks = window, sinks
+        self._held = Held()
+        self._sizes: tuple[int, ...] = ()
+        self._staged: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def frames(self) -> int:
+        """Frames committed so far, those dropped since included: the position of the next one."""
+        return self._held.frames
+
+    @property
+    def kept(self) -> int:
+        """Committed frames that are still held."""
+        return len(self._held.kept)
+
+    @property
+    def staged(self) -> int:
+        """Frames of the last pass that are not committed."""
+        return sum(self._sizes)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """(frames ever written, frames in use), the staged ones counted: in tokens, the two counters of Self-Forcing."""
+        seen = self._seen(self.kept + self.staged)
+        return self.frames + self.staged, len(seen)
+
+    def begin(self, sizes: Sequence[int]) -> None:
+        """Starts a pass over blocks of so many frames each, which follow what is committed. What was staged is forgotten.
+
+        Raises ValueError for a block that the window has no room for.
+        """
+        self.discard()
+        if self.window is not None and max(sizes) > self.window - self.sinks:
+            raise ValueError(f"window: expected room for a block of {max(sizes)} frames beside {self.sinks} sinks, got "
+                             f"{self.window} frames; widen the window")  # fmt: skip
+        self._sizes = tuple(sizes)
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> list[Span]:
+        """Stages one layer's keys and values [B, heads, S, dim] of the pass; what each of its blocks attends to.
+
+        That is copied together for the one layer: the price of frames that are never moved, so that snapshots are free.
+        """
+        if layer != len(self._staged) or not self._sizes:
+            raise ValueError(
+                f"layer: expected {len(self._staged)} of a pass that was begun, got {layer}; begin a pass first"
+            )
+        self._staged.append((key, value))
+        tokens = key.shape[2] // self.staged
+        spans, end = [], 0
+        for size in self._sizes:
+            first, end = end, end + size
+            seen = self._seen(self.kept + end)
+            pair = (torch.cat(self._parts(layer, seen, which, tokens), 2) for which in ("keys", "values"))
+            spans.append(Span(first * tokens, end * tokens, *pair))
+        return spans
+
+    def commit(self) -> None:
+        """Keeps what is staged and drops what a block has pushed out.   Raises ValueError where no pass is staged."""
+        if not self._staged:
+            raise ValueError("commit: expected a pass that was not discarded, got none; pass over the block first")
+        tokens = self._staged[0][0].shape[2] // self.staged
+        # a part of a tensor keeps all of it in memory: little for one block, and much for many
+        apart = len(self._sizes) > 1
+        own = [self._frame(number, tokens, apart) for number in range(self.staged)]
+        all_frames = (*self._held.kept, *own)
+        self._held = Held(self.frames + self.staged, tuple(all_frames[i] for i in self._seen(len(all_frames))))
+        self.discard()
+
+    def discard(self) -> None:
+        """Forgets what is staged."""
+        self._staged, self._sizes = [], ()
+
+    def snapshot(self) -> Held:
+        """What is committed, to come back to: no copy, since nothing committed is written again."""
+        return self._held
+
+    def restore(self, held: Held) -> None:
+        """Back to a snapshot; what is staged is forgotten."""
+        self._held = held
+        self.discard()
+
+    def layer(self, number: int) -> tuple[Tensor, Tensor]:
+        """One layer's keys and values [B, heads, S, dim], committed and staged, as the last block of the pass saw them."""
+        seen, kept = self._seen(self.kept + self.staged), self._held.kept
+        if self._staged:
+            tokens = self._staged[number][0].shape[2] // self.staged
+        else:
+            tokens = kept[0].keys[number].shape[2]
+        return tuple(torch.cat(self._parts(number, seen, which, tokens), 2) for which in ("keys", "values"))
+
+    def _seen(self, end: int) -> list[int]:
+        """Which of the held and staged frames, counted from the oldest, a block sees that ends before frame `end` of them."""
+        over = 0 if self.window is None else max(0, end - self.window)
+        return list(range(end)) if not over else [*range(self.sinks), *range(self.sinks + over, end)]
+
+    def _parts(self, layer: int, seen: list[int], which: str, tokens: int) -> list[Tensor]:
+        kept = self._held.kept
+        parts = [getattr(kept[i], which)[layer] for i in seen if i < len(kept)]
+        new = [i - len(kept) for i in seen if i >= len(kept)]
+        if new:
+            written = self._staged[layer][which == "values"]
+            if new == list(range(new[0], new[-1] + 1)):
+                parts.append(written[:, :, new[0] * tokens : (new[-1] + 1) * tokens])
+            else:
+                parts += [written[:, :, i * tokens : (i + 1) * tokens] for i in new]
+        return parts
+
+    def _frame(self, number: int, tokens: int, apart: bool) -> FrameKV:
+        cut = slice(number * tokens, (number + 1) * tokens)
+        pairs = [(key[:, :, cut], value[:, :, cut]) for key, value in self._staged]
+        if apart:
+            pairs = [(key.clone(), value.clone()) for key, value in pairs]
+        return FrameKV(*zip(*pairs, strict=True))

@@ -1,0 +1,127 @@
+"""Sizes of a Wan transformer, under diffusers' field names or those of the causal checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from mmspec.core.config_fields import check_types, from_fields
+
+# field of a causal checkpoint's config -> ours, which is diffusers'
+_UPSTREAM = {"num_heads": "num_attention_heads", "in_dim": "in_channels", "out_dim": "out_channels"}
+_UPSTREAM_ONLY = ("dim", "model_type", "window_size", *_UPSTREAM)
+# diffusers' fields of what no text-to-video model has, and of a table we do not keep
+_IMAGE = ("image_dim", "added_kv_proj_dim", "pos_embed_seq_len")
+_LEFT_OUT = ("rope_max_seq_len", *_IMAGE)
+_PUBLISHED = (1536, 3072, 5120)  # widths, of heads of 128
+_QK_NORM = "rms_norm_across_heads"
+
+
+@dataclass(frozen=True, slots=True)
+class WanConfig:
+    """num_attention_heads x attention_head_dim is the width.   patch_size: frames, rows, columns of a token.
+    text_len: text is padded with zeros up to here, and the zeros are attended to; None takes text as it comes.
+    local_attn_size, sink_size: frames attended to, -1 for all, and how many of the first are always among them; what requests
+    take unless told otherwise.
+    gate_value: share of the embedding of where a step ends, for flow maps (AnyFlow); None has no such embedding.
+    deltatime_type: "r" embeds where the step ends, "t-r" how long it is.
+
+    Raises ValueError for sizes that do not fit.
+    """
+
+    num_attention_heads: int = 12
+    attention_head_dim: int = 128
+    ffn_dim: int = 8960
+    num_layers: int = 30
+    in_channels: int = 16
+    out_channels: int = 16
+    text_dim: int = 4096
+    freq_dim: int = 256
+    patch_size: tuple[int, ...] = (1, 2, 2)
+    cross_attn_norm: bool = True
+    qk_norm: str = _QK_NORM
+    eps: float = 1e-6
+    text_len: int | None = None
+    local_attn_size: int = -1
+    sink_size: int = 0
+    gate_value: float | None = None
+    deltatime_type: Literal["r", "t-r"] = "r"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "patch_size", tuple(self.patch_size))
+        sizes = ("num_attention_heads", "ffn_dim", "num_layers", "in_channels", "out_channels", "text_dim")
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        if self.attention_head_dim < 6 or self.attention_head_dim % 2:
+            raise ValueError(f"attention_head_dim: expected an even number of at least 6, a pair for each of time, rows and "
+                             f"columns, got {self.attention_head_dim}; correct it")  # fmt: skip
+        if self.freq_dim < 2 or self.freq_dim % 2:
+            raise ValueError(f"freq_dim: expected an even number of at least 2, got {self.freq_dim}; correct it")
+        if len(self.patch_size) != 3 or self.patch_size[0] != 1 or min(self.patch_size) < 1:
+            raise ValueError(f"patch_size: expected (1, rows, columns), since a token of several frames is of no block, got "
+                             f"{self.patch_size}; use a model with such patches")  # fmt: skip
+        if self.qk_norm != _QK_NORM:
+            raise ValueError(f"qk_norm: expected {_QK_NORM!r}, got {self.qk_norm!r}; use a Wan model with that norm")
+        if self.deltatime_type not in ("r", "t-r"):
+            raise ValueError(f"deltatime_type: expected 'r' or 't-r', got {self.deltatime_type!r}; use one of these")
+        if self.out_channels != self.in_channels:
+            raise ValueError(f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; "
+                             "use a model whose latents are what it is given")  # fmt: skip
+
+    @property
+    def dim(self) -> int:
+        """The width of the transformer."""
+        return self.num_attention_heads * self.attention_head_dim
+
+    @classmethod
+    def of(cls, config: WanConfig | Mapping[str, Any]) -> WanConfig:
+        """From a mapping of diffusers' field names, or of those of the causal checkpoints.
+
+        Raises ValueError for unknown fields, values of a wrong type, and models that are given pictures.
+        """
+        if isinstance(config, cls):
+            return config
+        return from_fields(cls, own_names(config), _LEFT_OUT, "a Wan transformer")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as `of` takes them."""
+        return asdict(self) | {"patch_size": list(self.patch_size)}
+
+
+def own_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a config under our names, whichever it has.   Raises ValueError as `WanConfig.of` does."""
+    given = {name: value for name, value in config.items() if not name.startswith("_")}  # which class wrote it
+    if foreign := [name for name in _IMAGE if given.get(name) is not None]:
+        raise ValueError(f"{foreign[0]}: expected None, since only text-to-video models are supported, got "
+                         f"{given[foreign[0]]!r}; use a text-to-video checkpoint")  # fmt: skip
+    if not any(name in given for name in _UPSTREAM_ONLY):
+        return given
+    if (kind := given.pop("model_type", "t2v")) != "t2v":
+        raise ValueError(f"model_type: expected 't2v', since only text-to-video models are supported, got {kind!r}; use such "
+                         "a checkpoint")  # fmt: skip
+    if (norm := given.pop("qk_norm", True)) not in (True, _QK_NORM):
+        raise ValueError(f"qk_norm: expected true, got {norm!r}; use a Wan model with normalised queries and keys")
+    found = {_UPSTREAM.get(name, name): value for name, value in given.items()} | {"qk_norm": _QK_NORM}
+    found.setdefault("text_len", 512)
+    for name in ("head_dim", "window_size"):  # what the two below say, and what is always everything
+        found.pop(name, None)
+    if (dim := found.pop("dim", None)) is not None:
+        check_types(WanConfig, {"dim": dim}, {"dim": "ffn_dim"})
+        if "num_attention_heads" not in found:
+            found["num_attention_heads"] = heads_of(dim)
+        heads = found["num_attention_heads"]
+        if not isinstance(heads, int) or heads < 1 or dim % heads:
+            raise ValueError(f"dim: expected a multiple of num_heads {heads!r}, got {dim}; correct one of them")
+        found["attention_head_dim"] = dim // heads
+    return found
+
+
+def heads_of(width: int) -> int:
+    """How many heads a model of a published width has.   Raises ValueError for other widths, which do not tell."""
+    if width not in _PUBLISHED:
+        raise ValueError(
+            f"num_heads: expected it in the config, since a width of {width} does not tell it, got none; add it"
+        )
+    return width // WanConfig().attention_head_dim

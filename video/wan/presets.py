@@ -1,0 +1,29 @@
+"""Published Wan models as block video models, each with the steps and the context it was made for."""
+
+from __future__ import annotations
+
+from mmspec.video.generation.few_step import FewStep
+from mmspec.video.plan import BlockPlan
+from mmspec.video.wan.cached import Cached
+from mmspec.video.wan.rebuilt import Rebuilt
+from mmspec.video.wan.transformer import CausalWan
+from mmspec.video.wan.video import WanVideo
+
+
+def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:
+    """Self-Forcing (1.3B): four steps with fresh noise at shift 5, a clean pass a block, three latent frames a block.
+
+    window, sinks: for videos longer than the 21 latent frames of its training; None for those of the config.
+    """
+    return WanVideo(transformer, Cached(window, sinks), FewStep(), BlockPlan(3), name="self-forcing")
+
+
+def causvid(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:
+    """CausVid (1.3B): its three steps, unwarped, at shift 8; else as Self-Forcing."""
+    steps = FewStep((1000, 757, 522), shift=8.0, warp=False)
+    return WanVideo(transformer, Cached(window, sinks), steps, BlockPlan(3), name="causvid")
+
+
+def krea(transformer: CausalWan, *, steps: int = 5, context: Rebuilt | None = None) -> WanVideo:
+    """Krea Realtime (14B): five passes, the last at 0, behind a context of three latents that is read anew for every block."""
+    return WanVideo(transformer, context or Rebuilt(3), FewStep.krea(steps), BlockPlan(3), name="krea")
