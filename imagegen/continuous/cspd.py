@@ -117,6 +117,7 @@ class WindowState:
         ):
             raise Misfit(f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as the target's has, "
                          f"got {self.head.steps}; change one")  # fmt: skip
+        settings.walk.counts(target.steps, target.total, self.head.steps)  # refuses longer walks than the drafter's
         self.passes = 0
 
     def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
@@ -163,7 +164,7 @@ class WindowState:
         self.passes += 1
         at = place.clamp(max=target.total - 1)
         z = torch.stack([gather_nodes(branch, at) for branch in z])
-        return rows_of(target.draw(self.model, self.head, z, at), place.shape)
+        return rows_of(target.draw(self.head, z, at), place.shape)
 
     def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         return None

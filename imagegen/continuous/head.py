@@ -44,6 +44,10 @@ class Head(Protocol):
     network_variance: bool
     last_noise: bool
 
+    def thinned(self, steps: int) -> Head:
+        """The head with fewer steps, evenly spaced among its own; its own many give itself.   Raises ValueError for fewer
+        than 2 and for more."""
+
     def about(self, z: Tensor) -> Any:
         """What all steps to R tokens have in common, computed once. z: [R, width], or [2, R, width] (conditional, null) where
         there is guidance."""

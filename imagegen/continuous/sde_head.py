@@ -69,6 +69,7 @@ class SDEHead:
         # (1 - t) score = t v - x, which is finite up to t = 1
         self._state, self._speed = 1 - self._length * noisy, self._length * (1 + self._time * noisy)
         self._tables, self._device = StepTables(device, self._state, self._speed, self._log_scale), device
+        self._net, self._span = net, span
         self.velocity = net.at((1000 * self._time).float().to(device))
 
     def hold(self) -> HoldClean:
@@ -76,6 +77,16 @@ class SDEHead:
         push = self._speed / (1 - self._time)
         tables = (self._state - push, push, self._log_scale, self._log_scale)
         return HoldClean(*(table.to(self._device) for table in tables))
+
+    def thinned(self, steps: int) -> SDEHead:
+        if steps > self.steps:
+            raise ValueError(f"steps: expected 2 to {self.steps} of the head's, got {steps}; use as many or fewer")
+        drawn = steps - (not self.last_noise)
+        return (
+            self
+            if steps == self.steps
+            else SDEHead(self._net, self.dim, steps=drawn, span=self._span, device=self._device)
+        )
 
     def about(self, z: Tensor) -> Any:
         return self.velocity.about(z)

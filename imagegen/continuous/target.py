@@ -107,7 +107,7 @@ class MaskedTarget:
     def score(self, draft: Draft) -> TokenEvidence:
         """One pass: what every node's token is, were it drawn now, given all that is known."""
         place = draft.index.clamp(max=self.total - 1)
-        walk, shape = self.draw(self.model, self.head, self.conditions(draft, place), place), (*place.shape, -1)
+        walk, shape = self.draw(self.head, self.conditions(draft, place), place), (*place.shape, -1)
         value, mean = walk.value.view(shape), walk.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
         spoiled = bad[..., None]
@@ -120,8 +120,8 @@ class MaskedTarget:
         z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
-    def draw(self, model: MaskedModel, head: Head, z: Tensor, place: Tensor) -> Trajectory:
-        """The walks of a head of `model`, this one or a drafter's, to the tokens at positions int64 [B, N], rows [B * N].
+    def draw(self, head: Head, z: Tensor, place: Tensor) -> Trajectory:
+        """The walks of a head, this model's or a drafter's, to the tokens at positions int64 [B, N], rows [B * N].
 
         z: [C, B, N, width], as `conditions` gives it. A shorter head has the noise of its own steps.
         """
@@ -129,9 +129,7 @@ class MaskedTarget:
         guidance = None if self.scales is None else self.scales.gather(1, place).flatten()
         keys = None if self.keys is None else self.keys.at(place)
         request = Request(z.flatten(1, 2), initial, noise, guidance, self.temperature, keys)
-        walk = self.walk.draw(
-            model, head, request, None if self.counts is None else self.counts.gather(1, place).flatten()
-        )
+        walk = self.walk.draw(head, request, None if self.counts is None else self.counts.gather(1, place).flatten())
         self.head_calls += request.calls
         return walk
 

@@ -13,7 +13,6 @@ from mmspec.imagegen.continuous.disa import Annealing
 from mmspec.imagegen.continuous.head import Gaussian, Head, Trajectory, sample
 from mmspec.imagegen.continuous.head_time import speculate
 from mmspec.imagegen.continuous.mar.order import Step
-from mmspec.imagegen.continuous.model import MaskedModel
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class HeadWalk:
                              f"{self.annealing.first}; raise num_sampling_steps")  # fmt: skip
         return self.annealing.by_rank(steps, total)
 
-    def draw(self, model: MaskedModel, head: Head, request: Request, counts: Tensor | None) -> Trajectory:
+    def draw(self, head: Head, request: Request, counts: Tensor | None) -> Trajectory:
         """Walks to R tokens. counts: int64 [R], denoising steps of each where they are annealed."""
         if counts is None:
             return self._walk(head, request)
@@ -75,7 +74,7 @@ class HeadWalk:
         for count in counts.unique().tolist():
             rows = (counts == count).nonzero()[:, 0]
             part = request.rows(rows)
-            walk = self._walk(model.head(count), part)
+            walk = self._walk(head.thinned(count), part)
             request.calls += part.calls
             value[rows], mean[rows], log_scale[rows] = walk.value, walk.last.mean, walk.last.log_scale
             state[rows], log_det[rows] = walk.state, walk.log_det

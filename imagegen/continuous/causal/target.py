@@ -80,6 +80,6 @@ class CausalTarget(RasterTarget):
             scale = torch.full((z.shape[1],), self.scale, device=z.device)
         keys = None if self.keys is None else self.keys.at(index)
         request = Request(z, initial, noise, scale, self.temperature, keys)
-        walk = self.head_walk.draw(None, head, request, None)
+        walk = self.head_walk.draw(head, request, None)
         self.head_calls += request.calls
         return walk

@@ -46,8 +46,26 @@ def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
     "Autoregressive Image Generation without Vector Quantization"; respacing as in "Improved Denoising Diffusion
     Probabilistic Models": betas are made anew from the alpha-bars that are kept.
     """
+    return _of(tuple(kept_timesteps(respacing).tolist()))
+
+
+def thinned(schedule: Diffusion, count: int) -> Diffusion:
+    """The schedule of `count` of another's steps, evenly spaced, its first and last among them.
+
+    So a shorter walk starts no noisier than the whole one: a model that is not exact near pure noise may be sampled
+    from less than that, as by "ddim50".   Raises ValueError for fewer than 2 steps, and more than there are.
+    """
+    if not 2 <= count <= schedule.steps:
+        raise ValueError(f"steps: expected 2 to {schedule.steps} of the head's, got {count}; use as many or fewer")
+    place = torch.linspace(0, schedule.steps - 1, count, dtype=torch.float64).round().long()
+    return _of(tuple(schedule.timestep_map[place].tolist()))
+
+
+@lru_cache(maxsize=256)
+def _of(kept: tuple[int, ...]) -> Diffusion:
+    """The schedule that keeps these steps of the training's."""
     with torch.device("cpu"), torch.inference_mode(False):
-        kept = kept_timesteps(respacing)
+        kept = torch.tensor(kept)
         alphas_cumprod = (1 - _cosine_betas(TRAINING_STEPS)).cumprod(0)[kept]
         betas = 1 - alphas_cumprod / _before(alphas_cumprod)
         return _tables(kept, betas)

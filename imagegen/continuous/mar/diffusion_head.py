@@ -10,7 +10,7 @@ from torch.nn.functional import linear, silu
 
 from mmspec.imagegen.continuous.head import Gaussian, StepTables
 from mmspec.imagegen.continuous.hold import HoldClean
-from mmspec.imagegen.continuous.mar.diffusion import Diffusion
+from mmspec.imagegen.continuous.mar.diffusion import Diffusion, thinned
 from mmspec.imagegen.continuous.mar.timed_mlp import Conditioned, Modulation, TimedMLP
 
 _FREQUENCIES, _MAX_PERIOD, _EPS = 256, 10000, 1e-6
@@ -165,6 +165,9 @@ class DiffusionHead:
         tables = (one.posterior_mean_coef2, one.posterior_mean_coef1, one.posterior_log_variance_clipped / 2,
                   one.betas.log() / 2)  # fmt: skip
         return HoldClean(*(table.to(self._device) for table in tables))
+
+    def thinned(self, steps: int) -> DiffusionHead:
+        return self if steps == self.steps else DiffusionHead(self.net.net, thinned(self.schedule, steps))
 
     def about(self, z: Tensor) -> Conditioned:
         return self.net.about(z)

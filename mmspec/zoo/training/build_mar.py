@@ -37,7 +37,7 @@ def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
     sides = {f"{part}_{name}": value for part in ("encoder", "decoder")
              for name, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))}  # fmt: skip
     return MARConfig(img_size=PICTURE_SIDE, vae_stride=8, vae_embed_dim=16, class_num=CLASSES, buffer_size=LONGEST,
-                     caption_dim=WIDTH, diffloss_d=head_depth, diffloss_w=head_width, num_sampling_steps="50",
+                     caption_dim=WIDTH, diffloss_d=head_depth, diffloss_w=head_width, num_sampling_steps="ddim50",
                      **sides)  # fmt: skip
 
 

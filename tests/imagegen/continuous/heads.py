@@ -42,6 +42,9 @@ class WaveHead:
         tilt = 0.3 * step[:, None] / self.steps
         return self.bend * ((1.3 + tilt) * x + z[:, 1 : 1 + self.dim]).sin() + 0.2 * z[:, 1 : 1 + self.dim]
 
+    def thinned(self, steps: int) -> WaveHead:
+        raise NotImplementedError
+
     def about(self, z: Tensor) -> Tensor:
         return z
 

@@ -9,7 +9,7 @@ import torch
 
 from mmspec.imagegen.continuous.head import Gaussian, Head, sample
 from mmspec.imagegen.continuous.mar import timed_mlp
-from mmspec.imagegen.continuous.mar.diffusion import diffusion
+from mmspec.imagegen.continuous.mar.diffusion import diffusion, thinned
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
 from mmspec.imagegen.continuous.sde_head import SDEHead
 from tests.imagegen.continuous.tiny import redrawn
@@ -103,6 +103,27 @@ def test_only_a_network_variance_depends_on_the_state(name: str) -> None:
     one, other = head.gaussian(x, 1, head.about(z[0])), head.gaussian(x + 1, 1, head.about(z[1]))
     same = torch.equal(one.log_scale, other.log_scale)
     assert same != head.network_variance
+
+
+@every_head
+@torch.no_grad()
+def test_a_thinned_head_takes_fewer_steps_and_none_noisier_than_the_whole(name: str) -> None:
+    head = heads()[name]
+    assert head.thinned(head.steps) is head
+    short = head.thinned(3)
+    (z, _), x, noise = inputs(short)
+    assert short.steps == 3 and sample(short, z, x, noise).value.isfinite().all()
+    with pytest.raises(ValueError, match=f"steps: expected 2 to {head.steps} of the head's, got {head.steps + 1}"):
+        head.thinned(head.steps + 1)
+
+
+def test_a_thinned_schedule_keeps_steps_of_its_own_evenly_spaced() -> None:
+    whole = diffusion("ddim50")
+    assert thinned(whole, 5).timestep_map.tolist() == [0, 240, 480, 740, 980]
+    torch.testing.assert_close(thinned(whole, 50).betas, whole.betas)
+    torch.testing.assert_close(thinned(diffusion("1000"), 100).betas, diffusion("100").betas)
+    with pytest.raises(ValueError, match="steps: expected 2 to 50 of the head's, got 1"):
+        thinned(whole, 1)
 
 
 def test_temperature_0_follows_the_means() -> None:
