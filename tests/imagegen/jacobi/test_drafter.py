@@ -110,8 +110,9 @@ def test_noise_belongs_to_positions(model: TinyModel, monkeypatch: pytest.Monkey
         generate(model, [0, 1, 2], SCD(window), seed=3)
 
 
-def test_coupled_drafts_need_fewer_passes() -> None:
-    model = TinyModel(Geometry.square(8), sharp=0.7)
+@pytest.mark.parametrize("geometry", (Geometry.square(8), Geometry(((4, 4),), frames=4)), ids=("image", "video"))
+def test_coupled_drafts_need_fewer_passes(geometry: Geometry) -> None:
+    model = TinyModel(geometry, sharp=0.7)
     passes = [
         generate(model, list(range(5)) * 2, drafter, seed=1).stats.row_passes
         for drafter in (None, SJD(16), SCD(16, "maximal"), SCD(16, "gumbel"))
