@@ -28,9 +28,13 @@ DRAWN = HELD_OUT + (1 << 20)  # apart from the scenes that other figures are of
 
 
 def recipe_of(steps: int = 3000) -> VideoRecipe:
-    """Text to 8 frames of 16x16 codes; of the 16 pairs of a head four turn with time, six with rows, six with columns."""
+    """Text to 8 frames of 16x16 codes; of the 16 pairs of a head four turn with time, six with rows, six with columns.
+
+    No axis is longer than 16 steps, so the base is 100: with 10000 most pairs would hardly turn, and that the place in the
+    frame before says most about a code would be learnt late.
+    """
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
-                       cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4)  # fmt: skip
+                       cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4, rope_base=100)  # fmt: skip
     return VideoRecipe("video/tokens", config, steps)
 
 
