@@ -1,6 +1,6 @@
 """Image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one round loop.
 
-Discrete tokens here, continuous ones in `continuous`.
+Discrete tokens here, of images and of videos frame by frame; continuous ones in `continuous`.
 """
 
 from __future__ import annotations

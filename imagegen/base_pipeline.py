@@ -1,10 +1,11 @@
-"""What every pipeline does with a request: run it to the end, and make pictures of what it gives."""
+"""What every pipeline does with a request: run it to the end, and make pictures or videos of what it gives."""
 
 from __future__ import annotations
 
 from time import perf_counter
 from typing import Any, Protocol
 
+from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.core.loop import Decoding, Target
@@ -18,7 +19,7 @@ class PixelModel(Protocol):
     no_pixels: str | None
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Pixels float32 [B, 3, H, W] in 0..1."""
+        """Pixels float32 [B * frames, 3, H, W] in 0..1, an image being one frame."""
 
 
 class BasePipeline:
@@ -43,10 +44,11 @@ class BasePipeline:
         stats, target = run.run(), run.target
         stats.close(perf_counter() - started)
         tokens = self.tokens(target)
-        images = self.to_images(tokens, target.errors) if pixels else []
-        return ImageOutput(images, tokens, stats, target.errors)
+        videos = self.to_videos(tokens, target.errors) if pixels else []
+        return ImageOutput(videos, tokens, stats, target.errors)
 
-    def to_images(self, tokens: Tensor, errors: dict[int, str]) -> list:
-        """PIL images of tokens [B, ...]; None where a row failed."""
-        pictures = to_pil(self.model.decode(tokens))
-        return [None if row in errors else picture for row, picture in enumerate(pictures)]
+    def to_videos(self, tokens: Tensor, errors: dict[int, str]) -> list[list[Image] | None]:
+        """The frames of tokens [B, ...] as PIL images; None where a row failed."""
+        pictures, rows = to_pil(self.model.decode(tokens)), len(tokens)
+        frames = len(pictures) // rows
+        return [None if row in errors else pictures[row * frames : (row + 1) * frames] for row in range(rows)]

@@ -64,7 +64,7 @@ class ImageModel(Protocol):
         """
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Pixels float32 [B, 3, H, W] in 0..1 of the image's codes int64 [B, rows * cols]."""
+        """Pixels float32 [B * frames, 3, H, W] in 0..1 of codes int64 [B, frames * rows * cols], frame after frame."""
 
     def codebook(self) -> Tensor:
         """float32 [K, d], the geometry in which codes are neighbours."""

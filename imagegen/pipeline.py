@@ -1,4 +1,4 @@
-"""One call from prompts to pictures, for every image model and every way to decode."""
+"""One call from prompts to pictures or videos, for every model of codes and every way to decode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from mmspec.imagegen.target import ImageTarget, Listener
 
 
 class ImagePipeline(BasePipeline):
-    """Generates images with one `ImageModel`. `guidance_scale`, `top_k`: the defaults of the model's published sampler."""
+    """Generates images, or videos where the model's geometry has several frames, with one `ImageModel`.
+
+    guidance_scale, top_k: the defaults of the model's published sampler.
+    """
 
     guidance_scale, top_k = 1.0, 0
 
@@ -43,7 +46,7 @@ class ImagePipeline(BasePipeline):
         pixels: bool = True,
         listener: Listener | None = None,
     ) -> ImageOutput:
-        """One image per prompt.
+        """One image or video per prompt.
 
         prompts: what the model takes: class labels, texts, or its own inputs.
         decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`.
@@ -54,8 +57,8 @@ class ImagePipeline(BasePipeline):
         "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
         seed: an int, one int per row, or None to draw one from torch's global generator.
         pixels: False leaves the codes undecoded.   listener(row, filled): progress, after every round.
-        Returns an `ImageOutput`. Exact with exact rules: every image has the law of plain decoding, and at temperature 0
-        is the same image. Raises ValueError for unsupported combinations.
+        Returns an `ImageOutput`. Exact with exact rules: every image and video has the law of plain decoding, and at
+        temperature 0 is the same. Raises ValueError for unsupported combinations.
         """
         how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature, top_k=top_k,
                    top_p=top_p, filter_order=filter_order, seed=seed, listener=listener)  # fmt: skip
@@ -92,5 +95,5 @@ class ImagePipeline(BasePipeline):
         return Decoding(target, decoding, judge, keys)
 
     def tokens(self, target: ImageTarget) -> Tensor:
-        """The image's codes int64 [B, rows * cols] in raster order."""
+        """The codes int64 [B, frames * rows * cols] in raster order."""
         return target.values[:, self.model.geometry.code_index.to(target.device)]

@@ -87,4 +87,4 @@ def places(geometry: Geometry) -> Tensor:
     for rows, cols in geometry.grids:
         starts.append(time)
         time += max(rows, cols)
-    return torch.tensor([(starts[g], starts[g] + r, starts[g] + c) for g, r, c in geometry.cells]).T.contiguous()
+    return torch.tensor([(starts[g], starts[g] + r, starts[g] + c) for g, _, r, c in geometry.cells]).T.contiguous()

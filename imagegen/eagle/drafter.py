@@ -16,6 +16,7 @@ from mmspec.core.drafting.shapes import StaticTree
 from mmspec.imagegen.eagle.rotary import grid_rotary
 from mmspec.imagegen.eagle.templates import deep_tree
 from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.llamagen.rope import check_pairs
 from mmspec.imagegen.model import FeatureModel
 
 
@@ -25,6 +26,7 @@ class ImageEagleConfig:
 
     num_key_value_heads: 0 for as many as queries have.   bias: of the fusing layer.
     positions: values of the images it was trained on, 0 for any: no weight depends on it.
+    time_pairs: pairs of each head that turn with the frame of a video, as in LlamaGen's config.
     embedding: "target" reads values through the target's embedding, "own" stores one (as published drafters do).
     """
 
@@ -37,6 +39,7 @@ class ImageEagleConfig:
     rms_norm_eps: float = 1e-6
     bias: bool = True
     positions: int = 0
+    time_pairs: int = 0
     embedding: Literal["target", "own"] = "target"
 
     def __post_init__(self) -> None:
@@ -45,9 +48,7 @@ class ImageEagleConfig:
                              f"{self.positions}; change them")  # fmt: skip
         if self.embedding not in ("target", "own"):
             raise ValueError(f"embedding: expected 'target' or 'own', got {self.embedding!r}; use one of these")
-        if self.layer().dim % 4:
-            raise ValueError(f"hidden_size: expected heads of a multiple of 4 (two axes of turned pairs), got "
-                             f"{self.layer().dim}; change the number of heads")  # fmt: skip
+        check_pairs("hidden_size", self.layer().dim, self.time_pairs)
 
     def layer(self) -> LayerConfig:
         """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
@@ -86,10 +87,11 @@ class ImageEagle(Shaped, Pretrained):
         self.shapes = (StaticTree(deep_tree()), StaticTree(deep_tree()))
 
     @staticmethod
-    def sizes_for(model: FeatureModel, heads: int, intermediate_size: int = 0) -> ImageEagleConfig:
+    def sizes_for(model: FeatureModel, heads: int, intermediate_size: int = 0, time_pairs: int = 0) -> ImageEagleConfig:
         """Sizes of a drafter for `model`. intermediate_size: 0 for 8/3 of the width, rounded up to a multiple of 64."""
         inner = intermediate_size or -(-8 * model.width // (3 * 64)) * 64
-        return ImageEagleConfig(model.width, inner, heads, model.size, positions=model.geometry.total)
+        return ImageEagleConfig(model.width, inner, heads, model.size, positions=model.geometry.total,
+                                time_pairs=time_pairs)  # fmt: skip
 
     def open(self, target: object) -> object:
         """State of one request over an `ImageTarget`; the prompt is read now.
@@ -117,6 +119,9 @@ class ImageEagle(Shaped, Pretrained):
         for field, own, theirs in pairs:
             if own != theirs:
                 raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; train one for it")
+        if model.geometry.frames > 1 and not config.time_pairs:
+            raise ValueError(f"drafter: expected time_pairs of 1 or more for {model.geometry.frames} frames, got 0; train "
+                             "one for videos")  # fmt: skip
 
     def fitted(self, target: object) -> Self:
         """Itself, checked against a pipeline or model and moved to the model's device and dtype."""
@@ -135,4 +140,4 @@ class ImageEagle(Shaped, Pretrained):
     def rotary(self, geometry: Geometry, beyond: int) -> Tensor:
         """Rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `grid_rotary`."""
         layer = self.layer.config
-        return grid_rotary(geometry, layer.dim, layer.rope_theta, beyond, self.fc.weight.device)
+        return grid_rotary(geometry, layer.dim, layer.rope_theta, beyond, self.fc.weight.device, self.config.time_pairs)

@@ -32,12 +32,15 @@ class SJD:
     init: the first draft of a position that no pass has scored yet.
         "random": any code, as the published default of coupled decoding; q is one-hot at it.
         "uniform": any code, with q uniform.
-        "repeat_left", "repeat_up": the neighbour's newest value; q is one-hot. A random code where there is no neighbour.
-            The neighbour to the left is the newest value known, of the row above too, but at the start of a row.
-        "sample_left", "sample_up": named so in the paper; the most likely value of the neighbour's newest law, as in the
-            public code. q is one-hot. A random code where there is no neighbour.
-        "left": drawn from the newest law before it in raster order, kept as q.   "up": from the law of the cell above, or
-            as "left" where the grid has none.   "mix": from the average of those two laws.
+        "repeat_left", "repeat_up", "repeat_frame": the newest value of the neighbour to the left, above, or in the same
+            place of the frame before; q is one-hot. A random code where there is no neighbour. The neighbour to the left is
+            the newest value known, of the row above too, but at the start of a row.
+        "sample_left", "sample_up", "sample_frame": the first two named so in the paper; the most likely value of the
+            neighbour's newest law, as in the public code. q is one-hot. A random code where there is no neighbour.
+        "left": drawn from the newest law before it in raster order, kept as q.   "up": from the law of the cell above,
+            "frame": from that of the cell in the frame before; both as "left" where there is none.   "mix": from the average
+            of the laws of "left" and "up".
+        The laws of a whole frame are kept for "frame" and "sample_frame": frame * V numbers a row.
     tree: siblings beside the first values, see `Proactive`.
     A forced position is drafted as what it is forced to be. Raises ValueError for unknown settings.
     """

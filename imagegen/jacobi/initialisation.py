@@ -11,13 +11,17 @@ from torch import Tensor
 
 from mmspec.imagegen.geometry import Geometry
 
-Init = Literal["random", "uniform", "repeat_left", "repeat_up", "sample_left", "sample_up", "left", "up", "mix"]
+Init = Literal[
+    "random", "uniform", "repeat_left", "repeat_up", "repeat_frame", "sample_left", "sample_up", "sample_frame",
+    "left", "up", "frame", "mix",
+]  # fmt: skip
 INITS: tuple[str, ...] = get_args(Init)
-COPYING = ("repeat_left", "repeat_up", "sample_left", "sample_up")
+COPYING = ("repeat_left", "repeat_up", "repeat_frame", "sample_left", "sample_up", "sample_frame")
 ONE_HOT = ("random", *COPYING)  # the value is not drawn from a law worth keeping: q is one-hot at it
-REAL = ("left", "up", "mix")  # drawn from a neighbour's law
-BLIND = ("random", "uniform", "repeat_left", "repeat_up")  # no law of a neighbour is read
+REAL = ("left", "up", "frame", "mix")  # drawn from a neighbour's law
+BLIND = ("random", "uniform", "repeat_left", "repeat_up", "repeat_frame")  # no law of a neighbour is read
 UPWARD = ("sample_up", "up", "mix")  # the law of the cell above is
+BACKWARD = ("sample_frame", "frame")  # the law of the same cell of the frame before is
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +49,8 @@ class Window:
 class Sources:
     """Where each position looks for a neighbour; all int64 [total].
 
-    row_start: the first index of its row.   above: rows of its grid above it.   stride: values a row.
+    row_start: the first index of its row.   above: rows of its frame above it.   stride: values a row.
+    earlier: frames of its grid before its own.   frame: values a frame.
     model: the nearest index from it backwards that the model decides, -1 for none.
     forced: the value forced there, -1 for none; None where the geometry forces nothing.
     """
@@ -53,18 +58,27 @@ class Sources:
     row_start: Tensor
     above: Tensor
     stride: Tensor
+    earlier: Tensor
+    frame: Tensor
     model: Tensor
     forced: Tensor | None
 
     def near(self, init: Init, window: Window) -> Tensor:
-        """The position each unscored one copies: the last known one, or the first known one above it; int64 [B, K].
-        Itself where there is none: at the start of a row, in the first one."""
+        """The position each unscored one copies: the last known one, or the first known one above it, or in its place of
+        the frames before; int64 [B, K]. Itself where there is none: at the start of a row, in the first one, in the first
+        frame."""
         if init.endswith("left"):
             before = self.before(window)
             return torch.where((self.row_start[window.inside] == window.inside) | (before < 0), window.position, before)
-        stride = self.stride[window.inside]
-        rows = (window.inside - window.horizon + stride - 1).clamp(min=0) // stride
-        return window.inside - rows.minimum(self.above[window.inside]) * stride
+        size, most = (self.frame, self.earlier) if init.endswith("frame") else (self.stride, self.above)
+        size = size[window.inside]
+        steps = (window.inside - window.horizon + size - 1).clamp(min=0) // size
+        return window.inside - steps.minimum(most[window.inside]) * size
+
+    def reach(self, init: Init) -> int:
+        """How many values before a position the law may lie that it is drafted from, the window aside."""
+        farthest = self.stride if init in UPWARD else self.frame if init in BACKWARD else None
+        return 0 if farthest is None else int(farthest.max())
 
     def before(self, window: Window) -> Tensor:
         """The last position within the horizon in raster order that the model decides, -1 for none; int64 [B, 1]."""
@@ -90,12 +104,13 @@ def sources_of(geometry: Geometry, device: torch.device) -> Sources:
 @lru_cache(maxsize=64)
 def _sources(geometry: Geometry, device: str) -> Sources:
     forced = geometry.forced.tolist()
-    start, above, stride, model = [], [], [], []
-    for index, (grid, row, column) in enumerate(geometry.cells):
-        inside = row >= 0
-        start.append(index - column if inside else index)
-        above.append(row if inside else 0)
+    start, above, stride, earlier, frame, model = [], [], [], [], [], []
+    for index, (grid, time, row, column) in enumerate(geometry.cells):
+        start.append(index - max(column, 0))
+        above.append(max(row, 0))
         stride.append(geometry.grids[grid][1] + (geometry.row_end is not None))
+        earlier.append(max(time, 0))
+        frame.append(geometry.grids[grid][0] * stride[-1])
         model.append(index if forced[index] < 0 else (model[-1] if model else -1))
-    tables = (torch.tensor(table, device=device) for table in (start, above, stride, model))
+    tables = (torch.tensor(table, device=device) for table in (start, above, stride, earlier, frame, model))
     return Sources(*tables, geometry.forced.to(device) if max(forced) >= 0 else None)

@@ -14,7 +14,7 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sample import law_of, sample_categorical
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.jacobi.coupling import gumbel_pick, maximal_law
-from mmspec.imagegen.jacobi.initialisation import COPYING, ONE_HOT, REAL, UPWARD, Window, sources_of
+from mmspec.imagegen.jacobi.initialisation import COPYING, ONE_HOT, REAL, Window, sources_of
 from mmspec.imagegen.jacobi.ring import Ring
 from mmspec.imagegen.jacobi.tree import Caterpillar, beside, caterpillar
 from mmspec.imagegen.target import ImageTarget
@@ -68,8 +68,7 @@ class JacobiState:
     def _ring(self, target: ImageTarget, laws: Tensor) -> Ring:
         spare = laws.new_zeros(laws.shape[-1])
         spare[target.model.codes :] = -torch.inf
-        reach = int(self.sources.stride.max()) if self.settings.init in UPWARD else 0
-        return Ring(reach + self.settings.window + 2, len(laws), spare)
+        return Ring(self.sources.reach(self.settings.init) + self.settings.window + 2, len(laws), spare)
 
     def propose(self, target: ImageTarget, keys: Keys) -> Draft:
         count = self.length = max(min(self.ahead, target.left - 1), 0)

@@ -49,7 +49,7 @@ class LlamaGenModel:
         if vq is not None:
             check_pair(config, vq.config)
         self.transformer, self.vq, self.captions = transformer, vq, captions
-        self.geometry = Geometry.square(config.grid)
+        self.geometry = Geometry(((config.grid, config.grid),), frames=config.frames)
         self.size = self.codes = config.vocab_size
         self.layers, self.width, self.prefix = config.n_layer, config.dim, config.cls_token_num
 
@@ -132,9 +132,9 @@ class LlamaGenModel:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Pixels; raises ValueError without a tokenizer."""
-        vq = self._tokenizer()
-        pixels = vq.decode_code(codes, self.geometry.rows, self.geometry.cols)
+        """Pixels of every frame, decoded on its own; raises ValueError without a tokenizer."""
+        vq, grid = self._tokenizer(), self.geometry
+        pixels = vq.decode_code(codes.reshape(-1, grid.rows * grid.cols), grid.rows, grid.cols)
         return ((pixels.float() + 1) / 2).clamp(0, 1)
 
     @torch.no_grad()

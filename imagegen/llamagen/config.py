@@ -8,6 +8,7 @@ from math import isqrt
 from typing import Any, Literal
 
 from mmspec.core.config_fields import from_fields
+from mmspec.imagegen.llamagen.rope import check_pairs
 
 # layers, heads, width of the published sizes
 _SIZES = {
@@ -37,6 +38,8 @@ class GPTConfig:
     class_dropout_prob: how often training left the class out; at 0 the class table has no row for no class.
     model_type: "c2i" conditions on a class, "t2i" on caption features; cls_token_num is the length of that prefix.
     block_size: image tokens, a square: no weight depends on it, so it must be the one the weights were trained for.
+    frames: of a video, block_size tokens each; ours, 1 in every published model.   time_pairs: rotated pairs of each head
+    that turn with the frame, see `rope.turns`; the others are shared by rows and columns as in published models.
     Raises ValueError for sizes that do not fit.
     """
 
@@ -56,19 +59,24 @@ class GPTConfig:
     cls_token_num: int = 1
     block_size: int = 256
     ffn: int | None = None
+    frames: int = 1
+    time_pairs: int = 0
 
     def __post_init__(self) -> None:
         sizes = ("dim", "n_layer", "n_head", "multiple_of", "num_classes", "caption_dim", "vocab_size", "cls_token_num",
-                 "block_size")  # fmt: skip
+                 "block_size", "frames")  # fmt: skip
         for name in sizes:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         if self.hidden < 1:
             raise ValueError(f"ffn: expected a width inside the SwiGLU of at least 1, got {self.hidden}; correct ffn or "
                              "ffn_dim_multiplier")  # fmt: skip
-        if self.dim % self.n_head or self.head_dim % 4:
-            raise ValueError(f"dim: expected n_head {self.n_head} times a multiple of 4 (two axes of rotated pairs), got "
-                             f"{self.dim}; change dim or n_head")  # fmt: skip
+        if self.dim % self.n_head:
+            raise ValueError(f"dim: expected a multiple of n_head {self.n_head}, got {self.dim}; change dim or n_head")
+        check_pairs("dim", self.head_dim, self.time_pairs)
+        if self.frames > 1 and not self.time_pairs:
+            raise ValueError(f"time_pairs: expected 1 or more for {self.frames} frames, which nothing else tells apart, got "
+                             "0; give some")  # fmt: skip
         if self.kv_heads < 1 or self.n_head % self.kv_heads:
             raise ValueError(f"n_kv_head: expected a divisor of n_head {self.n_head}, got {self.n_kv_head}; change one")
         if self.model_type not in ("c2i", "t2i"):
@@ -77,8 +85,9 @@ class GPTConfig:
             raise ValueError(
                 f"cls_token_num: expected 1 for a class, got {self.cls_token_num}; use 1 or model_type 't2i'"
             )
-        if self.block_size > _MOST_TOKENS:
-            raise ValueError(f"block_size: expected at most {_MOST_TOKENS} tokens, got {self.block_size}; correct it")
+        if self.frames * self.block_size > _MOST_TOKENS:
+            raise ValueError(f"block_size: expected at most {_MOST_TOKENS} tokens in all frames, got "
+                             f"{self.frames * self.block_size}; correct it")  # fmt: skip
         if self.grid**2 != self.block_size:
             raise ValueError(f"block_size: expected a square, the tokens of a square image, got {self.block_size}; give "
                              "(image side / pixels per token) squared")  # fmt: skip
@@ -108,7 +117,7 @@ class GPTConfig:
 
     @property
     def grid(self) -> int:
-        """Tokens per side of the image."""
+        """Tokens per side of a frame."""
         return isqrt(self.block_size)
 
     @classmethod

@@ -77,7 +77,7 @@ def _published(given: Mapping[str, Any]) -> dict[str, Any]:
 def resolution(known: Mapping[str, Any], table: Tensor | None = None) -> dict[str, Any]:
     """The known fields with block_size: given, or from `image_size` and `downsample_size`, or from a saved rotary table.
 
-    table: "freqs_cis" [prefix + block_size, head_dim / 2, 2] of the file, None where it has none.
+    table: "freqs_cis" [prefix + frames * block_size, head_dim / 2, 2] of the file, None where it has none.
     Raises ValueError when two of them disagree or a size is no positive number.
     """
     known = dict(known)
@@ -94,7 +94,7 @@ def resolution(known: Mapping[str, Any], table: Tensor | None = None) -> dict[st
             raise ValueError(f"block_size: expected {tokens} for images of {image} pixels at {down} per token, got "
                              f"{known['block_size']}; correct one of them")  # fmt: skip
     if table is not None:
-        tokens = table.shape[0] - known.get("cls_token_num", 1)
+        tokens = (table.shape[0] - known.get("cls_token_num", 1)) // known.get("frames", 1)
         if known.setdefault("block_size", tokens) != tokens:
             raise ValueError(f"block_size: expected {tokens} as the checkpoint's positions say, got {known['block_size']}; "
                              "use the resolution the checkpoint was trained for")  # fmt: skip

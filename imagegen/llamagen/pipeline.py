@@ -1,4 +1,4 @@
-"""LlamaGen from a folder to pictures."""
+"""LlamaGen from a folder to pictures or videos."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Index:
 
 
 class LlamaGenPipeline(ImagePipeline):
-    """Class labels or captions into images; call it as an `ImagePipeline`.
+    """Class labels or captions into images or videos; call it as an `ImagePipeline`.
 
     A folder holds transformer/ and, where there are such, vq/, text_encoder/ and tokenizer/, each as `convert` or
     transformers wrote it, and model_index.json, without which the defaults are the public demos'.
@@ -66,7 +66,7 @@ class LlamaGenPipeline(ImagePipeline):
 
     @property
     def image_size(self) -> int | None:
-        """Pixels a side; None without a tokenizer."""
+        """Pixels a side of a frame; None without a tokenizer."""
         vq = self.model.vq
         return None if vq is None else self.model.geometry.rows * vq.config.downsample
 

@@ -1,4 +1,4 @@
-"""Rotary positions on a grid."""
+"""Rotary positions on a grid, or on the frames of a video."""
 
 from __future__ import annotations
 
@@ -6,27 +6,46 @@ import torch
 from torch import Tensor
 
 
-def grid_table(grid: int, head_dim: int, prefix: int, base: float = 10000.0) -> Tensor:
-    """complex64 [prefix + grid * grid, head_dim / 2]: cos + i sin of every position.
+def grid_table(
+    grid: int, head_dim: int, prefix: int, base: float = 10000.0, frames: int = 1, time_pairs: int = 0
+) -> Tensor:
+    """complex64 [prefix + frames * grid * grid, head_dim / 2]: cos + i sin of every position.
 
-    With m = head_dim / 4 frequencies f_j = base ** (-j / m), pair j < m of the token at (row, column) turns by
-    row * f_j and pair m + j by column * f_j. Rows of the prefix are ZERO, not the identity: there q and k become zero
+    See `turns` for which pair turns by what. Rows of the prefix are ZERO, not the identity: there q and k become zero
     vectors, so image tokens give every visible prefix token the logit 0.
     """
-    half = head_dim // 2
-    angle = torch.outer(torch.arange(grid, dtype=torch.float32), frequencies(head_dim, base))  # [grid, m]
-    rows = angle[:, None].expand(grid, grid, -1)
-    cols = angle[None, :].expand(grid, grid, -1)
-    turned = torch.cat([rows, cols], -1).reshape(grid * grid, half)
-    table = torch.complex(turned.cos(), turned.sin())
-    return torch.cat([table.new_zeros(prefix, half), table])
+    axes = (torch.arange(count, dtype=torch.float32) for count in (frames, grid, grid))
+    angle = turns(torch.cartesian_prod(*axes), head_dim, base, time_pairs)
+    table = torch.complex(angle.cos(), angle.sin())
+    return torch.cat([table.new_zeros(prefix, head_dim // 2), table])
 
 
-def frequencies(head_dim: int, base: float) -> Tensor:
-    """float32 [head_dim / 4]: base ** (-j / m) of the m pairs of one axis."""
-    m = head_dim // 4
+def turns(cell: Tensor, head_dim: int, base: float, time_pairs: int = 0) -> Tensor:
+    """By how much each pair of a head turns at (frame, row, column): float32 [N, head_dim / 2] of cell float32 [N, 3].
+
+    The first `time_pairs` pairs turn with the frame, the others half with the row and then half with the column. Pair j of
+    the n that turn with an axis does so by f_j = base ** (-j / n) a step.
+    """
+    plane = (head_dim // 2 - time_pairs) // 2
+    axes = zip(cell.unbind(-1), (time_pairs, plane, plane), strict=True)
+    return torch.cat([torch.outer(at, frequencies(pairs, base)) for at, pairs in axes], -1)
+
+
+def check_pairs(name: str, head_dim: int, time_pairs: int) -> None:
+    """Raises ValueError for heads that the axes cannot share; `name` is the field that decides their size."""
+    if head_dim % 4 and not time_pairs:
+        raise ValueError(f"{name}: expected heads of a multiple of 4 (two axes of rotated pairs), got {head_dim}; change the "
+                         "number of heads")  # fmt: skip
+    plane = head_dim // 2 - time_pairs
+    if head_dim % 2 or time_pairs < 0 or plane < 2 or plane % 2:
+        raise ValueError(f"time_pairs: expected from 0 up and an even number of the {head_dim // 2} pairs of a head left for "
+                         f"rows and columns, got {time_pairs}; change time_pairs")  # fmt: skip
+
+
+def frequencies(pairs: int, base: float) -> Tensor:
+    """float32 [pairs]: base ** (-j / pairs) of the pairs of one axis."""
     # float32 powers differ between processors by more than the rounding that follows
-    return (base ** -(torch.arange(m, dtype=torch.float64) / m)).float()
+    return (base ** -(torch.arange(pairs, dtype=torch.float64) / max(pairs, 1))).float()
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
@@ -44,8 +63,8 @@ class GridTable:
     Not a buffer: `module.to(dtype)` would round it, and published files do not hold it.
     """
 
-    def __init__(self, grid: int, head_dim: int, prefix: int, base: float):
-        self.sizes = (grid, head_dim, prefix, base)
+    def __init__(self, grid: int, head_dim: int, prefix: int, base: float, frames: int = 1, time_pairs: int = 0):
+        self.sizes = (grid, head_dim, prefix, base, frames, time_pairs)
         self._made: dict[torch.device, Tensor] = {}
 
     def at(self, position: Tensor) -> Tensor:

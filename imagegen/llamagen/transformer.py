@@ -1,4 +1,4 @@
-"""LlamaGen's transformer: a Llama over image tokens with rotary positions on the grid."""
+"""LlamaGen's transformer: a Llama over image tokens with rotary positions on the grid, of one frame or of several."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
-        self.rope = GridTable(config.grid, config.head_dim, config.cls_token_num, config.rope_base)
+        self.rope = GridTable(config.grid, config.head_dim, config.cls_token_num, config.rope_base, config.frames,
+                              config.time_pairs)  # fmt: skip
         self.apply(_start)
 
     def condition(self, given: Tensor, drop: Tensor | None = None) -> Tensor:

@@ -82,6 +82,9 @@ class MuLo(NonRasterOrder):
         if len(large.grids) > 1 or len(small.grids) > 1:
             raise ValueError(f"geometry: expected one grid a model, got {large.grids} and {small.grids}; use models of one "
                              "grid")  # fmt: skip
+        if large.frames > 1 or small.frames > 1:
+            raise ValueError(f"geometry: expected one frame a model, got {large.frames} and {small.frames}; use models of "
+                             "images")  # fmt: skip
         if (large.rows, large.cols) != (small.rows * scale, small.cols * scale):
             raise ValueError(f"drafter: expected a grid of {large.rows} x {large.cols} codes divided by {scale}, got "
                              f"{small.rows} x {small.cols}; use a drafter and upsampler that fit")  # fmt: skip

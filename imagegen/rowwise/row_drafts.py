@@ -28,13 +28,13 @@ _PROBES = 2  # draws of a round apart from those of the window and its siblings
 
 @dataclass(frozen=True, slots=True)
 class RowDrafts:
-    """Speculative Jacobi decoding whose pass also probes the first `lead` values of the row below the window. Exact.
+    """Speculative Jacobi decoding whose pass also probes the first `lead` values of the row behind the window's. Exact.
 
     The geometry of ZipAR and PJD, used for drafts only: probed places are fed but never judged; the laws they get stand on
     record as q until the window reaches them, where `SJD` would otherwise borrow the law of a neighbour. Every draft is
     drawn from its recorded law, before anything ahead of it is judged, so all that is exact for `window` stays exact.
-    The first value of a row follows the last one of the row above; while that is not drafted, the newest value above it
-    stands in for it.
+    The first value of a row follows the last one of the row before; while that is not drafted, the newest value above it
+    stands in for it, or the one in the frame before.
     window: the Jacobi drafter behind it, with an init that draws from the law it records.   lead: values probed.
     sight: what probes see beside the settled values and their own row: "window", its drafts too; "row", no other row's.
     Raises ValueError for settings out of range.
@@ -53,7 +53,7 @@ class RowDrafts:
             raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16) or SCD(32)")
         if self.window.init in ONE_HOT:
             raise ValueError(f"window: expected an init that draws from the law it records, got {self.window.init!r}; use "
-                             "'left', 'up', 'mix' or 'uniform'")  # fmt: skip
+                             "'left', 'up', 'frame', 'mix' or 'uniform'")  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -98,10 +98,13 @@ class RowState(JacobiState):
         return Draft(torch.cat((draft.value, value), 1), tree, law, pad(valid, (0, self.lead + 1), value=False), index)
 
     def _guess(self, target: ImageTarget, drafted: Tensor, spine: Tensor, end: Tensor, keys: Keys) -> Tensor:
-        """Values int64 [B, lead + 1] to feed: drawn from a probed law, else the newest value above."""
+        """Values int64 [B, lead + 1] to feed: drawn from a probed law, else the newest value above, or in the frame before
+        where a frame begins."""
         place = self.place.clamp(max=target.total - 1)
         canvas = pad(target.values, (0, self.settings.window)).scatter_(1, spine, drafted)
-        value = canvas.gather(1, self.sources.near("up", Window(self.place, place, end, place > end)))
+        window = Window(self.place, place, end, place > end)
+        above = self.sources.near("up", window)
+        value = canvas.gather(1, torch.where(above == place, self.sources.near("frame", window), above))
         if self.sources.forced is not None:
             forced = self.sources.forced[place]
             value = torch.where(forced >= 0, forced, value)

@@ -27,6 +27,9 @@ def open_codes(model: str, decoding: str, wishes: dict[str, Any], settings: dict
     with waiting("loading the model"):
         resources, decoding, rule = _resolved(model, decoding, wishes["rule"], asked)
     pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
+    if geometry.frames > 1:
+        raise BadOption(f"--model: expected a model of pictures, got {model!r}, which draws {geometry.frames} frames, call it "
+                        "from Python: its `videos` hold them")  # fmt: skip
     own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
     said = {"guidance": settings["guidance_scale"], **{one: settings[one] for one in ("temperature", "top_k", "top_p")}}
     said = {name: own.get(name) if value is None else value for name, value in said.items()}

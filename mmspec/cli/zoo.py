@@ -30,6 +30,7 @@ _WHAT = {
     "t2i/low": "32x32 pictures from prompts, 64 codes: what MuLo-SD drafts with (LlamaGen)",
     "t2i/eagle": "EAGLE drafter for t2i",
     "t2i/upsampler": "codes of 32x32 pictures into those of 64x64 ones, for MuLo-SD",
+    "video/tokens": "8 frames of 64x64 pixels from prompts of motion, 256 codes each (LlamaGen)",
     "kl": "64x64 pictures as 8x8 cells of 16 continuous channels, and back (KL autoencoder)",
     "mar": "64x64 pictures from 64 classes or prompts, 64 continuous tokens in any order (MAR)",
     "mar/draft": "a smaller mar that drafts for it",
@@ -192,6 +193,13 @@ def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
     return build(out, work, folder_of("t2i") / "vq", resume=resume)
 
 
+def _build_video_tokens(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.files.registry import folder_with_weights
+    from mmspec.zoo.training.build_video_tokens import build
+
+    return build(out, work, folder_with_weights("t2i") / "vq", resume=resume, device=device)
+
+
 def _build_kl(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
     from mmspec.zoo.training.build_kl import build
@@ -236,6 +244,7 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "t2i/low": _build_with_shared_tokenizer("t2i/low"),
     "t2i/eagle": _build_image_eagle,
     "t2i/upsampler": _build_upsampler,
+    "video/tokens": _build_video_tokens,
     "kl": _build_kl,
     **{name: _build_mar(name) for name in ("mar", "mar/draft")},
     **{name: _build_car(name) for name in ("car", "car/draft")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,13 @@ def test_models_in_folders() -> None:
     assert drawn("7", "8", "--model", "classes")["images"] == 2
     assert "expected a label from 0 to 63, got 'a red circle'" in refused(2, "a red circle", "--model", "classes")
     assert "expected a model of the zoo" in refused(2, "a", "--model", "captions", "--decoding", "eagle")
+
+
+def test_a_model_of_videos_is_refused_before_anything_is_drawn() -> None:
+    captioned(replace(CAPTION, frames=3, time_pairs=2)).save_pretrained("videos")
+    assert "--model: expected a model of pictures, got 'videos', which draws 3 frames" in refused(
+        2, "a red circle", "--model", "videos"
+    )
 
 
 def test_a_model_of_transformers_in_a_folder() -> None:
@@ -275,8 +283,6 @@ def test_a_pareto_curve() -> None:
 
 
 def test_a_greedy_mismatch_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
     from mmspec.evaluate.engine import identity, rows
 
     monkeypatch.setattr(identity, "TIE", 0.0)

@@ -130,6 +130,15 @@ class Oracle(Memoryless):
         return Draft(torch.cat((target.pending[:, None], value), 1), chain(count), Law("deterministic"))
 
 
+@pytest.mark.parametrize("settings", (dict(temperature=0.0), dict(guidance=Guidance(1.0, final=5.0))), ids=str)
+def test_plain_decoding_of_videos_is_the_naive_loop(settings: dict) -> None:
+    model, labels = TinyModel(Geometry(((2, 2),), row_end=16, frames=3), sharp=0.7), [0, 1, 4]
+    out = generate(model, labels, guidance_scale=settings.get("guidance"), temperature=settings.get("temperature", 1.0),
+                   seed=9)  # fmt: skip
+    assert torch.equal(out.tokens, naive(model, labels, 9, **settings)[:, model.geometry.code_index])
+    assert out.tokens.shape == (3, 12)
+
+
 @pytest.mark.parametrize("scale", (1.0, 2.0))
 def test_rows_advance_by_what_each_accepts(scale: float) -> None:
     model, labels = TinyModel(FORCED, sharp=0.7), [0, 1, 2, 3, 4]
@@ -163,6 +172,23 @@ def test_a_row_of_nan_stops_alone() -> None:
     assert out.stats.emitted == [16, 16, 0] and not out.tokens[2].any()
     pictures = ImagePipeline(model)([0, 3], seed=4).images
     assert pictures[1] is None and pictures[0].size == (16, 16)
+
+
+def test_frames_come_in_order_and_only_of_rows_that_did_not_fail() -> None:
+    model = TinyModel(Geometry(((2, 3),), frames=3), sharp=0.7)
+    out = ImagePipeline(model)([0, 1], seed=4)
+    assert [[frame.size for frame in frames] for frames in out.videos] == [[(12, 8)] * 3] * 2
+    pixels = out.arrays()  # four pixels a code and side
+    assert pixels.shape == (2, 3, 8, 12, 3) and pixels.dtype == np.uint8
+    colours = model.colours.mul(255).round().byte().numpy()
+    assert (pixels[:, :, ::4, ::4] == colours[out.tokens.view(2, 3, 2, 3)]).all()
+    assert out.images[1].tobytes() == out.videos[1][0].tobytes() != out.videos[1][1].tobytes()
+    model.label[3] = torch.nan
+    failed = ImagePipeline(model)([0, 3], seed=4)
+    assert failed.videos[1] is None and failed.images[1] is None and len(failed.videos[0]) == 3
+    for part in (failed, ImagePipeline(model)([0], pixels=False)):
+        with pytest.raises(ValueError, match="videos: expected the frames of every row, got"):
+            part.arrays()
 
 
 @pytest.mark.parametrize("oracle", (False, True))

@@ -65,7 +65,7 @@ def runner(method: ContinuousMethod, resources: ContinuousResources, setting: Co
             request.run()
             tokens = pipe.tokens(request.target)
             if resources.pixels:
-                pipe.to_images(tokens, request.target.errors)
+                pipe.to_videos(tokens, request.target.errors)
             seconds = perf_counter() - began
         _check(request.target.errors)
         return _run(request, tokens, seconds, len(passes), counting)

@@ -6,6 +6,8 @@ of 256 uncertain codes. What the heads are asked, and how their losses fade, is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,15 +18,18 @@ from .caption_encoder import HEADS
 
 
 class WithAuxiliaryHeads(nn.Module):
-    """A transformer with heads on the states behind its middle layer, which read the facts of the picture."""
+    """A transformer with heads on the states behind its middle layer, which read the facts of the picture or the video.
 
-    def __init__(self, gpt: Transformer):
+    heads: sizes of those that read the whole of it, objects: classes of the object at a code; of pictures unless given.
+    """
+
+    def __init__(self, gpt: Transformer, heads: Mapping[str, int] = HEADS, objects: int = CLASSES):
         super().__init__()
         width = gpt.config.dim
         self.gpt = gpt
         self.mix = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU())
-        self.heads = nn.ModuleDict({name: nn.Linear(2 * width, size) for name, size in HEADS.items()})
-        self.here = nn.Linear(2 * width, CLASSES)
+        self.heads = nn.ModuleDict({name: nn.Linear(2 * width, size) for name, size in heads.items()})
+        self.here = nn.Linear(2 * width, objects)
 
     def forward(self, condition: Tensor, codes: Tensor, mask: Tensor | None, drop: Tensor) -> tuple[Tensor, Tensor]:
         """`Transformer.training_logits`, and the states of its last T positions [B, T, dim] behind the middle layer."""
@@ -43,7 +48,7 @@ class WithAuxiliaryHeads(nn.Module):
         return {name: head(hidden).float() for name, head in self.heads.items()}
 
     def read_object(self, states: Tensor) -> Tensor:
-        """states float [..., dim] -> float32 logits of the class of the object that lies here, [..., 64]."""
+        """states float [..., dim] -> float32 logits of the class of the object that lies here, [..., objects]."""
         return self.here(self._mixed(states)).float()
 
     def _mixed(self, states: Tensor) -> Tensor:

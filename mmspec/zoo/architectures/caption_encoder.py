@@ -6,6 +6,8 @@ itself which color belongs to which shape mixes them up for thousands of steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -49,15 +51,18 @@ OWN_HEADS = {
 class FactReader(nn.Module):
     """The encoder with heads that read a picture's facts from single tokens, and each object's from its shape's.
 
+    heads, own: sizes of the heads of whole prompts and of single tokens, those of pictures unless given.
     projection: what the heads read through, float [..., 128] -> [..., dim]; a transformer of this width can start from it.
     """
 
-    def __init__(self, encoder: T5EncoderModel, dim: int):
+    def __init__(
+        self, encoder: T5EncoderModel, dim: int, heads: Mapping[str, int] = HEADS, own: Mapping[str, int] = OWN_HEADS
+    ):  # fmt: skip
         super().__init__()
         self.encoder, self.projection = encoder, CaptionMLP(WIDTH, dim)
         self.mix = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU())
-        self.own = nn.ModuleDict({name: nn.Linear(WIDTH, size) for name, size in OWN_HEADS.items()})
-        self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in HEADS.items()})
+        self.own = nn.ModuleDict({name: nn.Linear(WIDTH, size) for name, size in own.items()})
+        self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in heads.items()})
 
     def forward(self, ids: Tensor, mask: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """ids, mask: int64 [B, S] -> logits per head of the picture, read from a token of each row that `seed` draws,

@@ -1,4 +1,4 @@
-"""The zoo's image models in their folders: one full pipeline, and transformers that share its tokenizer and encoder."""
+"""The zoo's models of codes in their folders: one full pipeline, and transformers that share its tokenizer and encoder."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ def write_pipeline(
     captions = CaptionEncoder(deepcopy(encoder).half(), tokenizer, LONGEST)
     pipe = LlamaGenPipeline(deepcopy(gpt).half(), deepcopy(vq).half(), captions, guidance_scale=GUIDANCE, top_k=TOP_K)
     pipe.save_pretrained(folder)
+
+
+def write_without_tokenizer(
+    gpt: Transformer, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, longest: int, folder: Path
+) -> None:
+    """A pipeline in fp16 with a caption encoder of its own, which reads its pixels through the tokenizer of another."""
+    captions = CaptionEncoder(deepcopy(encoder).half(), tokenizer, longest)
+    pipe = LlamaGenPipeline(deepcopy(gpt).half(), None, captions, guidance_scale=GUIDANCE, top_k=TOP_K)
+    pipe.save_pretrained(folder)
+
+
+def read_with_tokenizer(folder: Path, vq: Path) -> LlamaGenPipeline:
+    """The pipeline in `folder` with the tokenizer in `vq`, all of it in fp32."""
+    pipe = LlamaGenPipeline.from_pretrained(folder, dtype=torch.float32)
+    model, settings = pipe.model, {"guidance_scale": pipe.guidance_scale, "top_k": pipe.top_k}
+    return LlamaGenPipeline(model.transformer, read_vq(vq), model.captions, **settings)
 
 
 def read_vq(folder: Path) -> VQModel:

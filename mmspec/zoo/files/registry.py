@@ -93,6 +93,13 @@ def load_upsampler(folder: Path) -> Any:
     return LatentUpsampler.from_pretrained(folder)
 
 
+def load_video_tokens(folder: Path) -> Any:
+    """The pipeline of video codes stored in `folder`, with the tokenizer of "t2i" for its frames (fp32, eval mode)."""
+    from mmspec.zoo.files.llamagen import read_with_tokenizer
+
+    return read_with_tokenizer(folder, folder_with_weights("t2i") / "vq")
+
+
 def load_kl(folder: Path) -> Any:
     """The KL autoencoder stored in `folder` (fp32, eval mode)."""
     from mmspec.zoo.files.continuous import read_kl
@@ -125,6 +132,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "t2i/low": load_with_t2i_tokenizer,
     "t2i/eagle": load_image_drafter,
     "t2i/upsampler": load_upsampler,
+    "video/tokens": load_video_tokens,
     "kl": load_kl,
     "mar": load_mar,
     "mar/draft": load_mar,
@@ -135,7 +143,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("mar", "mar/draft", "car", "car/draft")
+UNSHIPPED = ("video/tokens", "mar", "mar/draft", "car", "car/draft")
 _OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
 
 

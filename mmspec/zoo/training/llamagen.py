@@ -116,12 +116,12 @@ def train_llamagen(
             logits, states = model(condition.to(device), codes, mask, drop.to(device))
         share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
         if not share:
-            loss, notes = _loss(logits, codes)
+            loss, notes = code_loss(logits, codes)
             return loss, {**notes, "reading": 0.0}
         with torch.autocast(torch.device(device).type, torch.bfloat16):
             reading = reading_loss(model, states, pictures, drop, step)
         weight = 1 + (recipe.object_weight - 1) * share * object_cells(pictures, recipe.config.grid).to(device)
-        loss, notes = _loss(logits, codes, weight)
+        loss, notes = code_loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
     plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
@@ -137,11 +137,12 @@ def held_out(
     pictures = pictures_of(recipe, first, count)
     condition, mask = condition_of(recipe, pictures, 0, encode)
     codes = codes_of(vq, pictures, recipe.low)
-    loss, notes = _loss(gpt.training_logits(condition, codes, mask, torch.zeros(count, dtype=torch.bool)), codes)
+    loss, notes = code_loss(gpt.training_logits(condition, codes, mask, torch.zeros(count, dtype=torch.bool)), codes)
     return {"loss": float(loss), **notes}
 
 
-def _loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
+def code_loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
+    """Cross-entropy of codes int64 [B, T], each with its weight [B, T], and the mean top-1 probability."""
     logits = logits.float().flatten(0, 1)
     each = F.cross_entropy(logits, codes.flatten(), reduction="none")
     loss = each.mean() if weight is None else (each * weight.flatten()).sum() / weight.sum()

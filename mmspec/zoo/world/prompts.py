@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from .phrases import chance, choose, with_article
 from .pictures import Item, Picture
+from .word_tokenizer import word_tokenizer, words_of
 from .words import BACKDROPS, COLORS, SHAPES, TONES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 LONGEST = 32  # tokens of a prompt, the end token included
-PAD, EOS, UNKNOWN = "<pad>", "</s>", "<unk>"
 
 _OPENERS = ("", "", "a picture of ", "an image of ", "a drawing of ", "there is ")
 _CORNERS = ("in the {} corner", "in the {}", "at the {}")
@@ -90,31 +88,9 @@ def prompt_words() -> list[str]:
         *(name for names in _RELATIONS.values() for name in names),
     ]
     phrases += [*SHAPES, *COLORS, *TONES, *BACKDROPS, *_EXTRAS, "top left", "bottom right", "middle", "a an"]
-    return sorted({word for phrase in phrases for word in phrase.split() if not word.startswith("{")})
-
-
-@lru_cache(maxsize=1)
-def _tokenizer() -> Tokenizer:
-    vocabulary = {name: index for index, name in enumerate([PAD, EOS, UNKNOWN, *prompt_words()])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]
-    )
-    return tokenizer
+    return words_of(phrases)
 
 
 def prompt_tokenizer() -> PreTrainedTokenizerFast:
     """One token a word with the end token last, as T5 has it; pad is 0, end 1, a word that no prompt holds 2."""
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(
-        tokenizer_object=_tokenizer(),
-        eos_token=EOS,
-        pad_token=PAD,
-        unk_token=UNKNOWN,
-        padding_side="right",
-        model_max_length=LONGEST,
-        clean_up_tokenization_spaces=False,
-    )
+    return word_tokenizer(prompt_words(), LONGEST)

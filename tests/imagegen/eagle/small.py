@@ -18,7 +18,8 @@ SHAPES: dict[str, Shape] = {"chain": CHAIN, "tree": TREE, "alike": ALIKE, "dynam
 def drafter_for(model: TinyModel, seed: int = 0) -> ImageEagle:
     """A random drafter of four heads."""
     torch.manual_seed(seed)
-    return ImageEagle(ImageEagle.sizes_for(model, heads=4)).eval().requires_grad_(False)
+    pairs = 2 if model.geometry.frames > 1 else 0
+    return ImageEagle(ImageEagle.sizes_for(model, heads=4, time_pairs=pairs)).eval().requires_grad_(False)
 
 
 def lined() -> TinyModel:

@@ -59,6 +59,13 @@ def test_rotary_rows_are_the_cells_and_zero_elsewhere(cell: tuple[int, int]) -> 
     assert torch.allclose(found[0], angle.cos().repeat(2)) and torch.allclose(found[1, 4:], angle.sin())
 
 
+def test_time_turns_the_first_pairs_of_a_video() -> None:
+    geometry = Geometry(((2, 2),), frames=3)
+    table = grid_rotary(geometry, 8, 100.0, 1, torch.device("cpu"), time_pairs=2)
+    angle = torch.tensor([2 * 1.0, 2 * 0.1, 1.0, 0.0])  # frame 2, row 1, column 0
+    assert torch.allclose(table[10, 0], angle.cos().repeat(2)) and torch.allclose(table[10, 1, 4:], angle.sin())
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_heads_are_turned_in_float32_and_rounded_once(dtype: torch.dtype) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.simulation import chi_square
+from mmspec.imagegen.eagle.drafter import ImageEagle
 from mmspec.imagegen.eagle.teacher_pass import teacher_pass
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.sampling import Guidance
@@ -27,6 +28,21 @@ def test_greedy_images_are_those_of_plain_decoding(shape: str, scale: float) -> 
     drafted = generate(model, LABELS, drafter, temperature=0, guidance_scale=scale)
     assert torch.equal(drafted.tokens, plain.tokens)
     assert drafted.stats.drafter_passes > 0 and drafted.stats.accept_length > 1
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_greedy_videos_are_those_of_plain_decoding(shape: str) -> None:
+    model = TinyModel(Geometry(((2, 2),), frames=3))
+    plain = generate(model, LABELS, temperature=0, guidance_scale=2.0)
+    drafted = generate(model, LABELS, drafter_for(model).with_shape(SHAPES[shape]), temperature=0, guidance_scale=2.0)
+    assert torch.equal(drafted.tokens, plain.tokens) and drafted.stats.drafter_passes > 0
+
+
+def test_a_drafter_without_time_is_refused_for_videos() -> None:
+    model = TinyModel(Geometry(((2, 2),), frames=3))
+    drafter = ImageEagle(ImageEagle.sizes_for(model, heads=4))
+    with pytest.raises(ValueError, match="drafter: expected time_pairs of 1 or more for 3 frames, got 0"):
+        generate(model, LABELS, drafter)
 
 
 @pytest.mark.parametrize("guidance", [Guidance(2.0, interval=3), Guidance(1.0, final=4.0)])

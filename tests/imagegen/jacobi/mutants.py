@@ -74,6 +74,26 @@ class UniformRecord(JacobiState):
         return torch.where(window.unscored[..., None], 0.0, scores), value
 
 
+class FrameBeforeOnRecord(JacobiState):
+    """Every value of a video stands on record with the law of its place in the frame before, whatever it was drawn from."""
+
+    def _draw(self, target, window, keys) -> tuple[Tensor, Tensor]:
+        scores, value = super()._draw(target, window, keys)
+        before = window.inside - self.sources.frame[window.inside]
+        there = (self.sources.earlier[window.inside] > 0) & (before <= window.horizon)
+        return torch.where(there[..., None], self.laws.read(before), scores), value
+
+
+class NewestFrameNotYetDrawn(JacobiState):
+    """Copies of the frame before are taken to be drawn from the law of that place, which they are not: they are its value."""
+
+    def _draw(self, target, window, keys) -> tuple[Tensor, Tensor]:
+        scores, value = super()._draw(target, window, keys)
+        near = self.sources.near("frame", window)
+        known = window.unscored & (near <= window.horizon)
+        return torch.where(known[..., None], self.laws.read(near), scores), value
+
+
 class ShortSighted(BlockVerification):
     """Block verification that takes drafts which live on."""
 

@@ -15,6 +15,7 @@ from mmspec.imagegen.jacobi.state import JacobiState
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
 FORCED = Geometry(((3, 4),), row_end=16, tail=(17,))
+FRAMES = Geometry(((2, 3),), row_end=16, tail=(17,), frames=3)
 TREE = Proactive(2, 3)
 
 
@@ -23,9 +24,9 @@ def drafters() -> list[SJD]:
     return [SJD(6, init) for init in INITS] + [SJD(20, "mix", "maximal"), SCD(5), SJD(2, "repeat_left")] + trees
 
 
-@pytest.fixture(scope="module")
-def model() -> TinyModel:
-    return TinyModel(FORCED, sharp=0.8)
+@pytest.fixture(scope="module", params=(FORCED, FRAMES), ids=("image", "video"))
+def model(request: pytest.FixtureRequest) -> TinyModel:
+    return TinyModel(request.param, sharp=0.8)
 
 
 @pytest.mark.parametrize("scale", (1.0, 3.0))
@@ -48,7 +49,9 @@ def test_grids_in_a_row_and_settings_of_the_sampler() -> None:
 
 
 @pytest.mark.parametrize(
-    "drafter", [SJD(5), SJD(5, "repeat_up"), SCD(5), SCD(5, "maximal", "mix"), SJD(5, tree=TREE), SCD(5, tree=TREE)],
+    "drafter",
+    [SJD(5), SJD(5, "repeat_up"), SJD(5, "frame"), SCD(5, init="repeat_frame"), SCD(5), SCD(5, "maximal", "mix"),
+     SJD(5, tree=TREE), SCD(5, tree=TREE)],
     ids=lambda d: d.name,
 )  # fmt: skip
 def test_a_row_does_not_depend_on_the_others(model: TinyModel, drafter: SJD) -> None:
@@ -74,6 +77,17 @@ def test_sampled_images_have_the_targets_law(drafter: SJD) -> None:
     assert chi_square(seen, model.joint() * rows).passed
 
 
+@pytest.mark.parametrize(
+    "drafter", [SJD(4, "frame"), SCD(4, init="repeat_frame"), SCD(3, "maximal", "frame"), SCD(4, init="frame", tree=TREE)],
+    ids=lambda d: d.name,
+)  # fmt: skip
+def test_sampled_videos_have_the_targets_law(drafter: SJD) -> None:
+    rows, model = 40_000, TableModel(Geometry(((1, 2),), frames=2), codes=3, seed=3)
+    tokens = generate(model, [0] * rows, drafter, seed=5).tokens
+    seen = torch.bincount(code_of(tokens, 3), minlength=81)
+    assert chi_square(seen, model.joint() * rows).passed
+
+
 def test_copies_take_the_newest_known_code_but_at_the_start_of_a_row() -> None:
     geometry = Geometry(((3, 4),), row_end=16)  # places 4, 9 and 14 end the rows
     sources = sources_of(geometry, torch.device("cpu"))
@@ -87,7 +101,7 @@ def test_noise_belongs_to_positions(model: TinyModel, monkeypatch: pytest.Monkey
     kept = JacobiState._noise
 
     def compared(self: JacobiState, scores: Tensor, position: Tensor, keys: Keys) -> Tensor:
-        noise, live = kept(self, scores, position, keys), position < FORCED.total - 1
+        noise, live = kept(self, scores, position, keys), position < model.geometry.total - 1
         assert torch.equal(noise[live], keys.gumbel_at(position, scores.shape[-1])[live])
         return noise
 
@@ -96,8 +110,9 @@ def test_noise_belongs_to_positions(model: TinyModel, monkeypatch: pytest.Monkey
         generate(model, [0, 1, 2], SCD(window), seed=3)
 
 
-def test_coupled_drafts_need_fewer_passes() -> None:
-    model = TinyModel(Geometry.square(8), sharp=0.7)
+@pytest.mark.parametrize("geometry", (Geometry.square(8), Geometry(((4, 4),), frames=4)), ids=("image", "video"))
+def test_coupled_drafts_need_fewer_passes(geometry: Geometry) -> None:
+    model = TinyModel(geometry, sharp=0.7)
     passes = [
         generate(model, list(range(5)) * 2, drafter, seed=1).stats.row_passes
         for drafter in (None, SJD(16), SCD(16, "maximal"), SCD(16, "gumbel"))

@@ -1,4 +1,5 @@
-"""The joint law of whole images, over all rounds, enumerated: the target's own, for every way to draft; not for mutants."""
+"""The joint law of whole images and videos, over all rounds, enumerated: the target's own, for every way to draft; not for
+mutants."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from tests.imagegen.jacobi import mutants
 from tests.imagegen.jacobi.process import process_law
 
 GRID = Geometry(((2, 3),))
+VIDEO = Geometry(((1, 2),), frames=2)
 
 
 def tables_of(geometry: Geometry, codes: int, seed: int) -> list[Tensor]:
@@ -77,6 +79,47 @@ def test_gumbel_coupling_keeps_the_law_of_two_codes(init: str, tree: Proactive |
 def test_forced_values_keep_the_law(init: str, coupling: str | None) -> None:
     geometry = Geometry(((2, 2),), row_end=2, tail=(3,))
     assert distance(SJD(4, init, coupling), geometry=geometry, codes=2) < 1e-12
+
+
+@pytest.mark.parametrize("coupling", (None, "maximal"))
+@pytest.mark.parametrize("init", INITS)
+def test_every_init_keeps_the_law_of_videos(init: str, coupling: str | None) -> None:
+    assert distance(SJD(3, init, coupling), geometry=VIDEO) < 1e-12
+    assert distance(SJD(4, init, coupling), geometry=Geometry(((1, 2),), frames=3), codes=2) < 1e-12
+
+
+@pytest.mark.parametrize("init", ("random", "left", "repeat_frame", "frame"))
+@pytest.mark.parametrize("rule", ("exact", "recursive", "kseq"))
+def test_trees_keep_the_law_of_videos(rule: str, init: str) -> None:
+    drawn = "with_replacement" if rule == "kseq" else "without_replacement"
+    for coupling in (None, "maximal"):
+        assert distance(SJD(3, init, coupling, Proactive(2, 2, drawn)), rule, VIDEO) < 1e-12
+
+
+@pytest.mark.parametrize("init", ("random", "repeat_frame", "frame"))
+@pytest.mark.parametrize("window", (2, 3, 6))
+def test_gumbel_coupling_keeps_the_law_of_videos_of_two_codes(window: int, init: str) -> None:
+    for geometry in (VIDEO, Geometry(((2, 1),), frames=2), Geometry(((1, 1),), frames=4)):
+        assert distance(SCD(window, "gumbel", init), geometry=geometry, codes=2) < 1e-12
+
+
+@pytest.mark.parametrize("init", ("repeat_frame", "sample_frame", "frame"))
+@pytest.mark.parametrize("coupling", (None, "maximal"))
+def test_forced_values_keep_the_law_of_videos(init: str, coupling: str | None) -> None:
+    geometry = Geometry(((1, 2),), row_end=2, tail=(3,), frames=2)
+    assert distance(SJD(4, init, coupling), geometry=geometry, codes=2) < 1e-12
+
+
+@pytest.mark.parametrize("rule", ("token", "block"))
+def test_plain_drafts_of_videos_may_be_judged_as_a_whole(rule: str) -> None:
+    for init in ("frame", "repeat_frame"):
+        assert distance(SJD(3, init), rule, VIDEO) < 1e-12
+
+
+def test_wrong_laws_of_frames_show() -> None:
+    assert distance(mutants.With(SJD(3, "frame"), mutants.FrameBeforeOnRecord), geometry=VIDEO) > 1e-3
+    assert distance(mutants.With(SJD(3, "repeat_frame"), mutants.NewestFrameNotYetDrawn), geometry=VIDEO) > 1e-3
+    assert distance(mutants.With(SJD(3, "repeat_frame"), mutants.UniformRecord), geometry=VIDEO) > 1e-3
 
 
 @pytest.mark.parametrize("rule", ("token", "block"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.imagegen.jacobi import SCD, SJD, Proactive
 from mmspec.imagegen.llamagen.adapter import Caption, LlamaGenModel
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict
@@ -28,9 +29,9 @@ def captions() -> Caption:
 
 def by_hand(model: Transformer, condition: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Greedy codes without a cache, one whole pass per code and branch."""
-    rows = len(condition)
-    codes = torch.zeros(rows, 16, dtype=torch.long)
-    for step in range(16):
+    rows, total = len(condition), model.config.frames * model.config.block_size
+    codes = torch.zeros(rows, total, dtype=torch.long)
+    for step in range(total):
         cond, uncond = (
             model.training_logits(condition, codes, mask, torch.full((rows,), drop))[:, step] for drop in (False, True)
         )
@@ -51,6 +52,30 @@ def test_greedy_codes_are_those_of_whole_passes(kind: str, scale: float) -> None
         expected = by_hand(model, prompts.features, prompts.mask, scale)
     out = LlamaGenPipeline(model)(prompts, guidance_scale=scale, temperature=0, pixels=False)
     assert torch.equal(out.tokens, expected) and len(expected.unique()) > 3 and out.stats.exact
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("config", [CLASS, CAPTION], ids=lambda config: config.model_type)
+def test_greedy_codes_of_videos_are_those_of_whole_passes(config: GPTConfig, scale: float) -> None:
+    model = transformer(replace(config, block_size=4, frames=5, time_pairs=2))
+    prompts = captions() if config is CAPTION else torch.tensor([0, 4, 2])
+    given = (prompts.features, prompts.mask) if config is CAPTION else (prompts, None)
+    pipe, settings = LlamaGenPipeline(model), dict(guidance_scale=scale, temperature=0, pixels=False)
+    out = pipe(prompts, **settings)
+    assert torch.equal(out.tokens, by_hand(model, *given, scale)) and len(out.tokens.unique()) > 3
+    for decoding in (SJD(6), SJD(6, "frame"), SCD(9, init="repeat_frame"), SJD(6, "frame", tree=Proactive(2, 2))):
+        drafted = pipe(prompts, decoding=decoding, **settings)
+        assert torch.equal(drafted.tokens, out.tokens) and drafted.stats.exact, decoding.name
+        assert drafted.stats.row_passes < out.stats.row_passes
+
+
+@torch.no_grad()
+def test_the_law_of_a_code_knows_which_frame_it_is_in() -> None:
+    model = transformer(replace(CLASS, block_size=4, frames=3, time_pairs=2))
+    codes = torch.full((1, 12), 3)
+    laws = model.training_logits(torch.tensor([1]), codes).softmax(-1)[0].view(3, 4, -1)
+    assert (laws[1] - laws[2]).abs().amax(-1).min() > 1e-4
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from mmspec.imagegen import LlamaGenPipeline
 from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.pixels import to_pil
 from tests.imagegen.llamagen.tiny import CAPTION, CLASS, text_encoder, tokenizer_model, transformer, word_tokenizer
 
 
@@ -41,6 +43,17 @@ def test_a_class_pipeline_comes_back_without_an_index(tmp_path: Path) -> None:
     again = LlamaGenPipeline.from_pretrained(str(tmp_path), dtype=torch.float32)
     assert again.guidance_scale == 4.0
     assert torch.equal(pipe([1, 4], seed=3, pixels=False).tokens, again([1, 4], seed=3, pixels=False).tokens)
+
+
+def test_a_pipeline_of_videos_comes_back_and_decodes_each_frame_on_its_own(tmp_path: Path) -> None:
+    pipe = LlamaGenPipeline(transformer(replace(CLASS, frames=3, time_pairs=2)), tokenizer_model())
+    pipe.save_pretrained(tmp_path)
+    again = LlamaGenPipeline.from_pretrained(tmp_path)
+    one, two = (p([1, 4], seed=3) for p in (pipe, again))
+    assert torch.equal(one.tokens, two.tokens) and one.tokens.shape == (2, 48) and again.image_size == 8
+    assert (one.arrays() == two.arrays()).all() and one.arrays().shape == (2, 3, 8, 8, 3)
+    frame = to_pil(pipe.model.vq.decode_code(one.tokens[1:, 16:32]).add(1).div(2))[0]
+    assert frame.tobytes() == one.videos[1][1].tobytes()
 
 
 def test_parts_of_an_earlier_pipeline_in_the_folder_do_not_come_back(tmp_path: Path) -> None:

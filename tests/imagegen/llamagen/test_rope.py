@@ -43,6 +43,29 @@ def test_turning_keeps_the_type_and_the_gradient() -> None:
     assert not x.grad[:, 0].any() and x.grad[:, 1:].any()
 
 
+def test_what_two_places_share_is_how_far_they_lie_apart_in_time_rows_and_columns() -> None:
+    table = grid_table(3, 16, 2, frames=4, time_pairs=2)[2:].view(4, 3, 3, 8)
+    drawn = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(8, dtype=torch.complex64, generator=drawn) for _ in range(2))
+
+    def logit(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+        return float((query * table[one] * (key * table[other]).conj()).real.sum())
+
+    assert logit((3, 2, 1), (1, 0, 1)) == pytest.approx(logit((2, 2, 2), (0, 0, 2)), abs=1e-5)
+    assert logit((3, 2, 1), (1, 0, 1)) != pytest.approx(logit((2, 2, 1), (1, 0, 1)), abs=1e-2)
+
+
+def test_time_turns_the_first_pairs_and_nothing_else_changes_with_the_frame() -> None:
+    video, image = grid_table(3, 16, 2, frames=4, time_pairs=2), grid_table(3, 16, 2)
+    table = video[2:].view(4, 9, 8)
+    assert not torch.view_as_real(video[:2]).any()
+    assert torch.equal(table[:, :, 2:], table[:1, :, 2:].expand(4, -1, -1))
+    assert torch.equal(table[0, :, :2], torch.ones(9, 2, dtype=torch.complex64))
+    angle = torch.arange(4)[:, None] * 10000.0 ** (-torch.arange(2) / 2)
+    torch.testing.assert_close(table[:, 5, :2], torch.polar(torch.ones(4, 2), angle))
+    assert torch.equal(grid_table(3, 16, 2, frames=4)[2:].view(4, 9, 8), image[2:].expand(4, -1, -1))
+
+
 def test_rows_come_before_columns() -> None:
     table = grid_table(3, 8, 0).view(3, 3, 4)
     ones = torch.ones(2, dtype=torch.complex64)

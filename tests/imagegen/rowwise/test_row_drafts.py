@@ -15,16 +15,19 @@ from mmspec.imagegen.rowwise import RowDrafts
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
 FORCED = Geometry(((3, 6),), row_end=16, tail=(17,))
+FRAMES = Geometry(((2, 4),), row_end=16, frames=3)
 TREE = Proactive(2, 2)
 DRAFTERS = [
     RowDrafts(SJD(4), 3), RowDrafts(SJD(4), 3, "row"), RowDrafts(SJD(4, "mix", "gumbel"), 9),
     RowDrafts(SJD(4, "up", "maximal", TREE), 2), RowDrafts(SJD(4, "uniform", "maximal", TREE), 2, "row"),
+    RowDrafts(SJD(4, "frame"), 3),
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("geometry", (FORCED, FRAMES), ids=("image", "video"))
 @pytest.mark.parametrize("scale", (1.0, 2.0))
-def test_greedy_equals_plain_decoding(scale: float) -> None:
-    settings, model = dict(temperature=0, guidance_scale=scale, seed=1), TinyModel(FORCED, sharp=1.0)
+def test_greedy_equals_plain_decoding(scale: float, geometry: Geometry) -> None:
+    settings, model = dict(temperature=0, guidance_scale=scale, seed=1), TinyModel(geometry, sharp=1.0)
     plain = generate(model, [0, 1, 2], **settings)
     for drafter in DRAFTERS:
         out = generate(model, [0, 1, 2], drafter, **settings)
@@ -46,8 +49,9 @@ def test_a_row_does_not_depend_on_the_others(drafter: RowDrafts) -> None:
     [RowDrafts(SJD(2), 2), RowDrafts(SJD(2, coupling="gumbel"), 1), RowDrafts(SJD(2, "mix", "maximal", TREE), 2, "row")],
     ids=lambda d: d.name,
 )  # fmt: skip
-def test_sampled_images_have_the_targets_law(drafter: RowDrafts) -> None:
-    rows, model = 15_000, TableModel(Geometry(((3, 2),)), codes=2, seed=3, sharp=1.5)
+@pytest.mark.parametrize("geometry", (Geometry(((3, 2),)), Geometry(((1, 2),), frames=3)), ids=("image", "video"))
+def test_sampled_images_have_the_targets_law(geometry: Geometry, drafter: RowDrafts) -> None:
+    rows, model = 15_000, TableModel(geometry, codes=2, seed=3, sharp=1.5)
     tokens = generate(model, [0] * rows, drafter, seed=1).tokens
     seen = torch.bincount(tokens @ (2 ** torch.arange(5, -1, -1)), minlength=64)
     assert chi_square(seen, model.joint() * rows).passed

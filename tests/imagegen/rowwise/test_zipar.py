@@ -15,6 +15,8 @@ from tests.imagegen.tiny import TableModel, TinyModel, generate
 
 FORCED = Geometry(((3, 5),), row_end=16, tail=(17,))
 GRIDS = Geometry(((2, 2), (3, 4)))
+FRAMES = Geometry(((2, 4),), row_end=16, frames=3)
+NAMES = ("square", "row ends", "grids", "frames")
 SERIAL = [ZipAR(8), ZipAR(8, adaptive=True), PJD(8, 3)]
 
 
@@ -27,7 +29,9 @@ def test_a_fixed_window_takes_n_plus_w_times_n_minus_1_passes(side: int, window:
     assert sorted([0, *asked]) == list(range(side * side))
 
 
-@pytest.mark.parametrize("geometry", (Geometry.square(4), FORCED, GRIDS), ids=("square", "row ends", "grids"))
+@pytest.mark.parametrize(
+    "geometry", (Geometry.square(4), FORCED, GRIDS, FRAMES), ids=("square", "row ends", "grids", "frames")
+)
 @pytest.mark.parametrize("window", (1, 3, 9))
 def test_every_value_is_fed_once_it_is_known_and_stand_ins_only_before(geometry: Geometry, window: int) -> None:
     known = {0, *(i for i, value in enumerate(geometry.forced.tolist()) if value >= 0)}
@@ -44,7 +48,9 @@ def test_every_value_is_fed_once_it_is_known_and_stand_ins_only_before(geometry:
     assert ends <= fed and known == set(range(geometry.total))
 
 
-@pytest.mark.parametrize("geometry", (Geometry.square(4), FORCED, GRIDS), ids=("square", "row ends", "grids"))
+@pytest.mark.parametrize(
+    "geometry", (Geometry.square(4), FORCED, GRIDS, FRAMES), ids=("square", "row ends", "grids", "frames")
+)
 @pytest.mark.parametrize("scale", (1.0, 2.0))
 def test_a_window_of_a_row_is_plain_decoding(geometry: Geometry, scale: float) -> None:
     model = TinyModel(geometry, sharp=1.5)
@@ -68,7 +74,9 @@ def test_serial_rows_have_the_targets_law(decoding: object) -> None:
     assert chi_square(seen, model.joint() * rows).passed
 
 
-@pytest.mark.parametrize("geometry", (Geometry.square(5), FORCED, GRIDS), ids=("square", "row ends", "grids"))
+@pytest.mark.parametrize(
+    "geometry", (Geometry.square(5), FORCED, GRIDS, FRAMES), ids=("square", "row ends", "grids", "frames")
+)
 @pytest.mark.parametrize(
     "decoding", (ZipAR(2), ZipAR(1), ZipAR(2, adaptive=True), PJD(2, 3), PJD(1, 8)), ids=lambda d: d.name
 )

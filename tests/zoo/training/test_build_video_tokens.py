@@ -1,0 +1,96 @@
+"""A few steps of the zoo's model of video codes: what comes out of a build, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import mmspec
+from mmspec.imagegen import SCD
+from mmspec.zoo.files import registry
+from mmspec.zoo.files.llamagen import read_vq
+from mmspec.zoo.files.registry import folder_of
+from mmspec.zoo.training import build_video_tokens, caption_encoder
+from mmspec.zoo.training.build_video_tokens import build, recipe_of
+from mmspec.zoo.training.video_codes import video_codes
+from mmspec.zoo.world.moving import sample_moving
+from mmspec.zoo.world.moving_frames import render_frames
+from mmspec.zoo.world.tracking import agreement
+
+VQ = folder_of("t2i") / "vq"
+
+
+@pytest.fixture(scope="module")
+def small() -> build_video_tokens.VideoRecipe:
+    recipe = recipe_of(2)
+    return replace(recipe, batch=2, config=replace(recipe.config, dim=32, n_layer=1, n_head=2, frames=2, time_pairs=2))
+
+
+def test_the_recipe_is_small_enough_to_ship() -> None:
+    from mmspec.imagegen.llamagen.transformer import Transformer
+
+    config = recipe_of().config
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in Transformer(config).parameters())
+    encoder = 1.01e6  # bytes of the caption encoder, as in "t2i"
+    assert 2 * count + encoder < 5e6 and config.frames * config.block_size == 2048
+
+
+@pytest.mark.usefixtures("brief_encoder")
+def test_a_build_can_be_loaded_by_name_and_draws_videos(
+    small: build_video_tokens.VideoRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "video_tokens"
+    card = build(out, tmp_path / "work", VQ, small, measured=1)
+    assert json.loads((out / "card.json").read_text()) == card and card["command"] == "mmspec zoo build video/tokens"
+    assert 0 <= card["evaluation"]["agreement"] < card["evaluation"]["agreement_rendered"] == 1
+    assert card["evaluation"]["codes_a_pass"] >= 1 and card["held_out"]["loss"] > 5
+    assert not (out / "vq").exists()
+    (tmp_path / "t2i").symlink_to(folder_of("t2i"))
+    monkeypatch.setattr(registry, "WEIGHTS", tmp_path)
+    assert "video/tokens" in mmspec.zoo.names()
+    pipe = mmspec.zoo.load("video/tokens")
+    out = pipe("a red circle moves to the right", decoding=SCD(64), seed=0)
+    assert [frame.size for frame in out.videos[0]] == [(64, 64)] * 2 and out.tokens.shape == (1, 512)
+    assert out.arrays().shape == (1, 2, 64, 64, 3) and out.stats.exact
+
+
+@pytest.mark.usefixtures("brief_encoder")
+def test_a_stopped_training_goes_on_where_it_was(small: build_video_tokens.VideoRecipe, tmp_path: Path) -> None:
+    from mmspec.imagegen.llamagen.text import CaptionEncoder
+    from mmspec.zoo.training.caption_encoder import train_moving_encoder
+    from mmspec.zoo.training.video_codes import train_video_codes
+    from mmspec.zoo.world.moving_prompts import LONGEST, moving_tokenizer
+
+    reader = train_moving_encoder(tmp_path / "captions", 32, 2)
+    encode, vq = CaptionEncoder(reader.encoder, moving_tokenizer(), LONGEST), read_vq(VQ)
+    gpt, notes = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
+    again, same = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
+    assert notes == same
+    for name, value in gpt.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+
+
+@pytest.fixture
+def brief_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = caption_encoder.train_moving_encoder
+
+    def brief(folder: Path, dim: int, frames: int, *, resume: bool = True) -> object:
+        return whole(folder, dim, frames, steps=2, batch=4, resume=resume)
+
+    monkeypatch.setattr(caption_encoder, "train_moving_encoder", brief)
+    monkeypatch.setattr(build_video_tokens, "train_moving_encoder", brief)
+
+
+def test_frames_come_back_through_the_tokenizer_with_all_that_a_prompt_names() -> None:
+    vq, scenes = read_vq(VQ), [sample_moving(seed) for seed in range(4)]
+    codes = video_codes(vq, scenes, 5).view(4 * 5, -1)
+    frames = vq.decode_code(codes).add(1).mul(127.5).clamp(0, 255).round().byte()
+    frames = frames.view(4, 5, 3, 64, 64).permute(0, 1, 3, 4, 2).numpy()
+    for scene, seen in zip(scenes, frames, strict=True):
+        named = [(mover.kind, mover.color, mover.direction) for mover in scene.movers]
+        assert agreement(seen, named) == agreement(render_frames(scene, 5), named) == 1
