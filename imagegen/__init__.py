@@ -23,6 +23,7 @@ _PUBLIC = {
     "Lantern": "mmspec.imagegen.rules.lantern",
     "LanternPlus": "mmspec.imagegen.rules.lantern",
     "LatentUpsampler": "mmspec.imagegen.multiscale.latent_upsampler",
+    "Lazy": "mmspec.imagegen.continuous.lazy",
     "LlamaGenPipeline": "mmspec.imagegen.llamagen.pipeline",
     "MARPipeline": "mmspec.imagegen.continuous.pipeline",
     "MuLo": "mmspec.imagegen.multiscale.mulo",

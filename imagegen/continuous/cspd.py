@@ -45,7 +45,8 @@ class CSpD(Schedules):
     tolerance: None judges by the ratio of both walks; a distance has the target's own draws emitted up to the first step
         whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output, bit for bit, but
         spares no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
-    walk, reconstruct, lazy: of both models, see `Schedules`; lazy needs the context "prefix", whose passes are of one shape.
+    walk, reconstruct, lazy: of both models, see `Schedules`; lazy needs "patch" and "prefix", where all rows take as many
+        passes: which of them are whole must not depend on the other rows.
     num_sampling_steps: of the drafter's head; None for what the call says of the target's. Another number of steps needs
         a tolerance: determinants of walks of different lengths cannot be compared.
     Raises ValueError for settings out of range and for combinations that none of this covers.
@@ -61,6 +62,7 @@ class CSpD(Schedules):
     num_sampling_steps: str | int | None = None
 
     def __post_init__(self) -> None:
+        Schedules.__post_init__(self)
         for name, allowed in (("window", get_args(Window)), ("context", (None, *get_args(Context)))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}; use "
@@ -78,10 +80,9 @@ class CSpD(Schedules):
             raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
                              f"{self.context!r}; a token's own draw must be given what stands before it")  # fmt: skip
 
-        if self.lazy is not None and self.context != "prefix":
-            raise ValueError(
-                f"lazy: expected context 'prefix', whose passes are of one shape, got {self.context!r}; drop one"
-            )
+        if self.lazy is not None and (self.window, self.context) != ("patch", "prefix"):
+            raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows take as many passes, got "
+                             f"{self.window!r} and {self.context!r}; drop one")  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -160,7 +161,7 @@ class WindowState:
         return Trajectory(value, Gaussian(mean, log_scale), state, log_det[..., 0].masked_fill(pad[:, 0], 0))
 
     def _walk(self, target: MaskedTarget, values: Tensor, known: Tensor, place: Tensor) -> Trajectory:
-        z = self.model.condition(values, ~known, target.labels, target.scales is not None)
+        z = self.model.condition(values, ~known, target.labels, target.scales is not None, place)
         self.passes += 1
         at = place.clamp(max=target.total - 1)
         z = torch.stack([gather_nodes(branch, at) for branch in z])

@@ -1,41 +1,104 @@
-"""LazyMAR's condition cache: most passes run the conditional branch alone and reuse how far the other one was from it."""
+"""LazyMAR's caches: most passes run the conditional branch alone, and compute some of the decoder's tokens."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.model import MaskedModel
+from mmspec.imagegen.continuous.token_cache import ALL, Slots, TokenCache
 
 
-class LazyNull:
-    """A `MaskedModel` for one request whose unconditional branch is run in the first `full` passes and in every `every`-th
-    pass after them, and taken as the conditional one plus their last difference in between. Relaxed.
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """What most passes of a request leave out. Relaxed, but for settings that leave nothing out.
 
-    "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching"; its cache of the decoder's tokens is not
-    built here. every: 1 runs both always, which changes nothing.   passes, skipped: in all, and without the other branch.
+    "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching".
+    full, every: the first `full` passes and every `every`-th after them leave nothing out; the paper's by default.
+    null: the other passes run the conditional branch of guidance alone, and take the unconditional one as that plus their
+        last difference.
+    tokens: None has them compute all tokens of the decoder. Else they compute those they are asked for, those whose value
+        changed since the pass before, and this share of all tokens, those least like what they were (`TokenCache`).
     Raises ValueError for settings out of range.
     """
 
-    def __init__(self, model: MaskedModel, full: int = 5, every: int = 9):
-        if full < 1 or every < 1:
-            raise ValueError(f"full, every: expected at least 1 pass, got {full} and {every}; use 1 or more")
-        self.model, self.full, self.every = model, full, every
+    full: int = 5
+    every: int = 9
+    null: bool = True
+    tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.full < 1 or self.every < 1:
+            raise ValueError(f"full, every: expected at least 1 pass, got {self.full} and {self.every}; use 1 or more")
+        if self.tokens is None and not self.null:
+            raise ValueError("tokens: expected a share where null is off, got None; leave lazy out to cache nothing")
+        if self.tokens is not None and not 0 <= self.tokens <= 1:
+            raise ValueError(f"tokens: expected a share of the tokens from 0 to 1, got {self.tokens}")
+
+    @property
+    def name(self) -> str:
+        """What tables print."""
+        tokens = "" if self.tokens is None else f"{' null+' if self.null else ' '}tokens {self.tokens:g}"
+        return f"lazy {self.full}-{self.every}{tokens}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is ever left out."""
+        return self.every == 1 or (self.tokens == 1 and not self.null)
+
+    def whole(self, number: int) -> bool:
+        """Whether pass `number`, from 0 up, leaves nothing out."""
+        return number < self.full or (number - self.full + 1) % self.every == 0
+
+
+class LazyModel:
+    """A `MaskedModel` for one request, whose caches it has; which tokens a pass computes it says itself.
+
+    passes, skipped: in all, and without the unconditional branch.   cache: of the decoder's tokens, None for none.
+    """
+
+    def __init__(self, model: MaskedModel, lazy: Lazy):
+        self.model, self.lazy = model, lazy
+        self.cache = None if lazy.tokens is None else TokenCache(lazy.tokens)
         self.passes = self.skipped = 0
         self._gap: Tensor | None = None
+        self._seen: tuple[Tensor, Tensor] | None = None
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.model, name)
 
-    def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
+    def condition(
+        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None
+    ) -> Tensor:
         """As `MaskedModel.condition`."""
-        number, self.passes = self.passes, self.passes + 1
-        if not paired:
-            return self.model.condition(tokens, mask, labels, False)
-        if number < self.full or (number - self.full + 1) % self.every == 0:
-            z = self.model.condition(tokens, mask, labels, True)
-            self._gap = z[1] - z[0]
+        whole = self.lazy.whole(self.passes)
+        self.passes += 1
+        alone = paired and self.lazy.null
+        slots = self._slots(tokens, mask, wanted, whole, len(tokens) if alone else None)
+        if whole or not alone:
+            z = self.model.condition(tokens, mask, labels, paired, wanted, slots)
+            self._gap = z[1] - z[0] if alone else None
             return z
         self.skipped += 1
-        z = self.model.condition(tokens, mask, labels, False)[0]
+        z = self.model.condition(tokens, mask, labels, False, wanted, slots)[0]
         return torch.stack((z, z + self._gap))
+
+    def _slots(self, tokens: Tensor, mask: Tensor, wanted: Tensor | None, whole: bool, rows: int | None) -> Slots:
+        """rows: how many the next passes that are not whole will have, None for as many as this one."""
+        if self.cache is None:
+            return ALL
+        before, self._seen = self._seen, (tokens.clone(), mask.clone())
+        if whole:
+            return self.cache.whole(rows)
+        # not only what became known: a draft that did not stand is masked again, or has another value
+        changed = (mask != before[1]) | ((tokens != before[0]).any(-1) & ~mask)
+        return self.cache.part(changed | _marked(wanted, mask))
+
+
+def _marked(wanted: Tensor | None, mask: Tensor) -> Tensor:
+    """bool [B, L], the positions that are asked for."""
+    if wanted is None:
+        return torch.ones_like(mask)
+    return mask.new_zeros(len(mask), mask.shape[1] + 1).scatter_(1, wanted, True)[:, :-1]

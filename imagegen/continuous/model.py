@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.head import Head
+from mmspec.imagegen.continuous.token_cache import ALL, Slots
 
 
 class MaskedModel(Protocol):
@@ -25,10 +26,14 @@ class MaskedModel(Protocol):
     def prepare(self, prompts: object) -> Tensor:
         """A row for each image, the condition made from what the user gave: int64 [B], or features float [B, P, C]."""
 
-    def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
+    def condition(
+        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: Slots = ALL
+    ) -> Tensor:  # fmt: skip
         """z [C, B, L, width], what the head is conditioned on, of C branches: 1, or 2 with the unconditional one.
 
         tokens: float [B, L, d].   mask: bool [B, L], True where masked; no one sees what stands there.
+        wanted: int64 [B, N], the positions whose z will be read, L for none; a model may leave others out. None for all.
+        slots: which tokens the decoder computes, rows [C * B], those of the conditional branch first.
         """
 
     def head(self, num_sampling_steps: str | int | None = None) -> Head:

@@ -1,4 +1,4 @@
-"""Schedules of a target's steps that are not MAR's own: shorter walks, another order, a cached branch of guidance."""
+"""Schedules of a target's steps that are not MAR's own: shorter walks, another order, passes that leave something out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmspec.core.keys import Keys
 from mmspec.imagegen.continuous.gtr import checkerboard_orders, checkerboard_steps
-from mmspec.imagegen.continuous.lazy import LazyNull
+from mmspec.imagegen.continuous.lazy import Lazy, LazyModel
 from mmspec.imagegen.continuous.mar.order import Step
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.steps import MaskedDecoding
@@ -23,13 +23,17 @@ class Schedules(MaskedDecoding):
     """A decoding whose parts can each be switched on.
 
     walk: how heads are walked, see `HeadWalk`.   reconstruct: None for MAR's order; else a checkerboard first and the
-    cells between it in as many steps, see `checkerboard_steps`.   lazy: None runs both branches of guidance in every pass;
-    else the full passes at first and the distance of those after them, (5, 9) in the paper, see `LazyNull`.
+    cells between it in as many steps, see `checkerboard_steps`.   lazy: None runs every pass whole, else see `Lazy`.
+    Raises ValueError for a lazy that is none.
     """
 
     walk: HeadWalk = field(default_factory=HeadWalk)
     reconstruct: int | None = None
-    lazy: tuple[int, int] | None = None
+    lazy: Lazy | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lazy, Lazy | None):
+            raise ValueError(f"lazy: expected None or a Lazy, got {self.lazy!r}; write Lazy(5, 9)")
 
     @property
     def parts(self) -> list[str]:
@@ -39,14 +43,14 @@ class Schedules(MaskedDecoding):
             f"head window {self.walk.window}" if self.walk.window > 1 else "",
             f"annealed {annealing.first}-{annealing.last}" if annealing else "",
             f"checkerboard {self.reconstruct}" if self.reconstruct else "",
-            f"lazy {self.lazy[0]}-{self.lazy[1]}" if self.lazy else "",
+            self.lazy.name if self.lazy else "",
         )
         return [name for name in named if name]
 
     @property
     def plain(self) -> bool:
         """Whether the target alone would draw every image with the law of plain decoding."""
-        return self.walk.exact and self.reconstruct is None and (self.lazy is None or self.lazy[1] == 1)
+        return self.walk.exact and self.reconstruct is None and (self.lazy is None or self.lazy.plain)
 
     def orders(self, keys: Keys, total: int) -> Tensor:
         if self.reconstruct is None:
@@ -63,4 +67,4 @@ class Schedules(MaskedDecoding):
 
     def cached(self, model: MaskedModel) -> MaskedModel:
         """The model for one request, target or drafter."""
-        return model if self.lazy is None else LazyNull(model, *self.lazy)
+        return model if self.lazy is None else LazyModel(model, self.lazy)

@@ -117,7 +117,7 @@ class MaskedTarget:
 
     def conditions(self, draft: Draft, place: Tensor) -> Tensor:
         """z [C, B, N, width] of the nodes of a draft, at positions int64 [B, N]: given what is known, and no drafts."""
-        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None)
+        z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None, draft.index)
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
     def draw(self, head: Head, z: Tensor, place: Tensor) -> Trajectory:

@@ -109,7 +109,7 @@ def test_the_page_on_continuous_tokens_runs(
     for block in blocks:
         exec(block, names)
     assert Path("class3.png").is_file() and not names["stacked"].errors
-    assert "head window 8, annealed 50-5, checkerboard 1, lazy 5-9 False" in capsys.readouterr().out
+    assert "head window 8, annealed 50-5, checkerboard 1, lazy 5-9 null+tokens 0.1 False" in capsys.readouterr().out
 
 
 def test_the_page_on_continuous_tokens_names_decodings_that_exist() -> None:

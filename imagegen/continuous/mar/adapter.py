@@ -13,6 +13,7 @@ from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion_head import DiffusionHead
 from mmspec.imagegen.continuous.mar.patches import patchify, unpatchify
 from mmspec.imagegen.continuous.mar.transformer import MAR
+from mmspec.imagegen.continuous.token_cache import ALL, Slots
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -69,11 +70,13 @@ class MARModel:
                              "the caption encoder the model was trained with")  # fmt: skip
         return features.to(self.device, self.dtype)
 
-    def condition(self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool) -> Tensor:
+    def condition(
+        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: Slots = ALL
+    ) -> Tensor:  # fmt: skip
         if not paired:
-            return self.transformer(tokens, mask, labels)[None]
+            return self.transformer(tokens, mask, labels, slots)[None]
         tokens, mask = tokens.repeat(2, 1, 1), mask.repeat(2, 1)
-        z = self.transformer(tokens, mask, torch.cat((labels, nothing_said(labels))))
+        z = self.transformer(tokens, mask, torch.cat((labels, nothing_said(labels))), slots)
         return z.unflatten(0, (2, -1))
 
     def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mmspec.imagegen.continuous.token_cache import KeysValues, own
 
 
 class Attention(nn.Module):
@@ -15,10 +19,10 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, there: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, there: Tensor | None, over: Callable[[Tensor, Tensor], KeysValues]) -> Tensor:
         rows, count, width = x.shape
-        q, k, v = self.qkv(x).view(rows, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=there)
+        q, k, v = self.qkv(x).view(rows, count, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        out = F.scaled_dot_product_attention(q, *over(k, v), attn_mask=there)
         return self.proj(out.transpose(1, 2).reshape(rows, count, width))
 
 
@@ -44,7 +48,10 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width, eps=eps)
         self.mlp = Mlp(width, int(width * ratio))
 
-    def forward(self, x: Tensor, there: Tensor | None = None) -> Tensor:
-        """x: [R, N, width].   there: bool [R, 1, 1, N], the keys that count; None for all."""
-        x = x + self.attn(self.norm1(x), there)
+    def forward(
+        self, x: Tensor, there: Tensor | None = None, over: Callable[[Tensor, Tensor], KeysValues] = own
+    ) -> Tensor:
+        """x: [R, N, width].   there: bool [R, 1, 1, N], the keys that count; None for all.   over: from the keys and values
+        [R, heads, N, size] of x to those that its attention goes over."""
+        x = x + self.attn(self.norm1(x), there, over)
         return x + self.mlp(self.norm2(x))

@@ -10,6 +10,7 @@ from mmspec.imagegen.continuous.mar.blocks import Block
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion import diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
+from mmspec.imagegen.continuous.token_cache import ALL, Slots
 from mmspec.imagegen.llamagen.conditioning import CaptionMLP, empty_embedding
 
 
@@ -66,15 +67,15 @@ class MAR(nn.Module):
         steps = self.config.num_sampling_steps if num_sampling_steps is None else num_sampling_steps
         return DiffusionHead(self.diffloss["net"], diffusion(steps))
 
-    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, slots: Slots = ALL) -> Tensor:
         """z [B, L, decoder_embed_dim], what the head is conditioned on at every position.
 
         tokens: float [B, L, d].   mask: bool [B, L], True where masked; rows may differ in how many are.
         labels: int64 [B], 0..class_num - 1, or -1 for no class; or captions, float [B, buffer_size, caption_dim], zeros all
-        over for none.
+        over for none.   slots: which tokens the decoder computes.
         """
         states, visible = self.encode(tokens, mask, labels)
-        return self.decode(states, visible)
+        return self.decode(states, visible, slots)
 
     def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, Visible]:
         """States [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens in raster order."""
@@ -89,14 +90,14 @@ class MAR(nn.Module):
             x = block(x, there)
         return self.encoder_norm(x), visible
 
-    def decode(self, states: Tensor, visible: Visible) -> Tensor:
+    def decode(self, states: Tensor, visible: Visible, slots: Slots = ALL) -> Tensor:
         """z of what `encode` returned."""
         x, buffer = self.decoder_embed(states), self.config.buffer_size
         canvas = visible.scatter(x[:, buffer:], self.mask_token)
-        x = torch.cat((x[:, :buffer], canvas), 1) + self.decoder_pos_embed_learned
-        for block in self.decoder_blocks:
-            x = block(x)
-        return self.decoder_norm(x)[:, buffer:] + self.diffusion_pos_embed_learned
+        x = slots.enter(torch.cat((x[:, :buffer], canvas), 1) + self.decoder_pos_embed_learned)
+        for number, block in enumerate(self.decoder_blocks):
+            x = block(x, over=slots.layer(number))
+        return self.decoder_norm(slots.leave(x))[:, buffer:] + self.diffusion_pos_embed_learned
 
     def _buffer(self, labels: Tensor) -> Tensor:
         if labels.dim() == 1:

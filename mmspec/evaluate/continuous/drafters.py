@@ -8,7 +8,6 @@ from mmspec.evaluate.continuous.methods import How
 from mmspec.evaluate.continuous.resources import ContinuousResources
 
 Make = Callable[[ContinuousResources], How]
-LAZY = (5, 9)  # full passes at first, and the distance of those after them, in the paper
 ANNEALED = 10  # a last walk is as many times shorter than the first; in the paper 50 steps become 5
 AHEAD = 8  # states that a call of the head evaluates where its window is one of several parts
 PARTS = ("head", "anneal", "checkerboard", "lazy")
@@ -31,24 +30,29 @@ def cspd(
     return make
 
 
-def scheduled(parts: Collection[str] = (), ahead: int = AHEAD) -> Make:
-    """A maker of `ScheduledSteps` with the schedules `parts` of PARTS. ahead: states a call of the head evaluates."""
+def scheduled(parts: Collection[str] = (), ahead: int = AHEAD, share: float | None = None) -> Make:
+    """A maker of `ScheduledSteps` with the schedules `parts` of PARTS. ahead: states a call of the head evaluates.
+    share: of the decoder's tokens that lazy passes compute beside those they must, None for all."""
 
     def make(resources: ContinuousResources) -> How:
         from mmspec.imagegen.continuous.stack import ScheduledSteps
 
-        return {"decoding": ScheduledSteps(**_schedules(resources, parts, ahead))}
+        return {"decoding": ScheduledSteps(**_schedules(resources, parts, ahead, share))}
 
     return make
 
 
-def _schedules(resources: ContinuousResources, parts: Collection[str], ahead: int = AHEAD) -> dict:
+def _schedules(
+    resources: ContinuousResources, parts: Collection[str], ahead: int = AHEAD, share: float | None = None
+) -> dict:
     """Arguments of `Schedules`."""
+    from mmspec.imagegen.continuous.lazy import Lazy
+
     walk = _walk(resources, ahead if "head" in parts else 1, "anneal" in parts)
     return {
         "walk": walk,
         "reconstruct": 1 if "checkerboard" in parts else None,
-        "lazy": LAZY if "lazy" in parts else None,
+        "lazy": Lazy(tokens=share) if "lazy" in parts else None,
     }
 
 

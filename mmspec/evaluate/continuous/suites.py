@@ -29,6 +29,7 @@ _TIMED = (
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
+_SHARES = (0.05, 0.1, 0.25, 0.5)  # of the decoder's tokens that lazy passes compute beside those they must
 _DISTANCES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 _AR = ContinuousMethod(PLAIN, "plain", bitwise=True)
@@ -76,6 +77,11 @@ _STACK = (
     *(_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n) if parts != ("head",)),
     *(_drafted_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n)),
 )
+_TOKENS = tuple(
+    ContinuousMethod(f"lazy-tokens-{share:g}", f"lazy, tokens {share:g}", family="lazy-tokens", at=SAMPLED,
+                     make=scheduled(("lazy",), share=share), kind=MASKED, knob=share)
+    for share in _SHARES
+)  # fmt: skip
 _RULES = ("reflection", "gaussian_block")
 _CAUSAL = (
     ContinuousMethod("causal-head-1", "head window 1", family="causal-head", at=SAMPLED, make=small_causal(), kind=CAUSAL,
@@ -111,7 +117,7 @@ class ContinuousSuite(Suite):
     plot: bool = False
 
 
-_ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *_CAUSAL)
+_ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL)
 
 SUITES: dict[str, ContinuousSuite] = {
     "speed": ContinuousSuite(
@@ -131,7 +137,7 @@ SUITES: dict[str, ContinuousSuite] = {
     ),
     "pareto": ContinuousSuite(
         about="every combination of the schedules and every knob: speed against quality",
-        methods=(_AR, *_EVERY_CSPD, *map(_tolerance, (0.0, *_DISTANCES)), *_HEADS, *_STACK, *_CAUSAL),
+        methods=(_AR, *_EVERY_CSPD, *map(_tolerance, (0.0, *_DISTANCES)), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL),
         timed=True,
         judged=True,
         columns=(

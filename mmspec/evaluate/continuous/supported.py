@@ -6,6 +6,7 @@ from mmspec.core.rules.resolve import resolve
 from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED, PIPELINES
 from mmspec.imagegen.continuous.acceptance import Relaxation
 from mmspec.imagegen.continuous.disa import Annealing
+from mmspec.imagegen.continuous.lazy import Lazy
 from mmspec.imagegen.continuous.own_within import OwnWithin
 from mmspec.imagegen.continuous.ratio_rule import TrajectoryRatio
 from mmspec.imagegen.continuous.stack import ScheduledSteps
@@ -17,6 +18,7 @@ _RATIO = "the published code's numbers; the ratio by the densities of both walks
 _BITS = "equality with plain decoding, bit for bit"
 _HEAD = "densities and quadrature of one step, chi-square of whole walks, wrong walks that show"
 _SCHEDULE = "settings that change nothing are plain decoding; what is spared is counted"
+_BY_HAND = "partial passes written out token by token, wrong caches that show"
 _CAUSAL = "the model without a cache, token after token"
 _SHARED = "the law of tokens under shared noise, wrong rules that show"
 
@@ -37,7 +39,9 @@ def _rows() -> list[tuple[str, str, str, object, str]]:
         (MASKED, "annealed heads (DiSA)", "HeadWalk(annealing=Annealing())", ScheduledSteps(walk=HeadWalk(1, Annealing())),
          _SCHEDULE),
         (MASKED, "checkerboard (GtR)", "ScheduledSteps(reconstruct=1)", ScheduledSteps(reconstruct=1), _SCHEDULE),
-        (MASKED, "cached null branch (LazyMAR)", "ScheduledSteps(lazy=(5, 9))", ScheduledSteps(lazy=(5, 9)), _SCHEDULE),
+        (MASKED, "cached null branch (LazyMAR)", "ScheduledSteps(lazy=Lazy())", ScheduledSteps(lazy=Lazy()), _SCHEDULE),
+        (MASKED, "cached tokens (LazyMAR)", "ScheduledSteps(lazy=Lazy(tokens=0.1))",
+         ScheduledSteps(lazy=Lazy(tokens=0.1)), _BY_HAND),
         (CAUSAL, "plain", "--decoding ar", resolve("exact", greedy=False), _CAUSAL),
         (CAUSAL, "head time", "--decoding head", HeadWalk(8), _HEAD),
         *((CAUSAL, "small model", f"--decoding small --rule {name}", rule, _SHARED) for name, rule in gaussians),

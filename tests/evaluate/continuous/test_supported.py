@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.evaluate.continuous.supported import continuous_records
-from mmspec.imagegen import Annealing, HeadWalk, ScheduledSteps
+from mmspec.imagegen import Annealing, HeadWalk, Lazy, ScheduledSteps
 from tests.evaluate.tiny_continuous import masked, use_tiny_continuous
 
 NAMES = {"MARPipeline": "mar", "ContinuousARPipeline": "car"}
@@ -22,7 +22,7 @@ RECORDS = continuous_records()
 def test_a_draw_has_the_law_that_is_said(record: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_tiny_continuous(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    asked, names = record["asked by"], {one.__name__: one for one in (Annealing, HeadWalk, ScheduledSteps)}
+    asked, names = record["asked by"], {one.__name__: one for one in (Annealing, HeadWalk, Lazy, ScheduledSteps)}
     if asked.startswith("--"):
         words = ("--model", NAMES[record["model of vectors"]], *shlex.split(asked), "--json", "out.json")
         result = CliRunner().invoke(app, ["image", "3", "--seed", "0", *words])

@@ -9,7 +9,7 @@ from mmspec.imagegen.continuous import ratio_rule
 from mmspec.imagegen.continuous.acceptance import Relaxation, published
 from mmspec.imagegen.continuous.cspd import CSpD
 from mmspec.imagegen.continuous.disa import Annealing
-from mmspec.imagegen.continuous.lazy import LazyNull
+from mmspec.imagegen.continuous.lazy import Lazy, LazyModel
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.pipeline import MARPipeline
 from mmspec.imagegen.continuous.stack import ScheduledSteps
@@ -153,7 +153,11 @@ def test_the_target_alone_begins(share: float, all_stand: None) -> None:
         (dict(gamma=0), "gamma: expected at least 1 step"),
         (dict(prefill=1.5), "prefill: expected a fraction"),
         (dict(tolerance=0.1), "tolerance: expected window 'truncate' and context 'drafts'"),
-        (dict(lazy=(2, 3), window="truncate"), "lazy: expected context 'prefix'"),
+        (
+            dict(lazy=Lazy(2, 3), window="truncate", context="prefix"),
+            "lazy: expected window 'patch' and context 'prefix'",
+        ),
+        (dict(lazy=Lazy(2, 3), context="drafts"), "lazy: expected window 'patch' and context 'prefix'"),
         (dict(tolerance=-1.0, window="truncate"), "tolerance: expected a distance of 0 or more"),
         (dict(relaxation=0.0), "temperature: expected a number above 0"),
     ],
@@ -200,15 +204,33 @@ def test_tolerance_zero_is_the_same_schedules_without_drafts(schedules: dict) ->
 
 def test_a_lazy_request_has_caches_of_its_own_for_both_models() -> None:
     pipe, how = pipeline(), dict(guidance_scale=2.0, num_iter=16)
-    decoding = CSpD(other(), gamma=4, prefill=0.0, lazy=(2, 3))
+    decoding = CSpD(other(), gamma=4, prefill=0.0, lazy=Lazy(2, 3))
     target = pipe.start(LABELS, decoding=decoding, seed=SEEDS, **how).target
     drafter = decoding.open(target)
     for request in (target, drafter):
-        assert isinstance(request.model, LazyNull) and request.model is not decoding.drafter
+        assert isinstance(request.model, LazyModel) and request.model is not decoding.drafter
     out = run(pipe, decoding, **how)
     assert (out.stats.target_passes, out.stats.drafter_passes) == (5, 15)
-    near(run(pipe, CSpD(other(), gamma=4, lazy=(1, 1)), **how).tokens, run(pipe, CSpD(other(), gamma=4), **how).tokens)
+    near(
+        run(pipe, CSpD(other(), gamma=4, lazy=Lazy(1, 1)), **how).tokens,
+        run(pipe, CSpD(other(), gamma=4), **how).tokens,
+    )
     assert not torch.allclose(out.tokens, run(pipe, CSpD(other(), gamma=4, prefill=0.0), **how).tokens)
+
+
+def test_rows_with_cached_tokens_do_not_depend_on_the_batch() -> None:
+    how = dict(gamma=3, relaxation=Relaxation(42.0, "none"), prefill=0.0)
+    pipe, decoding = pipeline(), CSpD(other(), lazy=Lazy(2, 4, tokens=0.1), **how)
+    asked = dict(num_iter=8, guidance_scale=2.0)
+    request = pipe.start(LABELS, decoding=decoding, seed=SEEDS, **asked)
+    request.run()
+    whole = request.target.values
+    # put right after a round, another token in each row: the drafter's caches are told of every one
+    assert any(len(set(counts)) > 1 for counts in request._state.model.cache.computed)
+    assert not torch.allclose(whole, run(pipe, CSpD(other(), **how), **asked).tokens, atol=1e-3)
+    for row in range(3):
+        alone = pipe([LABELS[row]], decoding=decoding, seed=[SEEDS[row]], pixels=False, **asked)
+        near(alone.tokens[0], whole[row])
 
 
 def test_nan_stops_its_row_and_leaves_the_others() -> None:

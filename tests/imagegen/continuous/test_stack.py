@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mmspec.imagegen.continuous.cspd import CSpD
 from mmspec.imagegen.continuous.disa import Annealing
+from mmspec.imagegen.continuous.lazy import Lazy
 from mmspec.imagegen.continuous.stack import ScheduledSteps
 from mmspec.imagegen.continuous.walk import HeadWalk
 from tests.imagegen.continuous.tiny import pipeline
@@ -20,7 +22,9 @@ def run(decoding: object = None, **how) -> object:
     "decoding",
     [
         ScheduledSteps(),
-        ScheduledSteps(lazy=(5, 1)),
+        ScheduledSteps(lazy=Lazy(5, 1)),
+        ScheduledSteps(lazy=Lazy(5, 1, tokens=0.1)),
+        ScheduledSteps(lazy=Lazy(1, 3, null=False, tokens=1.0)),
         ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 4))),
         ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2, "constant"))),
     ],
@@ -35,10 +39,14 @@ def test_settings_that_change_nothing_are_plain_decoding(decoding: ScheduledStep
     ("decoding", "exact"),
     [
         (ScheduledSteps(walk=HeadWalk(3)), True),
-        (ScheduledSteps(lazy=(1, 3)), False),
+        (ScheduledSteps(lazy=Lazy(1, 3)), False),
+        (ScheduledSteps(lazy=Lazy(1, 3, tokens=0.2)), False),
+        (ScheduledSteps(lazy=Lazy(1, 1, tokens=0.2)), True),
+        (ScheduledSteps(lazy=Lazy(1, 3, null=False, tokens=0.2)), False),
+        (ScheduledSteps(lazy=Lazy(1, 3, null=False, tokens=1)), True),
         (ScheduledSteps(reconstruct=1), False),
         (ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2))), False),
-        (ScheduledSteps(walk=HeadWalk(3, Annealing(4, 2)), reconstruct=1, lazy=(1, 3)), False),
+        (ScheduledSteps(walk=HeadWalk(3, Annealing(4, 2)), reconstruct=1, lazy=Lazy(1, 3, tokens=0.0)), False),
     ],
 )
 def test_every_image_is_filled_and_says_whether_it_is_exact(decoding: ScheduledSteps, exact: bool) -> None:
@@ -58,11 +66,38 @@ def test_a_checkerboard_fills_one_colour_first() -> None:
 
 
 def test_lazy_passes_leave_the_null_branch_out() -> None:
-    decoding = ScheduledSteps(lazy=(2, 3))
+    decoding = ScheduledSteps(lazy=Lazy(2, 3))
     request = pipeline().start([1, 2], decoding=decoding, num_iter=8, seed=0, guidance_scale=2.0)
     request.run()
     model = request.target.model
     assert (model.passes, model.skipped) == (8, 4)  # full: 0, 1, 4, 7
+
+
+def test_lazy_passes_compute_what_the_step_decides_what_the_last_one_decided_and_a_share() -> None:
+    decoding = ScheduledSteps(lazy=Lazy(2, 3, tokens=0.1))
+    request = pipeline().start([1, 2], decoding=decoding, num_iter=8, seed=0, guidance_scale=2.0)
+    request.run()
+    decided = [step.last - step.first for step in request.target.steps]
+    partial, share = (2, 3, 5, 6), 2  # ceil of a tenth of 19, buffer included
+    assert request.target.model.cache.computed == [[decided[n - 1] + decided[n] + share] * 2 for n in partial]
+
+
+@pytest.mark.parametrize(
+    ("lazy", "said"),
+    [
+        (Lazy(), "lazy 5-9"),
+        (Lazy(2, 3, tokens=0.25), "lazy 2-3 null+tokens 0.25"),
+        (Lazy(2, 3, False, 0.25), "lazy 2-3 tokens 0.25"),
+    ],
+)
+def test_tables_say_what_is_lazy(lazy: Lazy, said: str) -> None:
+    assert ScheduledSteps(lazy=lazy).name == said
+
+
+@pytest.mark.parametrize("kind", (ScheduledSteps, lambda **how: CSpD(pipeline(), **how)))
+def test_a_bare_pair_is_refused(kind: object) -> None:
+    with pytest.raises(ValueError, match=r"lazy: expected None or a Lazy, got \(5, 9\); write Lazy"):
+        kind(lazy=(5, 9))
 
 
 def test_annealing_walks_as_long_as_its_schedule_says() -> None:

@@ -37,7 +37,24 @@ def block(x: Tensor, state: State, name: str, heads: int) -> Tensor:
 
 
 def condition(tokens: Tensor, mask: Tensor, label: int, state: State, heads: tuple[int, int]) -> Tensor:
-    """z [L, width] of one row. tokens: [L, d].   mask: bool [L].   label: -1 for no class."""
+    """z [L, width] of one row, as `decoder_input` takes it."""
+    x, number = decoder_input(tokens, mask, label, state, heads[0]), 0
+    while f"decoder_blocks.{number}.norm1.weight" in state:
+        x, number = block(x, state, f"decoder_blocks.{number}", heads[1]), number + 1
+    return conditions(x, state)
+
+
+def conditions(x: Tensor, state: State) -> Tensor:
+    """z [L, width] of what the decoder's last block gives of buffer and tokens."""
+    place = state["diffusion_pos_embed_learned"][0]
+    return norm(x, state, "decoder_norm")[-len(place) :] + place
+
+
+def decoder_input(tokens: Tensor, mask: Tensor, label: int, state: State, heads: int) -> Tensor:
+    """[P + L, width], what the decoder's first block is given of P buffer positions and L tokens of one row.
+
+    tokens: [L, d].   mask: bool [L].   label: -1 for no class.   heads: of the encoder.
+    """
     own = state["fake_latent"][0] if label < 0 else state["class_emb.weight"][label]
     buffer = state["encoder_pos_embed_learned"].shape[1] - len(tokens)
     whole = torch.cat((own.expand(buffer, -1), linear(tokens, state, "z_proj")))
@@ -45,14 +62,11 @@ def condition(tokens: Tensor, mask: Tensor, label: int, state: State, heads: tup
     shown = torch.cat((torch.ones(buffer, dtype=torch.bool), ~mask))
     x, number = x[shown], 0
     while f"encoder_blocks.{number}.norm1.weight" in state:
-        x, number = block(x, state, f"encoder_blocks.{number}", heads[0]), number + 1
+        x, number = block(x, state, f"encoder_blocks.{number}", heads), number + 1
     x = linear(norm(x, state, "encoder_norm"), state, "decoder_embed")
     canvas = state["mask_token"][0].repeat(len(shown), 1)
     canvas[shown] = x
-    x, number = canvas + state["decoder_pos_embed_learned"][0], 0
-    while f"decoder_blocks.{number}.norm1.weight" in state:
-        x, number = block(x, state, f"decoder_blocks.{number}", heads[1]), number + 1
-    return norm(x, state, "decoder_norm")[buffer:] + state["diffusion_pos_embed_learned"][0]
+    return canvas + state["decoder_pos_embed_learned"][0]
 
 
 def head(x: Tensor, t: int, z: Tensor, state: State) -> Tensor:
