@@ -79,7 +79,7 @@ def test_the_page_on_images_runs(
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", IMAGES.read_text(), re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(block, names)
     assert names["out"].stats.exact and not names["relaxed"].stats.exact
