@@ -95,6 +95,10 @@ class CSpD(Schedules):
         return TrajectoryRatio(self.relaxation, truncate=self.window == "truncate")
 
     def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
+        if self.tolerance is None and settings["temperature"] == 0:
+            raise ValueError(
+                "temperature: expected a number above 0 for a ratio of laws, got 0; give a tolerance or decode plainly"
+            )
         kind = StepwiseTarget if self.tolerance == 0 else WindowTarget
         return kind(self.cached(model), labels, context=self.context, walk=self.walk, **settings)
 

@@ -50,6 +50,7 @@ class MaskedTarget:
         self.model, self.labels, self.steps = model, labels, tuple(steps)
         self.num_sampling_steps, self.head = num_sampling_steps, model.head(num_sampling_steps)
         self.walk, self.keys, self.head_calls = walk or HeadWalk(), keys, 0
+        self.walk.check(temperature)
         self.guidance, self.temperature, self.noise, self.listener = guidance, temperature, noise, listener
         self.batch, self.total = len(labels), model.total
         self.order, self.rank = order, ranks(order)

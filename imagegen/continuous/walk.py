@@ -54,6 +54,12 @@ class HeadWalk:
         """Whether tokens have the law of plain sampling."""
         return self.annealing is None
 
+    def check(self, temperature: float) -> None:
+        """Raises ValueError for a window that has nothing to draw: without noise there is no law to speculate on."""
+        if self.window > 1 and not temperature > 0:
+            raise ValueError(f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
+                             "window of 1")  # fmt: skip
+
     def counts(self, steps: Sequence[Step], total: int, most: int) -> Tensor | None:
         """int64 [total], denoising steps by rank in the order; None where every token has as many.
         Raises ValueError for more than `most`, the steps that there is noise for.

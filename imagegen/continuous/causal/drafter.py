@@ -25,7 +25,7 @@ class SmallCausal:
 
     Both heads walk with the noise of the position. Given it, both laws of the token are Gaussians of the last step, of one
     scale where that comes from a table: "Accelerated Diffusion Models via Speculative Sampling" couples those two.
-    Raises ValueError for a length below 1 and, on use, for heads and temperatures that leave no such laws.
+    Raises ValueError for a length below 1 and, on use, for heads that leave no such laws; the pipeline refuses temperature 0.
     """
 
     model: CausalTransformer
@@ -44,8 +44,6 @@ class SmallCausal:
         if any(one.network_variance or not one.last_noise for one in (target.head, head)):
             raise ValueError("drafter: expected heads whose last step is drawn with a scale from a table, got others; use "
                              "head 'sde' with span 1, or decode plainly")  # fmt: skip
-        if target.temperature == 0:
-            raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
         return SmallCausalState(self, target, head)
 
 

@@ -119,6 +119,8 @@ class ContinuousARPipeline(BasePipeline):
             raise ValueError(
                 "head_walk: expected one as long for every token, got one that is annealed; leave annealing out"
             )
+        if decoding is not None and temperature == 0:
+            raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
         labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)
         keys = Keys.of(seed, len(labels), self.model.device)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise

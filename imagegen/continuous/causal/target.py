@@ -40,6 +40,7 @@ class CausalTarget(RasterTarget):
         cache = SlotPool(model.config.depth, total + 64, copies=self.copies)
         super().__init__(len(labels), total, like, cache, listener)
         self.head_walk, self.keys, self.head_calls = head_walk or HeadWalk(), keys, 0
+        self.head_walk.check(temperature)
         self.model, self.labels, self.head, self.noise, self.temperature = model, labels, head, noise, temperature
 
     @property

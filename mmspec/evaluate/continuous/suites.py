@@ -15,6 +15,7 @@ _TIMED = (
     "method",
     "law",
     "passes",
+    "target forwards",
     "tokens a pass",
     "head calls",
     "gamma",

@@ -20,6 +20,7 @@ from mmspec.imagegen.continuous.causal.drafter import SmallCausal
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head import sample
 from mmspec.imagegen.continuous.noise import GivenNoise, KeyedNoise
+from mmspec.imagegen.continuous.walk import HeadWalk
 from tests.imagegen.continuous.tiny import autoencoder, redrawn
 
 SMALL = CausalConfig(
@@ -186,7 +187,6 @@ def test_the_evidence_is_of_the_last_step() -> None:
     [
         (replace(SMALL, head="diffusion"), {}, "drafter: expected heads whose last step is drawn"),
         (replace(SMALL, span=0.96), {}, "drafter: expected heads whose last step is drawn"),
-        (SMALL, {"temperature": 0.0}, "temperature: expected a number above 0 for drafts"),
         (SMALL, {"rule": "block"}, "rule 'block': expected a target that gives scores"),
         (SMALL, {"guidance_scale": -1.0}, "guidance_scale: expected"),
     ],
@@ -195,6 +195,15 @@ def test_what_leaves_no_law_is_refused(config: CausalConfig, how: dict, message:
     pipe = ContinuousARPipeline(model(config))
     with pytest.raises(ValueError, match=message):
         pipe([1], seed=0, decoding=SmallCausal(model(config)), pixels=False, **how)
+
+
+def test_without_noise_nothing_is_drafted() -> None:
+    """Refused before a pass is made."""
+    pipe, none = ContinuousARPipeline(model()), dict(seed=0, temperature=0)
+    for how in ({"decoding": SmallCausal(model())}, {"head_walk": HeadWalk(4)}):
+        with pytest.raises(ValueError, match="temperature: expected a number above 0"):
+            pipe.start([1], **none, **how)
+    assert pipe.start([1], **none, head_walk=HeadWalk(1)).step()
 
 
 def test_a_pipeline_comes_back(tmp_path: Path) -> None:
