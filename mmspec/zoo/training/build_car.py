@@ -35,7 +35,7 @@ def target_recipe(steps: int = 6000) -> LatentRecipe:
     return LatentRecipe("car", car_config(128, 10, 4, 8, 112), steps, copies=2)
 
 
-def draft_recipe(steps: int = 6000) -> LatentRecipe:
+def draft_recipe(steps: int = 4000) -> LatentRecipe:
     """The small one, a tenth of the target: a layer of 96 and a head of one block."""
     return LatentRecipe("car/draft", car_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2)
 

@@ -46,7 +46,7 @@ def target_recipe(steps: int = 8000) -> LatentRecipe:
     return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps)
 
 
-def draft_recipe(steps: int = 6000) -> LatentRecipe:
+def draft_recipe(steps: int = 4000) -> LatentRecipe:
     """The small one, a ninth of the target: one layer of each side, and a head of one block, since most time is the head's."""
     return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3)
 
