@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.imagegen.continuous.mar.adapter import Encode, nothing_said
 from mmspec.imagegen.continuous.mar.config import MARConfig
-from mmspec.imagegen.continuous.mar.training import masked_loss
+from mmspec.imagegen.continuous.mar.training import masked_loss, sampled_ratio
 from mmspec.imagegen.continuous.mar.transformer import MAR
 
 from ..architectures.caption_encoder import WIDTH
@@ -43,12 +43,12 @@ def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 def target_recipe(steps: int = 8000) -> LatentRecipe:
     """The target: three layers of each side and a head of six blocks, 3.5 M parameters."""
-    return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps)
+    return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps, copies=2)
 
 
 def draft_recipe(steps: int = 4000) -> LatentRecipe:
     """The small one, a ninth of the target: one layer of each side, and a head of one block, since most time is the head's."""
-    return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3)
+    return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2)
 
 
 def condition_of(kind: str, taken: Tensor, step: int, captions: Encode) -> Tensor:
@@ -81,7 +81,7 @@ def train_mar(
         drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
         labels = torch.where(drop, nothing_said(labels), labels)
         with mixed(device):
-            each = masked_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies)
+            each = masked_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies, sampled_ratio)
         noise, variance = each.noise.mean(), each.variance.mean()
         return noise + variance, {"noise": float(noise.detach()), "variance": float(variance.detach())}
 
