@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mmspec.imagegen.continuous.mar.diffusion_loss import head_loss
-from mmspec.imagegen.continuous.mar.training import LEAST, SPREAD, mask_ratio, masked_loss, training_mask
+from mmspec.imagegen.continuous.mar.order import cosine_steps
+from mmspec.imagegen.continuous.mar.training import LEAST, SPREAD, mask_ratio, masked_loss, sampled_ratio, training_mask
 from tests.imagegen.continuous.tiny import transformer
 
 
@@ -39,6 +40,14 @@ def test_rows_have_equally_many_masked_tokens_at_places_of_their_own() -> None:
         places += mask.sum(0)
     assert counts == {8, 9, 10}  # a ratio of exactly 0.7 is never drawn
     assert float(places.std() / places.mean()) < 0.03
+
+
+def test_a_model_may_train_on_the_shares_that_sampling_meets() -> None:
+    """Behind step s of N as many tokens are masked as at quantile s / N, and a mask is never empty."""
+    masked = [step.masked for step in cosine_steps(1000, 8)[:-1]]
+    assert masked == [math.floor(1000 * sampled_ratio(s / 8)) for s in range(1, 8)]
+    counts = {int(training_mask(2, 6, seeded(seed), sampled_ratio)[0].sum()) for seed in range(60)}
+    assert counts == {1, 2, 3, 4, 5, 6}
 
 
 @torch.no_grad()
