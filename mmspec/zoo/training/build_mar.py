@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,29 @@ def condition_of(kind: str, taken: Tensor, step: int, captions: Encode) -> Tenso
     return captions([prompt_of(picture("prompts", index), step) for index in taken.tolist()])[0]
 
 
+@torch.no_grad()
+def new_model(recipe: LatentRecipe) -> MAR:
+    """The untrained model, which tells places and classes apart from the first step on: tables of the published start (spread
+    0.02, beside tokens of 0.4) take a small model thousands of steps to notice."""
+    torch.manual_seed(recipe.seed)
+    model = MAR(recipe.config)
+    for table in (model.encoder_pos_embed_learned, model.decoder_pos_embed_learned):
+        table.normal_(std=0.5)
+        table[0, recipe.config.buffer_size :] = places(recipe.config.grid, table.shape[-1])
+    for table in (model.class_emb.weight, model.fake_latent):
+        table.normal_(std=0.5)
+    return model
+
+
+def places(grid: int, width: int) -> Tensor:
+    """float32 [grid^2, width]: sines and cosines of row and column, of waves from four cells to four grids long."""
+    waves = torch.linspace(math.log(4), math.log(4 * grid), width // 4).exp()
+    angle = 2 * torch.pi * torch.arange(grid)[:, None] / waves
+    line = torch.cat((angle.sin(), angle.cos()), -1)
+    both = torch.cat((line[:, None].expand(-1, grid, -1), line[None].expand(grid, -1, -1)), -1).flatten(0, 1)
+    return torch.nn.functional.pad(both, (0, width - both.shape[-1]))
+
+
 def train_mar(
     recipe: LatentRecipe,
     latents: dict[str, Latents],
@@ -70,8 +94,7 @@ def train_mar(
 
     latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
     """
-    torch.manual_seed(recipe.seed)
-    model = MAR(recipe.config).to(device).train()
+    model = new_model(recipe).to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         turn, which = divmod(step, len(KINDS))
