@@ -28,9 +28,8 @@ from mmspec.video.wan.rebuilt import Rebuilt
 @dataclass(frozen=True, slots=True)
 class SDVG:
     """Drafts every block but those that begin a prompt, scores its frames, and has the target redraw what the router does
-    not let
-    stand: "Speculative Decoding for Autoregressive Video Generation". Relaxed; threshold infinity is the target alone, bit for
-    bit. Both models draw a block from the same reserved noise.
+    not let stand: "Speculative Decoding for Autoregressive Video Generation". Relaxed; threshold infinity is the target
+    alone, bit for bit. Both models draw a block from the same reserved noise.
 
     drafter: a model of the target's latents and plan of blocks, or a pipeline of one.
     reward: frames and prompt to scores; may be left out with a router that looks at none.

@@ -83,7 +83,8 @@ def train_advantage(
 
 
 def _model(config: AdvantageConfig, features: Tensor, gains: Tensor, drawn: torch.Generator) -> Advantage:
-    model = Advantage(config)
+    with torch.random.fork_rng(devices=[]):  # what modules start with is drawn, and then thrown away
+        model = Advantage(config)
     for layer in (model.layers[0], model.layers[2]):
         layer.weight.data = torch.randn(layer.weight.shape, generator=drawn) / layer.in_features**0.5
         layer.bias.data.zero_()
