@@ -46,7 +46,7 @@ class Explore(Router):
         if not 0 <= rate <= 1:
             raise ValueError(f"rate: expected a probability from 0 to 1, got {rate}; 0 is the target alone")
         self.rate, self.exact = rate, rate == 0
-        self.name = "target alone (rate 0)" if self.exact else f"random {rate:g} (relaxed)"
+        self.name = "target alone (rate 0)" if self.exact else f"explore {rate:g} (relaxed)"
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return torch.full_like(evidence.run, self.rate, dtype=torch.float64)

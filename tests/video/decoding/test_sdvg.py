@@ -184,6 +184,20 @@ def test_a_mean_lets_stand_what_the_least_frame_does_not() -> None:
     assert least.acceptance == [0] * 5 and mean.acceptance == [0, 1, 1, 1, 1]
 
 
-def test_told_runs_out_where_more_is_scored_than_drafts() -> None:
-    with pytest.raises(IndexError):
-        pipeline()("a", seed=0, decoding=sdvg(Told({"a": [1.0] * 3})))
+def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt_holds_at_once() -> None:
+    pipe, pattern = pipeline(Cached(6, 1), blocks=40), [float(b % 3) - 0.5 for b in range(38)]
+    decoding = sdvg(Told({"a": pattern[:19], "b": pattern[19:]}), drafter=drafter(Cached(6, 1)))
+    run, held, passes = pipe.start("a", seed=0, decoding=decoding, switch={20: "b"}), [], []
+    row = run.target.rows[0]
+    while run.step():
+        state = run._state.states[0]
+        held.append((row.place.nbytes, row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded)))
+        passes.append(row.state.passes + state.passes)
+    assert len(row.film) == 40 and len(set(held[5:])) == 1 and held[-1][1:3] <= (6, 6) and held[-1][3] == 0
+    third = [after - before for before, after in zip(passes[6::3], passes[9::3], strict=False)]
+    assert max(third) - min(third) <= 3  # as many passes in the end as in the beginning
+    same = pipe.start("a", seed=0, decoding=sdvg(Told({"a": pattern}), drafter=drafter(Cached(6, 1))))
+    for _ in range(21):
+        same.step()
+    assert all(map(torch.equal, row.film[:20], same.target.rows[0].film))
+    assert not row.records[20].kept and not torch.equal(row.film[20], same.target.rows[0].film[20])
