@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any, Protocol
 
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.core.loop import Decoding, Target
+from mmspec.core.loop import Decoding, Target, completed
 from mmspec.imagegen.output import ImageOutput
 from mmspec.imagegen.pixels import to_pil
 
@@ -39,10 +38,8 @@ class BasePipeline:
         """Runs what `start` makes. Raises ValueError where pixels are asked for and there are none."""
         if pixels and self.model.no_pixels:  # before anything is generated
             raise ValueError(self.model.no_pixels)
-        started = perf_counter()
-        run = self.start(prompts, **how)
-        stats, target = run.run(), run.target
-        stats.close(perf_counter() - started)
+        run = completed(lambda: self.start(prompts, **how))
+        stats, target = run.stats, run.target
         tokens = self.tokens(target)
         videos = self.to_videos(tokens, target.errors) if pixels else []
         return ImageOutput(videos, tokens, stats, target.errors)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from mmspec.video.generation.noise import BlockNoise
@@ -52,10 +53,11 @@ class BlockVideoModel(Protocol):
     """Weights and settings of a model; `open` makes the state of a request.
 
     name: what tables print.   channels: of the latents.   plan: frames of its blocks. Drafter and target agree in both.
-    passes: a block's forward passes, context not counted.
+    passes: a block's forward passes, context not counted.   device: of the weights.
     """
 
     name: str
+    device: torch.device
     channels: int
     plan: BlockPlan
     passes: int

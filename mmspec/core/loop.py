@@ -6,6 +6,8 @@ a value is a token, a vector or a block of video, nor whether a round keeps a pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -91,15 +93,19 @@ class NoDraft(Memoryless):
 
 
 class Decoding:
-    """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn."""
+    """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn.
 
-    def __init__(self, target: Target, drafter: Drafter | None, rule: Rule, keys: Keys):
+    stats: what a domain counts in, None for what all count.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter | None, rule: Rule, keys: Keys, stats: Stats | None = None):
         if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
             raise ValueError(
                 f"drafter: expected None or a drafter object, got {drafter!r}; make one, such as SJD(window=16)"
             )
         self.target, self.drafter, self.rule, self.keys = target, drafter or NoDraft(), rule, keys
-        self.stats = Stats(rule=rule.name, drafter=self.drafter.name, exact=rule.exact)
+        self.stats = Stats() if stats is None else stats
+        self.stats.rule, self.stats.drafter, self.stats.exact = rule.name, self.drafter.name, rule.exact
         self._state: DraftState | None = None
 
     def run(self) -> Stats:
@@ -111,7 +117,7 @@ class Decoding:
     @torch.no_grad()
     def step(self) -> bool:
         """One round (the first is the prefill). Returns whether rows are left to decode."""
-        stats, target = self.stats, self.target
+        stats, target, started = self.stats, self.target, perf_counter()
         if self._state is None:
             with stats.time("prefill"):
                 draft, evidence = target.prefill()
@@ -128,11 +134,14 @@ class Decoding:
             with stats.time("draft"):
                 self._state.observe(target, draft, evidence, verdict)
         self.keys.round += 1
-        stats.target_passes += 1
+        # a target that makes again what was rejected passes over nothing else
+        worked = [a is not None and not (a and verdict.kind == "regenerate") for a in accepted]
+        stats.target_passes += verdict.kind != "regenerate" or any(worked)
         stats.drafter_passes = self._state.passes
-        stats.row_passes += sum(a is not None for a in accepted)
+        stats.row_passes += sum(worked)
         stats.accepted.append(accepted)
         stats.emitted = list(target.emitted)
+        stats.took(perf_counter() - started)
         return not target.done
 
     def judge(self, draft: Draft, evidence: Evidence) -> Verdict:
@@ -153,5 +162,17 @@ class Decoding:
                 f"got a {verdict.kind}; take another rule, such as 'exact'"
             )
         if verdict.kind == "regenerate":
-            verdict.correction = self.target.regenerate(draft, verdict)
+            with self.stats.time("target"):
+                verdict.correction = self.target.regenerate(draft, verdict)
         return verdict
+
+
+def completed(start: Callable[[], Decoding], stopped: Callable[[], bool] = lambda: False) -> Decoding:
+    """Makes a request and decodes it to the end, or to the first round behind which it is `stopped`; its stats hold the
+    seconds of the whole call."""
+    started = perf_counter()
+    run = start()
+    while run.step() and not stopped():
+        pass
+    run.stats.close(perf_counter() - started)
+    return run

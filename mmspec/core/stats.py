@@ -11,10 +11,11 @@ from time import perf_counter
 class Stats:
     """Counters and wall-clock seconds of one request.
 
-    target_passes: passes of the target, the prefill among them.   drafter_passes: forward passes of the drafter's model.
+    target_passes: passes of the target, the prefill among them; where it makes again only what was rejected, the rounds in
+    which it made something.   drafter_passes: forward passes of the drafter's model.
     accepted: per round, per row, the drafted values that were kept; None for a row that had stopped.
     emitted: per row, values generated.   row_passes: target passes summed over the rows still running in each.
-    prefill_s: the first pass.  draft_s: propose and observe.  target_s: the target's later passes.
+    prefill_s: the first pass.  draft_s: propose and observe.  target_s: the target's later passes, and what it makes again.
     verify_s: weigh, select, resample and commit.   other_s: the rest of the call.
     exact: the rule keeps the target's law.   rule, drafter: names.
     """
@@ -40,12 +41,16 @@ class Stats:
 
     @contextmanager
     def time(self, part: str):
-        """Adds the time of the block to `<part>_s`."""
-        start = perf_counter()
+        """Adds the time of the block to `<part>_s`; parts that are timed inside it have theirs alone."""
+        start, before = perf_counter(), sum(self.seconds().values())
         try:
             yield
         finally:
-            setattr(self, f"{part}_s", getattr(self, f"{part}_s") + perf_counter() - start)
+            inside = sum(self.seconds().values()) - before
+            setattr(self, f"{part}_s", getattr(self, f"{part}_s") + perf_counter() - start - inside)
+
+    def took(self, seconds: float) -> None:
+        """Told of every round how long it took, for domains that keep it."""
 
     def seconds(self) -> dict[str, float]:
         """Of every part the loop times: prefill, draft, target and verify."""

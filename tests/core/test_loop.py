@@ -75,6 +75,8 @@ def test_only_blocks_above_the_threshold_are_kept(least: float) -> None:
     share = sum(r >= least for r in target.reward.tolist()) / len(target.reward)
     assert abs(len(kept) / (50 * 11) - share) < 5 * math.sqrt(share * (1 - share) / 550) + 1e-9
     assert not run.exact and run.rule == "reward_threshold"
+    assert run.row_passes == target.made  # where a block stands, the target passed over nothing
+    assert run.target_passes == sum(not all(row) for row in run.accepted)
 
 
 def test_first_block_and_infinite_threshold_are_the_targets() -> None:

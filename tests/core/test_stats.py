@@ -17,3 +17,12 @@ def test_the_timed_parts_and_the_rest_make_the_whole_call() -> None:
     assert sum(stats.seconds().values()) + stats.other_s == pytest.approx(3.0)
     stats.close(2.0)  # a second measure replaces the first
     assert stats.other_s == pytest.approx(0.125, abs=1e-3)
+
+
+def test_a_part_that_is_timed_inside_another_has_its_seconds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 4.0, 10.0])  # verify begins, target begins, target ends, verify ends
+    monkeypatch.setattr("mmspec.core.stats.perf_counter", lambda: next(clock))
+    stats = Stats()
+    with pytest.raises(KeyError), stats.time("verify"), stats.time("target"):
+        raise KeyError
+    assert (stats.target_s, stats.verify_s) == (3.0, 7.0)

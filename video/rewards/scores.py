@@ -10,6 +10,10 @@ from torch import Tensor
 Reduction = Literal["min", "mean"]
 
 
+class NotFinite(ValueError):
+    """NaN or Inf where a number belongs: what one video stops for and others beside it do not."""
+
+
 class Reward(Protocol):
     """Scores frames on how well they fit a prompt; any function of this shape will do."""
 
@@ -25,8 +29,8 @@ class Reward(Protocol):
 def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
     """float32 [F]: what `reward` says, checked.
 
-    Raises ValueError for anything but one finite number a frame: a comparison with NaN is false, so that a threshold would
-    quietly decide.
+    Raises ValueError for anything but one number a frame, and NotFinite where one is NaN or Inf: a comparison with NaN is
+    false, so that a threshold would quietly decide.
     """
     scores, name = reward(frames, prompt), getattr(reward, "name", type(reward).__name__)
     if not isinstance(scores, Tensor) or scores.shape != frames.shape[:1]:
@@ -36,7 +40,7 @@ def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
     spoiled = (~scores.isfinite()).nonzero().flatten().tolist()
     if spoiled:
         listed = ", ".join(map(str, spoiled[:4])) + ("..." if len(spoiled) > 4 else "")
-        raise ValueError(f"{name}: expected finite scores, got {scores[spoiled[0]].item()} for frame {listed} of "
+        raise NotFinite(f"{name}: expected finite scores, got {scores[spoiled[0]].item()} for frame {listed} of "
                          f"{len(frames)}; check the frames and the weights of the reward")  # fmt: skip
     return scores
 

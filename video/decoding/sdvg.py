@@ -1,0 +1,183 @@
+"""Speculative decoding of video blocks: a small model drafts each block, a router says which the target redraws."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.evidence import Evidence
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.rules.base import Misfit
+from mmspec.core.tree import chain
+from mmspec.core.verdict import Verdict
+from mmspec.video.decoding.judging import Judging
+from mmspec.video.decoding.target import BlockTarget
+from mmspec.video.model import BlockVideoModel
+from mmspec.video.rewards.scores import Reduction, Reward
+from mmspec.video.routing.router import Router
+from mmspec.video.routing.thresholds import Threshold
+from mmspec.video.text import Reader
+from mmspec.video.wan.rebuilt import Rebuilt
+
+
+@dataclass(frozen=True, slots=True)
+class SDVG:
+    """Drafts every block but those that begin a prompt, scores its frames, and has the target redraw what the router does
+    not let stand: "Speculative Decoding for Autoregressive Video Generation". Relaxed; threshold infinity is the target
+    alone, bit for bit. Both models draw a block from the same reserved noise.
+
+    drafter: a model of the target's latents and plan of blocks, or a pipeline of one.
+    reward: frames and prompt to scores; may be left out with a router that looks at none.
+    threshold: of the block's score, see `Threshold`; or else router: `Relative`, `Strided`, `Random`, `Hybrid`, `Learned`, ...
+    reduction: a block's score of its frames': the least, as published, or their mean.
+    sync: how the target keeps up with blocks that it did not draw. "lazy": reads them before it draws again. "eager": reads
+        each at once, a pass a block. A `Rebuilt`: instead of all it has missed it reads a few latents anew before it draws,
+        which costs one pass but is another target than one with all its context (unless the pipeline's is such a one).
+    optimistic: drafts the next block before the score of this one is known, which is dropped where this one is; for a
+        drafter on a device of its own, which then does not wait. The videos are the same.
+    Raises ValueError for settings that do not go together.
+    """
+
+    drafter: BlockVideoModel
+    reward: Reward | None = None
+    threshold: float | None = None
+    router: Router | None = None
+    reduction: Reduction = "min"
+    sync: Literal["lazy", "eager"] | Rebuilt = "lazy"
+    optimistic: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.threshold is None) == (self.router is None):
+            raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; say which "
+                             "drafts stand")  # fmt: skip
+        if self.router is not None and not isinstance(self.router, Router):
+            raise ValueError(f"router: expected a Router, got {self.router!r}; make one, such as Strided(3)")
+        if self.reduction not in ("min", "mean"):
+            raise ValueError(f"reduction: expected min or mean, got {self.reduction!r}; use one of them")
+        if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
+            raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
+        self.judging()
+
+    @property
+    def name(self) -> str:
+        """What tables print."""
+        sync = self.sync if isinstance(self.sync, str) else f"rebuilt {self.sync.frames}"
+        return ", ".join(["sdvg", *(["mean"] if self.reduction == "mean" else []), sync])
+
+    @property
+    def model(self) -> BlockVideoModel:
+        """The drafter's, without the pipeline around it."""
+        return getattr(self.drafter, "model", self.drafter)
+
+    def judging(self) -> Judging:
+        """What judges its drafts.   Raises ValueError as it does."""
+        router = Threshold(self.threshold) if self.router is None else self.router
+        return Judging(router, self.reward, self.reduction)
+
+    def target(self, model: BlockVideoModel) -> BlockVideoModel:
+        """The target, with the context it has under `sync`.   Raises Misfit for a model whose context cannot be chosen."""
+        if not isinstance(self.sync, Rebuilt):
+            return model
+        if not hasattr(model, "context"):
+            raise Misfit(f"sync: expected 'lazy' or 'eager' for target {model.name!r}, which keeps context its own way, got "
+                         f"{self.sync}; use one of them")  # fmt: skip
+        return replace(model, context=self.sync)
+
+    def rule(self, model: BlockVideoModel) -> Router:
+        """The router, which is relaxed too where the target's context is another than that of `model`."""
+        router = self.judging().router
+        if router.exact and self.target(model) != model:
+            router = copy(router)
+            router.exact, router.name = False, f"{router.name}, rebuilt context (relaxed)"
+        return router
+
+    def check(self, pipe: Any) -> None:
+        """Raises Misfit for a drafter of other latents or blocks than those of the pipeline `pipe`."""
+        target, drafter = pipe.model, self.model
+        if not hasattr(drafter, "open") or not hasattr(drafter, "plan"):
+            raise Misfit(f"drafter: expected a block video model or a pipeline of one, got {self.drafter!r}; load one")
+        if drafter.channels != target.channels:
+            raise Misfit(f"drafter: expected latents of {target.channels} channels as the target's, got {drafter.channels}; "
+                         "take a model of the same autoencoder")  # fmt: skip
+        if drafter.plan != target.plan:
+            raise Misfit(f"drafter: expected blocks as the target's, {target.plan}, got {drafter.plan}; take a model of the "
+                         "same plan")  # fmt: skip
+        if (vae := getattr(self.drafter, "vae", None)) is not None:
+            pipe.vae.layout.check(vae.layout, "drafter")
+
+    def open(self, target: BlockTarget) -> SDVGState:
+        return SDVGState(self, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A draft of the block behind one that is not judged yet. before: the drafter's state without that one."""
+
+    latents: Tensor
+    before: object
+
+
+class SDVGState:
+    """One request's drafting: the drafter's state of every row."""
+
+    def __init__(self, settings: SDVG, target: BlockTarget):
+        self.settings, self.device = settings, settings.model.device
+        own = getattr(settings.drafter, "encoder", None)  # a pipeline with a text encoder of its own reads with that
+        read = target.read if own is None or own is target.read.encoder else Reader(own)
+        self.states = target.script.open(settings.model, read)
+        self.ahead: list[_Ahead | None] = [None] * target.batch
+
+    @property
+    def passes(self) -> int:
+        return sum(state.passes for state in self.states)
+
+    def propose(self, target: BlockTarget, keys: Keys) -> Draft:
+        block, router = target.block, target.judging.router
+        uniform = keys.uniform(Purpose.DRAFT, 1)[:, 0].tolist()
+        wanted = [
+            row
+            for row in range(target.batch)
+            if target.live[row]
+            and block not in target.script.anchors
+            and router.drafts(target.place(row, uniform[row]))
+        ]
+        ahead, self.ahead = self.ahead, [None] * target.batch
+        if not wanted:
+            return root_only(target.pending)
+        handles, further = [-1] * target.batch, self._further(block + 1, target)
+        for row in wanted:
+            film, state = target.rows[row], self.states[row]
+            latents = state.generate(film.film) if ahead[row] is None else ahead[row].latents
+            handles[row] = film.put(latents.to(target.model.device), drafted=True)
+            if further:
+                self.ahead[row] = self._ahead(row, [*film.film, film.slots[handles[row]]])
+        target.settle(self.device)
+        value = torch.stack((target.pending, torch.tensor(handles, device=target.device)), 1)
+        return Draft(value, chain(1, target.device), Law("none"), value >= 0 if -1 in handles else None)
+
+    def _further(self, block: int, target: BlockTarget) -> bool:
+        """Whether a block may be drafted before the one in front of it is judged."""
+        script = target.script
+        return self.settings.optimistic and block < script.blocks and block not in script.anchors
+
+    def _ahead(self, row: int, film: list[Tensor]) -> _Ahead:
+        state, before = self.states[row], self.states[row].snapshot()
+        try:
+            return _Ahead(state.generate(film), before)
+        except BaseException:
+            state.restore(before)
+            raise
+
+    def observe(self, target: BlockTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Where a draft did not stand, the one behind it goes, and the drafter has never read it."""
+        if verdict.redo is None:
+            return
+        for row, redo in enumerate(verdict.redo.tolist()):
+            if redo and self.ahead[row] is not None:
+                self.states[row].restore(self.ahead[row].before)
+                self.ahead[row] = None

@@ -1,0 +1,180 @@
+"""One call from prompts to videos, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmspec.core.drafting.pretrained import folder_of
+from mmspec.core.interrupts import stop_requests
+from mmspec.core.keys import Keys, whole
+from mmspec.core.loop import Decoding, completed
+from mmspec.core.readers import naming
+from mmspec.video.decoding.judging import ALONE
+from mmspec.video.decoding.output import VideoOutput, VideoStopped
+from mmspec.video.decoding.row import FilmRow
+from mmspec.video.decoding.script import Script
+from mmspec.video.decoding.sdvg import SDVG
+from mmspec.video.decoding.stats import VideoStats
+from mmspec.video.decoding.target import BlockTarget, Listener
+from mmspec.video.model import BlockVideoModel
+from mmspec.video.pipeline_files import FILES, read_parts, save_parts
+from mmspec.video.prompts import Prompts, by_block, judged, rows_of
+from mmspec.video.text import Encode, Reader
+from mmspec.video.vae.stream import StreamingVAE
+
+
+class BlockVideoPipeline:
+    """Prompts into videos with one block video model, alone or drafted for by a smaller one.
+
+    model: `WanVideo`, `AnyFlowVideo`, `HeliosVideo`, `SkyReelsVideo`.   vae: of its latents.
+    encoder: texts to what the model reads, such as a `PromptEncoder`; None where prompts come encoded.
+    size: height and width in pixels, and blocks: of a video; what calls use by default.
+    Raises ValueError for a vae of other latents and a size that its stride does not divide.
+    """
+
+    def __init__(
+        self, model: BlockVideoModel, vae: StreamingVAE, encoder: Encode | None = None, *, size: Sequence[int] = (480, 832),
+        blocks: int = 7,
+    ):  # fmt: skip
+        if model.channels != vae.layout.channels:
+            raise ValueError(f"vae: expected latents of {model.channels} channels as the model's, got {vae.layout.channels}; "
+                             "use the autoencoder the model was trained with")  # fmt: skip
+        self.model, self.vae, self.encoder = model, vae, encoder
+        self.size, self.blocks = tuple(size), _blocks(blocks)
+        self._grid(self.size)
+
+    def __call__(
+        self,
+        prompts: Prompts,
+        *,
+        decoding: SDVG | None = None,
+        blocks: int | None = None,
+        size: Sequence[int] | None = None,
+        seed: int | Sequence[int] | None = None,
+        switch: Mapping[int, Prompts] | None = None,
+        reward_prompt: Prompts | Mapping[int, Prompts] | None = None,
+        pixels: bool = True,
+        listener: Listener | None = None,
+    ) -> VideoOutput:
+        """One video per prompt.
+
+        prompts: texts; or float [B, L, d], encoded.   decoding: None draws every block with the model itself, through the same
+        loop.   blocks: of every video.   size: height and width in pixels.
+        seed: an int, one int per row, or None to draw one from torch's global generator.
+        switch: other prompts from a block on, one for all rows or one a row; that block is the target's, as the first is.
+        reward_prompt: what blocks are scored by, in place of the prompts: the short text that a person wrote, where prompts
+        are long rewordings; texts, or texts by the block from which on they hold.
+        pixels: False leaves latents undecoded, but for what a reward looks at.
+        listener(row, block, frames): every block once it is finished, uint8 [F, H, W, 3], or None without pixels.
+        Returns a `VideoOutput`. Raises ValueError for unsupported combinations, and VideoStopped, which holds the finished
+        blocks, where SIGINT or SIGTERM came, once the running round is done.
+        """
+        how = dict(decoding=decoding, blocks=blocks, size=size, seed=seed, switch=switch, reward_prompt=reward_prompt,
+                   pixels=pixels, listener=listener)  # fmt: skip
+        with stop_requests() as request:
+            run = completed(lambda: self.start(prompts, **how), lambda: request.signal != 0)
+        output = self.output(run)
+        if not run.target.done:
+            raise VideoStopped(output, run.target.script.blocks, request.signal)
+        return output
+
+    def start(
+        self,
+        prompts: Prompts,
+        *,
+        decoding: SDVG | None = None,
+        blocks: int | None = None,
+        size: Sequence[int] | None = None,
+        seed: int | Sequence[int] | None = None,
+        switch: Mapping[int, Prompts] | None = None,
+        reward_prompt: Prompts | Mapping[int, Prompts] | None = None,
+        pixels: bool = True,
+        listener: Listener | None = None,
+    ) -> Decoding:
+        """A request that has not run yet: call its `step()`, which finishes a block of every row, until it returns False, and
+        `output` whenever there is something to see. Arguments as in the call."""
+        if decoding is not None and not isinstance(decoding, SDVG):
+            raise ValueError(f"decoding: expected None or an SDVG, got {decoding!r}; leave it out or make one")
+        judging = ALONE
+        if decoding is not None:
+            decoding.check(self)
+            judging = decoding.judging()
+        blocks = self.blocks if blocks is None else _blocks(blocks)
+        grid = self._grid(self.size if size is None else size)
+        shown = by_block(rows_of(prompts), switch, blocks, "switch")
+        texts = judged(shown, reward_prompt, blocks)
+        if judging.router.judges and texts is None:
+            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; say what a "
+                             "reward is to look for")  # fmt: skip
+        judging.router.check_rows(len(shown), blocks)
+        keys = Keys.of(seed, len(shown), self.model.device)
+        model = self.model if decoding is None else decoding.target(self.model)
+        rule = judging.router if decoding is None else decoding.rule(self.model)
+        stats = VideoStats()
+        target = BlockTarget(
+            model, self.vae, Script(shown, texts, keys, grid, blocks), Reader(self.encoder), judging,
+            eager=decoding is not None and decoding.sync == "eager", pixels=pixels, stats=stats, listener=listener,
+        )  # fmt: skip
+        return Decoding(target, decoding, rule, keys, stats)
+
+    def output(self, run: Decoding) -> VideoOutput:
+        """What is finished of a request so far."""
+        target: BlockTarget = run.target
+        videos = [_video(row) for row in target.rows] if target.pixels else []
+        latents = [torch.cat(row.film, 2)[0] if row.film else None for row in target.rows]
+        return VideoOutput(videos, latents, run.stats, dict(target.errors))
+
+    def _grid(self, size: Sequence[int]) -> tuple[int, int]:
+        stride = self.vae.layout.stride
+        if len(size) != 2 or any(side < 1 or side % stride for side in size):
+            raise ValueError(
+                f"size: expected height and width, multiples of {stride}, got {tuple(size)}; use such a size"
+            )
+        return size[0] // stride, size[1] // stride
+
+    @classmethod
+    def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
+        """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
+
+        dtype: of transformer and text encoder, None for the files'. The autoencoder runs in float32.
+        Raises ValueError for a folder that is no pipeline, and as the loaders do.
+        """
+        folder = folder_of(path_or_repo, FILES)
+        with naming(folder):
+            model, vae, encoder, settings = read_parts(folder, cls.__name__)
+            pipe = cls(model, vae, encoder, **settings)
+        return pipe if dtype is None else pipe.to(dtype=dtype)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the pipeline; the index comes last.   Raises ValueError for parts that are not Wan's, which their own
+        libraries save."""
+        settings = {"size": list(self.size), "blocks": self.blocks}
+        save_parts(Path(folder), type(self).__name__, self.model, self.vae, self.encoder, settings)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Moves everything; `dtype` is for transformer and text encoder, the autoencoder stays in its own."""
+        self.model.transformer.to(device=device, dtype=dtype)
+        if isinstance(vae := getattr(self.vae, "model", None), torch.nn.Module):
+            vae.to(device=device)
+        if isinstance(encoder := getattr(self.encoder, "encoder", None), torch.nn.Module):
+            encoder.to(device=device, dtype=dtype)
+        return self
+
+
+def _blocks(blocks: Any) -> int:
+    if whole("blocks", blocks) < 1:
+        raise ValueError(f"blocks: expected at least 1, got {blocks}; ask for one or more")
+    return int(blocks)
+
+
+def _video(row: FilmRow) -> np.ndarray | None:
+    if not row.frames:
+        return None
+    frames: Tensor = torch.cat(row.frames)
+    return frames.permute(0, 2, 3, 1).contiguous().numpy()

@@ -1,0 +1,1 @@
+"""Routers: rules that say which drafted blocks stand, and which the target redraws."""
