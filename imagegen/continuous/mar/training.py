@@ -9,7 +9,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.mar.diffusion import TRAINING_STEPS
+from mmspec.imagegen.continuous.mar.diffusion import TRAINING_STEPS, diffusion
 from mmspec.imagegen.continuous.mar.diffusion_loss import HeadLoss, head_loss
 from mmspec.imagegen.continuous.mar.transformer import MAR
 
@@ -41,17 +41,22 @@ def training_mask(
 
 def masked_loss(
     model: MAR, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = COPIES,
-    ratio: Callable[[float], float] = mask_ratio,
+    ratio: Callable[[float], float] = mask_ratio, most_weight: float = 1.0,
 ) -> HeadLoss:  # fmt: skip
     """The head's losses at the masked positions of a batch, rows [copies * masked].
 
-    "Autoregressive Image Generation without Vector Quantization".
+    "Autoregressive Image Generation without Vector Quantization" with the defaults.
     tokens: clean, float [B, L, d].   labels: as the model takes them, rows without a condition among them.
     drawn: on the CPU; of mask, timesteps and noise.   copies: draws of timestep and noise for one condition.
     ratio: quantiles of the share that is masked.
+    most_weight: errors of the noise weigh 1 / alpha-bar, at most this much; 1 weighs all alike, as published. What the
+    condition tells of a token hardly shows in its noise where there is most of it: errors of the velocity would, and they
+    are 1 / alpha-bar times those of the noise ("Progressive Distillation for Fast Sampling of Diffusion Models").
     """
     mask = training_mask(*tokens.shape[:2], drawn, ratio).to(tokens.device)
     z, clean = (x[mask].repeat(copies, 1) for x in (model(tokens, mask, labels), tokens))
     t = torch.randint(TRAINING_STEPS, (len(clean),), generator=drawn).to(tokens.device)
     noise = torch.randn(clean.shape, generator=drawn).to(tokens.device)
-    return head_loss(model.diffloss["net"], clean, t, noise, z)
+    loss = head_loss(model.diffloss["net"], clean, t, noise, z)
+    weight = (1 / diffusion().alphas_cumprod).clamp(max=most_weight).float().to(t.device)[t]
+    return HeadLoss(loss.noise * weight, loss.variance)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mmspec.imagegen.continuous.pipeline import MARPipeline
 
 KINDS = ("classes", "prompts")
+MOST_WEIGHT = 50.0  # of an error of the noise; without it a small model is slow to use its context
 
 
 def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> MARConfig:
@@ -104,7 +105,9 @@ def train_mar(
         drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
         labels = torch.where(drop, nothing_said(labels), labels)
         with mixed(device):
-            each = masked_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies, sampled_ratio)
+            each = masked_loss(
+                model, tokens.to(device), labels.to(device), drawn, recipe.copies, sampled_ratio, MOST_WEIGHT
+            )
         noise, variance = each.noise.mean(), each.variance.mean()
         return noise + variance, {"noise": float(noise.detach()), "variance": float(variance.detach())}
 
