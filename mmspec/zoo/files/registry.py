@@ -143,7 +143,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("video/tokens", "mar", "mar/draft", "car", "car/draft")
+UNSHIPPED = ("video/tokens", "mar", "mar/draft")
 _OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
 
 
