@@ -9,6 +9,7 @@ from mmspec.cli.caption import caption
 from mmspec.cli.demo import demo
 from mmspec.cli.image import image
 from mmspec.cli.supported import supported
+from mmspec.cli.video import video
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(caption)
 app.command()(image)
+app.command()(video)
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
 app.add_typer(zoo.app, name="zoo")

@@ -99,7 +99,7 @@ def _say_stopped(stop: KeyboardInterrupt) -> int:
 
     kept, code = "files already written are whole, nothing else is kept", 130
     if isinstance(stop, Stopped):
-        kept, code = f"{stop}; go on with: {_command()}", 128 + stop.signal
+        kept, code = f"{stop}; go on with: {_command()}" if stop.resumes else str(stop), 128 + stop.signal
     screen(stderr=True).print(Text(f"Stopped: {kept}", style="yellow"), soft_wrap=True)
     return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,15 @@ if TYPE_CHECKING:
     from mmspec.evaluate.image.resources import ImageResources
 
 FILTER_ORDERS = ("top_k_first", "top_p_first")
+Load = Callable[[str], "ImageResources"]
 VECTORS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of vectors have
 
 
-def open_codes(model: str, decoding: str, wishes: dict[str, Any], settings: dict[str, Any]) -> Opened:
-    """The pipeline with its drafter and rule. settings: as the pipeline takes them, None for the model's own."""
+def open_codes(
+    model: str, decoding: str, wishes: dict[str, Any], settings: dict[str, Any], load: Load | None = None
+) -> Opened:
+    """The pipeline with its drafter and rule. settings: as the pipeline takes them, None for the model's own.
+    load: of the model by its name, None for one of pictures."""
     for name in VECTORS:
         if wishes[name] is not None:
             flag = f"--{name.replace('_', '-')}"
@@ -25,11 +30,8 @@ def open_codes(model: str, decoding: str, wishes: dict[str, Any], settings: dict
     asked = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
     asked["window"] = _window(wishes["window"])
     with waiting("loading the model"):
-        resources, decoding, rule = _resolved(model, decoding, wishes["rule"], asked)
+        resources, decoding, rule = _resolved(model, decoding, wishes["rule"], asked, load or _pictures)
     pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
-    if geometry.frames > 1:
-        raise BadOption(f"--model: expected a model of pictures, got {model!r}, which draws {geometry.frames} frames, call it "
-                        "from Python: its `videos` hold them")  # fmt: skip
     own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
     said = {"guidance": settings["guidance_scale"], **{one: settings[one] for one in ("temperature", "top_k", "top_p")}}
     said = {name: own.get(name) if value is None else value for name, value in said.items()}
@@ -45,7 +47,9 @@ def _window(text: str | None) -> int | None:
     return int(text)
 
 
-def _resolved(model: str, decoding: str, rule: str | None, wishes: dict) -> tuple[ImageResources, object, object]:
+def _resolved(
+    model: str, decoding: str, rule: str | None, wishes: dict, load: Load
+) -> tuple[ImageResources, object, object]:
     """The resources, the drafter and the rule."""
     from mmspec.evaluate.image.decodings import Wishes, check_decoding, decoding_of, short_name
 
@@ -53,13 +57,14 @@ def _resolved(model: str, decoding: str, rule: str | None, wishes: dict) -> tupl
     wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
     with refusing():
         check_decoding(decoding, Wishes(**wishes))
-    resources = _resources(model)
+    resources = load(model)
     with refusing():
         drafts, usual = decoding_of(decoding, resources, Wishes(**wishes))
         return resources, drafts, resources.rule(rule or usual)
 
 
-def _resources(model: str) -> ImageResources:
+def _pictures(model: str) -> ImageResources:
+    """A model of pictures; refuses one of videos."""
     from mmspec.cli.console import quiet_transformers
     from mmspec.evaluate.image.resources import ZOO_MODELS, folder_resources, zoo_resources
 
@@ -70,4 +75,9 @@ def _resources(model: str) -> ImageResources:
         raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
     quiet_transformers()
     with reading(model, "a folder with a saved pipeline"):
-        return folder_resources(Path(model))
+        resources = folder_resources(Path(model))
+    frames = resources.pipeline.model.geometry.frames
+    if frames > 1:
+        raise BadOption(f"--model: expected a model of pictures, got {model!r}, which draws {frames} frames, call "
+                        "`mmspec video`")  # fmt: skip
+    return resources

@@ -14,12 +14,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(KeyboardInterrupt):
     """A run that a signal ended after what it had was on the disk; the message says what, and where it lies.
 
-    The same call goes on from there.   signal: its number; a command ends with the status 128 + signal.
+    signal: its number; a command ends with the status 128 + signal.   resumes: the same call goes on from there.
     """
 
-    def __init__(self, kept: str, number: int = signal.SIGINT):
+    def __init__(self, kept: str, number: int = signal.SIGINT, resumes: bool = True):
         super().__init__(kept)
-        self.signal = number
+        self.signal, self.resumes = number, resumes
 
 
 def end_before_work(number: int, frame: object) -> None:

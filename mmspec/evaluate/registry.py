@@ -13,6 +13,7 @@ DOMAINS = {
     "vlm": "mmspec.evaluate.vlm",
     "image": "mmspec.evaluate.image",
     "continuous": "mmspec.evaluate.continuous",
+    "video": "mmspec.evaluate.video",
 }
 
 

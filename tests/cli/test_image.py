@@ -104,7 +104,7 @@ def test_models_in_folders() -> None:
 
 def test_a_model_of_videos_is_refused_before_anything_is_drawn() -> None:
     captioned(replace(CAPTION, frames=3, time_pairs=2)).save_pretrained("videos")
-    assert "--model: expected a model of pictures, got 'videos', which draws 3 frames" in refused(
+    assert "--model: expected a model of pictures, got 'videos', which draws 3 frames, call `mmspec video`" in refused(
         2, "a red circle", "--model", "videos"
     )
 

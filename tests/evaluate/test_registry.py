@@ -123,7 +123,7 @@ def test_the_engine_pages_and_quality_know_no_domain() -> None:
 
 def test_an_unknown_domain_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="domain: expected one of vlm, image, continuous, got 'magic', pick one of these"
+        ValueError, match="domain: expected one of vlm, image, continuous, video, got 'magic', pick one of these"
     ):
         domain_of("magic")
 

@@ -29,5 +29,5 @@ class VideoStopped(Stopped):
 
     def __init__(self, output: VideoOutput, blocks: int, number: int):
         most = max(output.stats.emitted)
-        super().__init__(f"{most} of {blocks} blocks of the video are finished and kept", number)
+        super().__init__(f"{most} of {blocks} blocks of the video are finished and kept", number, resumes=False)
         self.output = output

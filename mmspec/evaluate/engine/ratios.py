@@ -42,12 +42,13 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def time_split(runs: Sequence[Run]) -> dict:
-    """Shares of the decode time (the call less the prefill) and milliseconds per round, by part."""
-    split = [run for run in runs if run.parts is not None and run.target_passes > 1]
+    """Shares of the decode time (the call less the prefill) and milliseconds per round, by part: PARTS, and behind them
+    those that only these runs have."""
+    split = [run for run in runs if run.parts is not None and run.decode_rounds > 0]
     row: dict = {}
     total = sum(run.seconds - run.parts["prefill"] for run in split)
-    rounds = sum(run.target_passes - 1 for run in split)
-    for part in PARTS:
+    rounds = sum(run.decode_rounds for run in split)
+    for part in dict.fromkeys((*PARTS, *(part for run in split for part in run.parts if part != "prefill"))):
         seconds = sum(run.parts[part] for run in split)
         row[f"{part}_share"] = round(seconds / total, 4) if split else None
         row[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if split else None

@@ -22,7 +22,8 @@ class Run:
     target_passes: passes of the target, the prompt's among them.   accept_length: tokens per target pass and row.
     parts: seconds by name (prefill, draft, target, verify, other), of methods that report them.
     exact: as the method itself reports it.   drafter_passes: forward passes of the drafter's model.
-    row_passes: target passes each row took part in, of methods that count them.
+    row_passes: target passes each row took part in, of methods that count them.   rounds: that the decode time is split
+    over; None for the target's passes behind the prefill.
     """
 
     seconds: float
@@ -33,6 +34,12 @@ class Run:
     exact: bool = True
     drafter_passes: int = 0
     row_passes: tuple[int, ...] = ()
+    rounds: int | None = None
+
+    @property
+    def decode_rounds(self) -> int:
+        """Rounds behind the prefill; 0 where there was nothing else."""
+        return self.target_passes - 1 if self.rounds is None else self.rounds
 
     @property
     def tokens(self) -> int:
@@ -124,7 +131,11 @@ def row_passes(stats: Stats) -> list[int]:
 
 
 def timed_run(
-    stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, row_passes: Sequence[int] = ()
+    stats: Stats,
+    output: tuple[tuple[Hashable, ...], ...],
+    seconds: float,
+    row_passes: Sequence[int] = (),
+    rounds: int | None = None,
 ) -> Run:
     """A request through our own loop, as its statistics tell of it; the rest as in `Run`."""
     return Run(
@@ -136,4 +147,5 @@ def timed_run(
         stats.exact,
         stats.drafter_passes,
         tuple(row_passes),
+        rounds,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mmspec.evaluate.engine.identity import identical, ties
 from mmspec.evaluate.engine.method import Method
+from mmspec.evaluate.engine.ratios import time_split
 from mmspec.evaluate.engine.rows import FIELDS, judged_row, passes, timed_row
 from mmspec.evaluate.engine.runs import Failure, Run
 
@@ -35,6 +36,15 @@ def test_a_row_is_timed_against_every_baseline_and_spread_against_the_first() ->
     assert (row["spread"], row["spread_vs_ar"]) == ([3.0, 3.0], [2.0, 2.0])
     assert row["identical"] == "3/3" and row["requests"] == 3
     assert row["target_share"] == round(0.5 / 1.5, 4)
+
+
+def test_parts_that_only_some_domains_have_are_split_over_their_own_rounds() -> None:
+    parts = {**PARTS, "target": 0.0, "vae": 0.25, "reward": 0.25}
+    row = time_split([Run(1.5, ((1,) * 5,), 1, 5.0, parts, rounds=5)] * 2)
+    assert (row["vae_share"], row["reward_ms"], row["target_share"]) == (0.25, 50.0, 0.0)
+    assert sum(value for name, value in row.items() if name.endswith("_share")) == 1.0
+    only_prompt = Run(1.5, ((1,),), 1, 1.0, PARTS)
+    assert time_split([only_prompt])["draft_share"] is None and "vae_share" not in time_split([only_prompt])
 
 
 def test_a_method_that_failed_has_its_reason_and_no_figures() -> None:

@@ -1,0 +1,88 @@
+"""Frames as a file: MP4 by the ffmpeg that imageio-ffmpeg brings, GIF by Pillow."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmspec.cli.console import BadOption
+from mmspec.core.files import Unwritten, replacing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUFFIXES = (".mp4", ".gif")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def film_file(out: Path) -> tuple[Path, str | None]:
+    """The file that frames go to: `out`, or a GIF of its name where MP4 cannot be written, with a sentence that says so.
+
+    Refuses any other kind of file.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        raise BadOption(f"--out: expected a file that ends in {' or '.join(SUFFIXES)}, got {str(out)!r}, rename it")
+    if out.suffix.lower() == ".gif" or find_spec("imageio_ffmpeg") is not None:
+        return out, None
+    other = out.with_suffix(".gif")
+    return other, (f"MP4 needs an ffmpeg with H.264 (libx264), which imageio-ffmpeg brings and which is not installed: "
+                   f'writing {other} instead of {out}; pip install "mmspec[video]"')  # fmt: skip
+
+
+def keep(frames: np.ndarray, out: Path, fps: float) -> None:
+    """Writes a video, uint8 [N, H, W, 3], whole or not at all.
+
+    Where `out` cannot be written it goes to the system's folder for temporary files, and the Unwritten that is raised says so.
+    """
+    try:
+        write_film(frames, out, fps)
+    except Unwritten as error:
+        spare = Path(tempfile.gettempdir()) / f"{out.stem}-{os.getpid()}{out.suffix}"
+        try:
+            write_film(frames, spare, fps)
+        except (OSError, ValueError):
+            raise error from None
+        error.args = (f"{error}; the {len(frames)} finished frames are kept in {spare}",)
+        raise error from None
+
+
+def write_film(frames: np.ndarray, out: Path, fps: float) -> None:
+    """Writes a video, uint8 [N, H, W, 3], by its suffix.   Raises Unwritten, and ValueError where ffmpeg fails."""
+    with replacing(out) as temporary:
+        (_mp4 if out.suffix.lower() == ".mp4" else _gif)(frames, temporary, out, fps)
+
+
+def _gif(frames: np.ndarray, path: Path, out: Path, fps: float) -> None:
+    from PIL import Image
+
+    first, *more = (Image.fromarray(frame) for frame in frames)
+    # players count hundredths of a second, and take less than two for ten
+    first.save(path, save_all=True, append_images=more, duration=max(20, round(1000 / fps)), loop=0)
+
+
+def _mp4(frames: np.ndarray, path: Path, out: Path, fps: float) -> None:
+    from imageio_ffmpeg import get_ffmpeg_exe
+
+    _, rows, columns, _ = frames.shape
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{columns}x{rows}", "-r", f"{fps:g}", "-i", "-"]
+    # players want chroma at half the size, so sides are made even
+    made = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2",
+            "-movflags", "+faststart", str(path)]  # fmt: skip
+    # in a session of its own, so that Ctrl-C ends the drawing and not the file
+    done = subprocess.run([get_ffmpeg_exe(), "-y", "-v", "error", *given, *made], input=frames.tobytes(), check=False,
+                          capture_output=True, start_new_session=True, restore_signals=False)  # fmt: skip
+    if done.returncode:
+        _refuse(out, done.stderr.decode(errors="replace"))
+
+
+def _refuse(out: Path, said: str) -> None:
+    for number in _FULL:
+        if os.strerror(number) in said:
+            raise Unwritten(out, os.strerror(number), number)
+    last = " ".join((said.strip().splitlines() or ["nothing"])[-1].split())
+    raise ValueError(f"--out: expected ffmpeg to write {str(out)!r} with libx264, got {last!r}, write a .gif")

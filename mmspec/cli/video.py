@@ -1,0 +1,134 @@
+"""`mmspec video`: a prompt in, a video out, block by block or code by code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mmspec.cli.console import BadOption, check_writable, save_json, screen, told
+from mmspec.cli.film import film_file
+from mmspec.cli.image_codes import FILTER_ORDERS
+from mmspec.cli.models import reading
+from mmspec.cli.options import Json, check_at_least
+
+if TYPE_CHECKING:
+    from mmspec.cli.video_blocks import Filmed
+
+
+@told
+def video(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What is to be seen, and how it moves.")],
+    model: Annotated[
+        str, typer.Option(help="The zoo's video or video/tokens, or a folder with a saved pipeline.")
+    ] = "video",
+    decoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Of blocks: ar, draft; relaxed: sdvg. Of codes as `mmspec image` has them: ar, sjd, scd, pac, rows... "
+            "ar when left out, or scd."
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="R", help="Of sdvg: the reward that a draft needs to stand; inf is exact.")
+    ] = None,
+    router: Annotated[
+        str | None,
+        typer.Option(
+            help="Of sdvg instead: relative:margin=R, strided:budget=N, random:budget=N, hybrid:run=N,least=R, explore:rate=P "
+            "or learned:model=FOLDER,gain=R."
+        ),
+    ] = None,
+    reduction: Annotated[
+        str | None, typer.Option(help="Of sdvg: a block's score is the min or the mean of its frames'.")
+    ] = None,
+    sync: Annotated[
+        str | None, typer.Option(help="Of sdvg: how the target keeps up with drafts: lazy, eager or rebuilt.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="The smaller pipeline; the zoo's own when left out.")
+    ] = None,
+    reward: Annotated[str, typer.Option(help="What scores frames: the zoo's reward, or clip.")] = "reward",
+    blocks: Annotated[int | None, typer.Option(metavar="N", help="Blocks of frames.")] = None,
+    size: Annotated[str | None, typer.Option(metavar="HxW", help="Pixels, such as 480x832.")] = None,
+    switch: Annotated[
+        list[str] | None, typer.Option(metavar="N=PROMPT", help="Another prompt from block N on; may be repeated.")
+    ] = None,
+    stream: Annotated[bool, typer.Option(help="Tell of every finished block, and have it in the file.")] = False,
+    rule: Annotated[str | None, typer.Option(help="Of codes: exact or the name of a rule.")] = None,
+    window: Annotated[str | None, typer.Option(metavar="N", help="Of codes: values a pass.")] = None,
+    coupling: Annotated[str | None, typer.Option(help="Of codes: gumbel or maximal.")] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Of codes: first drafts: frame, repeat_frame, sample_frame, left, up...")
+    ] = None,
+    guidance: Annotated[float | None, typer.Option(metavar="S", help="Of codes: guidance scale.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of codes; 1 when left out.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="Of codes; 0 for all.")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P", help="Of codes; 1 for all.")] = None,
+    filter_order: Annotated[str | None, typer.Option(help="Of codes: top_k_first or top_p_first.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Drawn and printed when left out.")] = None,
+    fps: Annotated[float, typer.Option(metavar="N", help="Frames a second of the file.")] = 16.0,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The MP4 or GIF to write.")] = Path("video.mp4"),
+    json: Json = None,
+) -> None:
+    """Draw a video of a prompt with drafted decoding."""
+    if not prompt.strip():
+        raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
+    for flag, value, least in (("--blocks", blocks, 1), ("--seed", seed, 0), ("--fps", fps, 1), ("--guidance", guidance, 0),
+                               ("--temperature", temperature, 0), ("--top-k", top_k, 0)):  # fmt: skip
+        check_at_least(flag, least if value is None else value, least)
+    out, instead = film_file(out)
+    check_writable(out, json)
+    of_blocks = {"threshold": threshold, "router": router, "reduction": reduction, "sync": sync, "draft": draft,
+                 "blocks": blocks, "size": size, "switch": switch or None, "stream": stream or None}  # fmt: skip
+    of_codes = {"rule": rule, "window": window, "coupling": coupling, "init": init, "guidance": guidance,
+                "temperature": temperature, "top_k": top_k, "top_p": top_p, "filter_order": filter_order}  # fmt: skip
+    if top_p is not None and not 0 < top_p <= 1:
+        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
+    if filter_order not in (None, *FILTER_ORDERS):
+        known = ", ".join(FILTER_ORDERS)
+        raise BadOption(f"--filter-order: expected one of {known}, got {filter_order!r}, pick one of these")
+    drawn = _kind(model)
+    _refuse_others(model, *((of_codes, "codes") if drawn == "blocks" else (of_blocks, "blocks")))
+    if instead is not None:
+        screen(stderr=True).print(instead, markup=False, soft_wrap=True)
+    if seed is None:
+        import secrets
+
+        seed = secrets.randbelow(1 << 31)
+    if drawn == "blocks":
+        from mmspec.cli.video_blocks import film_blocks
+
+        made = film_blocks(prompt, model, decoding or "ar", of_blocks | {"reward": reward}, seed, fps, out)
+    else:
+        from mmspec.cli.video_codes import film_codes
+
+        made = film_codes(prompt, model, decoding or "scd", of_codes, seed, fps, out)
+    _tell(made, {"prompt": prompt, "model": made.name, "decoding": decoding, "seed": seed, "fps": fps}, json)
+
+
+def _kind(model: str) -> str:
+    from mmspec.evaluate.video.kinds import kind_of
+
+    with reading(model, "a folder with a saved pipeline"):
+        return kind_of(model)
+
+
+def _refuse_others(model: str, given: dict, kind: str) -> None:
+    """Refuses options of models of the other kind."""
+    for name, value in given.items():
+        if value is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise BadOption(f"{flag}: expected a model of {kind}, got {model!r}, leave {flag} out")
+
+
+def _tell(made: Filmed, asked: dict, json: Path | None) -> None:
+    """Prints and writes what was made; raises ValueError for what is wrong with it."""
+    record = {**asked, **made.figures, "out": None if made.out is None else str(made.out), "error": made.error}
+    if made.out is not None:
+        screen().print(f"{made.out}: {made.line}, seed {record['seed']}; {made.name}", markup=False, soft_wrap=True)
+    save_json(json, record)
+    if made.error is not None:
+        kept = "nothing is kept" if made.out is None else f"what is finished is in {made.out}"
+        raise ValueError(f"{made.error}; {kept}")

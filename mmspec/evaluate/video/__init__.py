@@ -1,0 +1,1 @@
+"""The bench of videos: routed blocks of frames, and codes frame after frame."""

@@ -1,0 +1,194 @@
+"""What videos show: a method's against the target's on the same prompts and seeds, and against others of equal budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mmspec.evaluate.quality.resampling import interval
+from mmspec.evaluate.video.certainty import shape
+from mmspec.evaluate.video.config import Config, VideoSetting
+from mmspec.evaluate.video.methods import VideoMethod, Way
+from mmspec.evaluate.video.requests import prompts_of
+from mmspec.evaluate.video.resources import VideoResources
+from mmspec.evaluate.video.rows import kept
+from mmspec.evaluate.video.runner import draw
+from mmspec.zoo.world.moving_prompts import named_movers
+from mmspec.zoo.world.tracking import agreement
+
+if TYPE_CHECKING:
+    from mmspec.video.rewards.scores import Reward
+
+FIELDS = (
+    "videos", "reward", "reward_retention", "reward_retention_interval", "reward_difference_interval", "truth",
+    "truth_retention", "truth_retention_interval", "seam",
+)  # fmt: skip
+QUALITY = (
+    "videos of the same prompts and seeds; reward: mean over all frames of a video; truth: colour, direction and shape that "
+    "a prompt names, read off the frames without a model; retention: mean over the target alone's mean; seam: mean change "
+    "of pixels across block boundaries over that from frame to frame inside blocks; intervals: 90 %, prompts resampled with "
+    "all their seeds; above strided and above random: mean difference to a router that redraws as many blocks of each video"
+)
+
+Figures = tuple[float, float, float]  # reward, truth and seam of a video
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Figures of videos, by prompt and seed. reward, truth, seam: float [prompts, draws], NaN where there is nothing to
+    measure.   records: per video, per block.   exact: as the requests say.
+    """
+
+    reward: np.ndarray
+    truth: np.ndarray
+    seam: np.ndarray
+    records: list[list[Any]]
+    exact: bool
+
+    @property
+    def redrawn(self) -> list[int]:
+        """Blocks of each video that no draft stands for."""
+        return [sum(not block.kept for block in row) for row in self.records]
+
+
+class Reference:
+    """The target's videos of a setting.   row: its own figures."""
+
+    def __init__(self, config: Config, resources: VideoResources, setting: VideoSetting):
+        self.resources, self.setting = resources, setting
+        asked = prompts_of(setting.prompts, setting.seed)
+        self.videos = [
+            (one, setting.seed + number + draw * setting.prompts)
+            for number, one in enumerate(asked)
+            for draw in range(setting.draws)
+        ]
+        self._budgeted: dict[tuple, Figures] = {}
+        self.plain = self._shown(config.rows[0].make(resources, setting))
+        self.row = {**shape(resources, setting), "reward_ar": _mean(self.plain.reward), "truth_ar": _mean(self.plain.truth),
+                    "seam_ar": _mean(self.plain.seam)}  # fmt: skip
+
+    def judge(self, method: VideoMethod) -> dict:
+        """The figures of a method's videos; of one routed by scores also how far it is above routers without any that have
+        the same number of target blocks in every video."""
+        way = method.make(self.resources, self.setting)
+        own, target = self._shown(way), way.pipeline is self.resources.pipeline
+        blocks = sum(map(len, own.records))
+        redrawn = sum(own.redrawn) if target else 0
+        return {
+            "exact": own.exact and target,
+            "target_passes": round(redrawn / len(own.records), 2),
+            "accept_length": round(blocks / max(redrawn, 1), 3),
+            **kept(own.records, target),
+            **_figures(own, self.plain),
+            **self._at_equal_budget(way, own),
+        }
+
+    def _at_equal_budget(self, way: Way, own: Shown) -> dict:
+        """reward_above_strided..: mean differences, and their intervals."""
+        from mmspec.video.routing.budgets import Random, Strided
+
+        decoding, row = way.arguments.get("decoding"), {}
+        routed = decoding is not None and decoding.judging().router.judges
+        for name, router in (("strided", Strided), ("random", Random)):
+            other = self._at_budgets(decoding, router, own.redrawn) if routed else None
+            for what, column in (("reward", 0), ("truth", 1)):
+                apart = None if other is None else getattr(own, what) - other[..., column]
+                row[f"{what}_above_{name}"] = None if other is None else _mean(apart)
+                row[f"{what}_above_{name}_interval"] = None if other is None else _interval(apart)
+        return row
+
+    def _at_budgets(self, decoding: Any, router: type, budgets: Sequence[int]) -> np.ndarray:
+        """Figures [prompts, draws, 3] of the same videos under a router without a reward, each with a budget of its own; no
+        video is drawn twice at one budget."""
+        found = []
+        for place, budget in enumerate(budgets):
+            key = (router, decoding.sync, place, budget)
+            if key not in self._budgeted:
+                blind = replace(decoding, reward=None, threshold=None, router=router(budget))
+                self._budgeted[key] = self._video(Way(self.resources.pipeline, {"decoding": blind}), place)[0]
+            found.append(self._budgeted[key])
+        return self._table(found)
+
+    def _shown(self, way: Way) -> Shown:
+        made = [self._video(way, place) for place in range(len(self.videos))]
+        figures = np.moveaxis(self._table([one for one, _ in made]), -1, 0)
+        records = [row for _, stats in made for row in stats.records]
+        return Shown(*figures, records, all(stats.exact for _, stats in made))
+
+    def _video(self, way: Way, place: int) -> tuple[Figures, Any]:
+        """Draws and measures; figures and stats."""
+        asked, seed = self.videos[place]
+        out = draw(way, [asked], self.setting, [seed])
+        return measured(out.videos[0], asked.text, self.resources.reward(), way.pipeline), out.stats
+
+    def _table(self, figures: Sequence[Figures]) -> np.ndarray:
+        return np.array(figures).reshape(self.setting.prompts, self.setting.draws, 3)
+
+
+def measured(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figures:
+    """(reward, truth, seam) of a video uint8 [N, H, W, 3]; truth is NaN for a prompt that names no object, seam where there
+    is one block alone or nothing moves."""
+    from mmspec.video.rewards.scores import scored
+
+    scores = scored(reward, torch.from_numpy(frames).permute(0, 3, 1, 2), text)
+    named = named_movers(text)
+    truth = agreement(frames, named) if named else float("nan")
+    return float(scores.mean()), truth, seam(frames, boundaries(pipe, len(frames)))
+
+
+def boundaries(pipe: Any, frames: int) -> list[int]:
+    """The first pixel frame of every block but the first: the first latent frame of a video stands for one pixel frame."""
+    each, plan, found, block = pipe.vae.layout.frames, pipe.model.plan, [], 1
+    while (first := 1 + each * (plan.start(block) - 1)) < frames:
+        found.append(first)
+        block += 1
+    return found
+
+
+def seam(frames: np.ndarray, starts: Sequence[int]) -> float:
+    """Mean change of pixels from the frame before to each of `starts` over the mean change at all other frames; 1 where
+    boundaries cannot be told. NaN where there is no boundary, or nothing else changes."""
+    steps = np.abs(np.diff(frames.astype(np.float32), axis=0)).mean((1, 2, 3))
+    across = np.zeros(len(steps), dtype=bool)
+    across[[one - 1 for one in starts]] = True
+    inside = steps[~across].mean() if (~across).any() else 0.0
+    return float(steps[across].mean() / inside) if across.any() and inside > 0 else float("nan")
+
+
+def _figures(own: Shown, plain: Shown) -> dict:
+    return {
+        "reward": _mean(own.reward),
+        **_retention("reward", own.reward, plain.reward),
+        "reward_difference_interval": _interval(own.reward - plain.reward),
+        "truth": _mean(own.truth),
+        **_retention("truth", own.truth, plain.truth),
+        "seam": _mean(own.seam),
+    }
+
+
+def _retention(name: str, own: np.ndarray, plain: np.ndarray) -> dict:
+    """own's mean over plain's, which means something where that is above 0; with its interval."""
+    pairs = [np.stack(both, -1)[~np.isnan(both[0])] for both in zip(own, plain, strict=True)]
+
+    def ratio(rows: np.ndarray) -> float:
+        return rows[:, 0].mean() / rows[:, 1].mean()
+
+    pairs = [one for one in pairs if len(one)]
+    known = bool(pairs) and np.concatenate(pairs)[:, 1].mean() > 0
+    return {
+        f"{name}_retention": round(float(ratio(np.concatenate(pairs))), 4) if known else None,
+        f"{name}_retention_interval": interval(pairs, ratio) if known else None,
+    }
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return None if np.isnan(values).all() else round(float(np.nanmean(values)), 4)
+
+
+def _interval(values: np.ndarray) -> list[float] | None:
+    groups = [row[~np.isnan(row)] for row in values]
+    return interval([one for one in groups if len(one)], lambda found: float(found.mean()))

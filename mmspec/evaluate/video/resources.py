@@ -1,0 +1,103 @@
+"""A model of videos and what belongs to it: the smaller one that drafts, and what scores frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmspec.evaluate.engine.resources import Resources
+from mmspec.evaluate.image.resources import ImageResources, folder_resources
+from mmspec.evaluate.video.kinds import BLOCKS, ZOO_MODELS, kind_of, zoo_part
+
+if TYPE_CHECKING:
+    from mmspec.video.pipeline import BlockVideoPipeline
+    from mmspec.video.rewards.scores import Reward
+
+REWARDS = ("reward", "clip")  # what scores frames: trained for it, or the cosine of the zoo's picture CLIP
+
+
+@dataclass(slots=True)
+class VideoResources(Resources):
+    """pipeline: a `BlockVideoPipeline`, or an image pipeline whose model draws several frames.   kind: "blocks" or "codes".
+    name: what tables call it.   zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the
+    zoo's own.   scorer: of REWARDS.   codes: the same pipeline as `mmspec image` has it, of models of codes.
+    """
+
+    pipeline: Any
+    kind: str
+    name: str
+    zoo: str = ""
+    draft: str | None = None
+    scorer: str = "reward"
+    codes: ImageResources | None = None
+
+    def drafter(self) -> BlockVideoPipeline:
+        """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
+        return self.once("drafter", self._drafter)
+
+    def _drafter(self) -> BlockVideoPipeline:
+        if self.draft is not None:
+            if kind_of(self.draft, "--draft") != BLOCKS:
+                raise ValueError(
+                    f"--draft: expected a folder with a saved pipeline of blocks, got {self.draft!r}, correct it"
+                )
+            return blocks_of(Path(self.draft))
+        if not self.zoo:
+            raise ValueError(f"--draft: expected the folder of a smaller model for {self.name}, got none, name one")
+        return zoo_part(f"{self.zoo}/draft", "--draft")
+
+    def alone(self) -> BlockVideoPipeline:
+        """The drafter's model in the place of the target's."""
+        return self.once("alone", self._alone)
+
+    def _alone(self) -> BlockVideoPipeline:
+        from mmspec.video.pipeline import BlockVideoPipeline
+
+        whole, small = self.pipeline, self.drafter()
+        return BlockVideoPipeline(
+            small.model, whole.vae, small.encoder or whole.encoder, size=whole.size, blocks=whole.blocks
+        )
+
+    def reward(self) -> Reward:
+        """What scores frames.   Raises ValueError where the zoo has no weights of it."""
+        return self.once("reward", self._reward)
+
+    def _reward(self) -> Reward:
+        if self.scorer == "reward":
+            return zoo_part("video/reward", "--reward")
+        from mmspec.video.rewards.cosine import CosineReward
+
+        return CosineReward(zoo_part("clip", "--reward"), name="clip")
+
+
+def blocks_of(folder: Path) -> BlockVideoPipeline:
+    """The pipeline of blocks saved in a folder."""
+    from mmspec.video.pipeline import BlockVideoPipeline
+
+    return BlockVideoPipeline.from_pretrained(folder)
+
+
+def check_scorer(name: str) -> None:
+    """Raises ValueError for what is none of REWARDS."""
+    if name not in REWARDS:
+        raise ValueError(f"--reward: expected one of {', '.join(REWARDS)}, got {name!r}, pick one of these")
+
+
+def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> VideoResources:
+    """A model of the zoo or of a folder; drafter and reward are loaded on first use.
+
+    Raises ValueError where there is none, and for one that draws single pictures.
+    """
+    check_scorer(scorer)
+    kind, name = kind_of(model), f"zoo {model}" if model in ZOO_MODELS else model
+    own = model if model in ZOO_MODELS else ""
+    if kind == BLOCKS:
+        pipeline = zoo_part(model) if own else blocks_of(Path(model))
+        return VideoResources(pipeline, kind, name, own, draft, scorer)
+    codes = ImageResources(zoo_part(model), name, own) if own else folder_resources(Path(model))
+    if codes.pipeline.model.geometry.frames < 2:
+        raise ValueError(
+            f"--model: expected a model of videos, got {model!r}, which draws pictures, call `mmspec image`"
+        )
+    return VideoResources(codes.pipeline, kind, name, own, codes=codes)

@@ -1,0 +1,83 @@
+"""How one request for videos runs, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from mmspec.evaluate.engine.runs import Run, Runner, row_passes, timed_run
+from mmspec.evaluate.image.requests import Request
+from mmspec.evaluate.video.config import VideoSetting
+from mmspec.evaluate.video.kinds import BLOCKS
+from mmspec.evaluate.video.methods import ALONE, VideoMethod, Way
+from mmspec.evaluate.video.resources import VideoResources
+
+if TYPE_CHECKING:
+    from mmspec.video.decoding.output import VideoOutput
+    from mmspec.video.decoding.stats import VideoStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRun(Run):
+    """stats: of the request.   way: how it was drawn."""
+
+    stats: VideoStats
+    way: Way
+
+
+def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Runner:
+    """A function of (requests, seed) that generates once, timed, pixels included."""
+    way = method.make(resources, setting)
+    return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
+
+
+def draw(way: Way, asked: Sequence[Request], setting: VideoSetting, seed: int | Sequence[int]) -> VideoOutput:
+    """Videos of blocks.   Raises ValueError where one of them failed."""
+    out = way.pipeline([one.given for one in asked], blocks=setting.blocks, seed=seed, **way.arguments)
+    _check(out.errors)
+    return out
+
+
+def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Runner:
+    def run(asked: Sequence[Request], seed: int) -> Run:
+        began = perf_counter()
+        out = draw(way, asked, setting, seed)
+        seconds, stats = perf_counter() - began, out.stats
+        plan = way.pipeline.model.plan
+        output = tuple(bits(one, plan) for one in out.latents)
+        made = timed_run(stats, output, seconds, rounds=len(stats.block_s))
+        shared = {one.name: getattr(made, one.name) for one in fields(made)}
+        if method.key == ALONE:  # what stands in the target's place is the drafter
+            parts = dict(made.parts)
+            parts |= {"draft": parts["draft"] + parts["target"], "target": 0.0}
+            shared |= {"parts": parts, "exact": False}
+        return BlockRun(**shared, stats=stats, way=way)
+
+    return run
+
+
+def _codes(way: Way, setting: VideoSetting) -> Runner:
+    def run(asked: Sequence[Request], seed: int) -> Run:
+        given, how = [one.given for one in asked], {"temperature": setting.temperature, **way.arguments}
+        began = perf_counter()
+        out = way.pipeline(given, seed=seed, **how)
+        seconds = perf_counter() - began
+        _check(out.errors)
+        return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(out.stats))
+
+    return run
+
+
+def bits(latents: Tensor, plan: Any) -> tuple[bytes, ...]:
+    """Latents float [C, F, h, w] block by block as they stand in memory: equal where every bit is."""
+    parts = latents.float().cpu().split(list(plan.cut(latents.shape[1])), dim=1)
+    return tuple(part.contiguous().numpy().tobytes() for part in parts)
+
+
+def _check(errors: dict[int, str]) -> None:
+    if errors:
+        raise ValueError("; ".join(errors.values()))

@@ -1,0 +1,163 @@
+"""The suites of `mmspec bench video` as data: methods, settings, and what is shown of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mmspec.evaluate.engine.suite import Suite
+from mmspec.evaluate.image import drafters as of_codes
+from mmspec.evaluate.video.drafters import (
+    alone,
+    budgeted,
+    codes,
+    fixed,
+    hybrid,
+    learned,
+    relative,
+    routed,
+    threshold,
+)
+from mmspec.evaluate.video.kinds import BLOCKS, CODES
+from mmspec.evaluate.video.methods import ALONE, PLAIN, Make, VideoMethod
+
+_TIMED = (
+    "method",
+    "law",
+    "blocks kept",
+    "target forwards",
+    "p50 (s)",
+    "p95 (s)",
+    "seconds",
+    "predicted s",
+    "measured / predicted",
+    "x plain (10-90 %)",
+    "x plain's median (90 %)",
+    "draft + target + VAE + reward share",
+)
+_JUDGED = ("reward", "of plain's reward (90 %)", "truth", "of plain's truth (90 %)", "seam")
+_EQUAL = ("target blocks", "reward above strided (90 %)", "above random (90 %)", "truth above strided (90 %)",
+          "kept by block")  # fmt: skip
+_SHARES = (0.25, 0.5, 0.75, 0.9)  # of drafts that routers are calibrated to let stand
+_SWEEP = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
+_RUN = 3  # drafts in a row at most
+_INIT = "frame"  # codes that no pass has scored are drawn as their places in the frame before
+
+_AR = VideoMethod(PLAIN, "target alone", bitwise=True)
+_ALONE = VideoMethod(ALONE, "drafter alone", part="draft", make=alone)
+_NONE = VideoMethod("sdvg-none", "SDVG, nothing stands", "sdvg", part="draft", make=routed(threshold(0)), bitwise=True)
+_ALL = VideoMethod("sdvg-all", "SDVG, everything stands", "sdvg", part="draft", make=routed(threshold(1)))
+
+
+def _row(family: str, title: str, share: float, make: Make) -> VideoMethod:
+    return VideoMethod(f"{family}-{share:g}", f"{title} {share:g}", "sdvg", family, part="draft", make=make, knob=share)
+
+
+def _sdvg(share: float, sync: str = "lazy") -> VideoMethod:
+    family, told = ("sdvg", "") if sync == "lazy" else (f"sdvg-{sync}", f", {sync}")
+    return _row(family, f"SDVG{told}, share", share, routed(threshold(share), sync))
+
+
+def _routers(share: float) -> tuple[VideoMethod, ...]:
+    """Every router that looks at scores, calibrated to let such a share stand."""
+    return (
+        _sdvg(share),
+        _row("mean", "mean of frames, share", share, routed(threshold(share, "mean"), reduction="mean")),
+        _row("relative", "relative to the first block, share", share, routed(relative(share))),
+        _row(
+            "relative-mean",
+            "relative, mean of frames, share",
+            share,
+            routed(relative(share, "mean"), reduction="mean"),
+        ),
+        _row("hybrid", f"at most {_RUN} in a row and SDVG, share", share, routed(hybrid(_RUN, share))),
+        _row("learned", "learned gain, share", share, routed(learned(share))),
+    )
+
+
+def _budgets(share: float) -> tuple[VideoMethod, ...]:
+    """What needs no reward."""
+    return tuple(_row(name, f"{name}, share", share, routed(budgeted(name, share))) for name in ("strided", "random"))
+
+
+def at_threshold(least: float) -> VideoMethod:
+    """SDVG with a threshold in the reward's own unit."""
+    bitwise = least == math.inf
+    return VideoMethod(f"fixed-{least:g}", f"SDVG, reward >= {least:g}", "sdvg", "fixed", part="draft",
+                       make=routed(fixed(least)), bitwise=bitwise, knob=least)  # fmt: skip
+
+
+_CODES = (
+    VideoMethod(PLAIN, "plain", kind=CODES),
+    *(
+        VideoMethod(f"sjd-{n}", f"SJD {n}", "exact", "sjd", kind=CODES, make=codes(of_codes.jacobi(n, init=_INIT)), knob=n)
+        for n in (16, 64)
+    ),
+    *(
+        VideoMethod(f"scd-{n}", f"SCD {n}", "exact", "scd", kind=CODES, make=codes(of_codes.scd(n, init=_INIT)), knob=n)
+        for n in (16, 32, 64, 128)
+    ),
+    *(
+        VideoMethod(f"scd-maximal-{n}", f"SCD {n}, maximal coupling", "exact", "scd-maximal", kind=CODES,
+                    make=codes(of_codes.scd(n, "maximal", init=_INIT)), knob=n)
+        for n in (64, 128)
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoSuite(Suite):
+    """timed: every method interleaved with the target alone on the same prompts.   judged: videos of every method against
+    the target's.   kind, model: what it draws with where nothing is named.   judged_prompts: of what is judged.
+    plot: has a curve.
+    """
+
+    methods: tuple[VideoMethod, ...]
+    timed: bool
+    judged: bool
+    kind: str = BLOCKS
+    model: str = "video"
+    prompts: int = 8
+    batches: tuple[int, ...] = (1,)
+    temperatures: tuple[float, ...] = (1.0,)
+    judged_prompts: int = 32
+    plot: bool = False
+
+
+SUITES: dict[str, VideoSuite] = {
+    "speed": VideoSuite(
+        about="every router and every way of keeping up timed beside the target alone",
+        methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, one) for one in ("eager", "rebuilt")),
+                 *_routers(0.75)[1:], *_budgets(0.75)),
+        timed=True,
+        judged=False,
+        columns=_TIMED,
+    ),
+    "routers": VideoSuite(
+        about="videos of every router beside routers without a reward that have the same budget of target blocks",
+        methods=(_AR, _ALONE, _ALL, *(one for share in (0.5, 0.75) for one in (*_routers(share), *_budgets(share)))),
+        timed=False,
+        judged=True,
+        columns=("method", "law", "blocks kept", *_JUDGED, *_EQUAL),
+    ),
+    "threshold": VideoSuite(
+        about="a sweep of thresholds: what is kept of the reward, and how fast",
+        methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(one for share in (0.5, 0.75) for one in _budgets(share))),
+        timed=True,
+        judged=True,
+        columns=("method", "law", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
+        prompts=4,
+        plot=True,
+    ),
+    "tokens": VideoSuite(
+        about="exact decodings of codes, frame after frame, timed beside plain decoding",
+        methods=_CODES,
+        timed=True,
+        judged=False,
+        kind=CODES,
+        model="video/tokens",
+        columns=("method", "law", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",
+                 "draft + target + verify share", "identical"),
+        prompts=4,
+    ),
+}  # fmt: skip
