@@ -80,8 +80,8 @@ class FileTokenizer:
             raise ValueError(f"{folder / _WORDS}: expected a tokenizer, got {error}; fetch it again") from error
 
     def __call__(
-        self, texts: list[str], *, max_length: int, padding: Literal["max_length"], padding_side: Literal["right"],
-        truncation: Literal[True], return_tensors: Literal["pt"],
+        self, texts: list[str], *, max_length: int, padding: Literal["max_length"], truncation: Literal[True],
+        return_tensors: Literal["pt"], padding_side: Literal["right"] = "right",
     ) -> dict[str, Tensor]:  # fmt: skip
         """input_ids, attention_mask: int64 [B, max_length]. The keywords are transformers'."""
         self._words.enable_truncation(max_length)

@@ -31,6 +31,10 @@ _WHAT = {
     "t2i/eagle": "EAGLE drafter for t2i",
     "t2i/upsampler": "codes of 32x32 pictures into those of 64x64 ones, for MuLo-SD",
     "video/tokens": "8 frames of 64x64 pixels from prompts of motion, 256 codes each (LlamaGen)",
+    "video/vae": "videos of 64x64 pixels as 8x8 cells of 8 channels every four frames, and back, frame by frame (Wan VAE)",
+    "video": "64x64 videos from prompts of motion, block by block (block-causal Wan)",
+    "video/draft": "a smaller video model that drafts for it",
+    "video/reward": "scores frames on what of a prompt is in them",
     "kl": "64x64 pictures as 8x8 cells of 16 continuous channels, and back (KL autoencoder)",
     "mar": "64x64 pictures from 64 classes or prompts, 64 continuous tokens in any order (MAR)",
     "mar/draft": "a smaller mar that drafts for it",
@@ -200,6 +204,32 @@ def _build_video_tokens(out: Path, work: Path, resume: bool, device: str) -> dic
     return build(out, work, folder_with_weights("t2i") / "vq", resume=resume, device=device)
 
 
+def _build_video_vae(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.training.build_video_vae import build
+
+    return build(out, work, resume=resume, device=device)
+
+
+def _build_video(name: str) -> Callable[[Path, Path, bool, str], dict]:
+    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
+        from mmspec.zoo.files.registry import folder_with_weights
+        from mmspec.zoo.training.build_video import build as train
+        from mmspec.zoo.training.build_video import draft_recipe, target_recipe
+
+        recipe = target_recipe() if name == "video" else draft_recipe()
+        vae, whole = folder_with_weights("video/vae"), None if name == "video" else folder_with_weights("video")
+        return train(out, work, vae, recipe, whole=whole, resume=resume, device=device)
+
+    return build
+
+
+def _build_video_reward(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec import zoo
+    from mmspec.zoo.training.build_video_reward import build
+
+    return build(out, work, zoo.load("video"), zoo.load("video/draft"), resume=resume, device=device)
+
+
 def _build_kl(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
     from mmspec.zoo.training.build_kl import build
@@ -245,6 +275,9 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "t2i/eagle": _build_image_eagle,
     "t2i/upsampler": _build_upsampler,
     "video/tokens": _build_video_tokens,
+    "video/vae": _build_video_vae,
+    **{name: _build_video(name) for name in ("video", "video/draft")},
+    "video/reward": _build_video_reward,
     "kl": _build_kl,
     **{name: _build_mar(name) for name in ("mar", "mar/draft")},
     **{name: _build_car(name) for name in ("car", "car/draft")},

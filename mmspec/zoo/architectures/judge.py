@@ -51,14 +51,8 @@ class Reader(nn.Module):
     def __init__(self, size: JudgeSize = JudgeSize()) -> None:
         super().__init__()
         self.size = size
-        self.stem = nn.Sequential(
-            _layer(3, size.half, 5, 2),
-            _layer(size.half, size.half, 3, 1),
-            _layer(size.half, size.quarter, 3, 2),
-            _layer(size.quarter, size.quarter, 3, 1),
-            _layer(size.quarter, size.eighth, 3, 2),
-        )
-        self.blocks = nn.ModuleList(_layer(size.eighth, size.eighth, 3, 1) for _ in range(size.blocks))
+        self.stem = image_stem(size.half, size.quarter, size.eighth)
+        self.blocks = nn.ModuleList(layer(size.eighth, size.eighth, 3, 1) for _ in range(size.blocks))
         self.head = nn.Conv2d(size.eighth, 1 + len(COLORS) + len(SHAPES), 1)
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -68,7 +62,19 @@ class Reader(nn.Module):
         return self.head(hidden)
 
 
-def _layer(before: int, after: int, kernel: int, stride: int) -> nn.Sequential:
+def image_stem(half: int, quarter: int, eighth: int) -> nn.Sequential:
+    """Pixels [B, 3, H, W] -> [B, eighth, H / 8, W / 8]."""
+    return nn.Sequential(
+        layer(3, half, 5, 2),
+        layer(half, half, 3, 1),
+        layer(half, quarter, 3, 2),
+        layer(quarter, quarter, 3, 1),
+        layer(quarter, eighth, 3, 2),
+    )
+
+
+def layer(before: int, after: int, kernel: int, stride: int) -> nn.Sequential:
+    """A convolution without bias, eight groups normalised, and SiLU."""
     return nn.Sequential(
         nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False), nn.GroupNorm(8, after), nn.SiLU()
     )

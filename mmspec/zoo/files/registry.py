@@ -100,6 +100,27 @@ def load_video_tokens(folder: Path) -> Any:
     return read_with_tokenizer(folder, folder_with_weights("t2i") / "vq")
 
 
+def load_video_vae(folder: Path) -> Any:
+    """The causal video autoencoder stored in `folder`, streaming (fp32, eval mode)."""
+    from mmspec.zoo.files.video import read_video_vae
+
+    return read_video_vae(folder)
+
+
+def load_video(folder: Path) -> Any:
+    """Model, autoencoder of "video/vae" and caption encoder of "video" with the transformer stored in `folder` (fp32)."""
+    from mmspec.zoo.files.video import read_video
+
+    return read_video(folder, folder_with_weights("video/vae"), folder_with_weights("video"))
+
+
+def load_video_reward(folder: Path) -> Any:
+    """The reward of frames stored in `folder`, which reads prompts with the caption encoder of "video" (fp32, eval mode)."""
+    from mmspec.zoo.files.video_reward import read_reward
+
+    return read_reward(folder, folder_with_weights("video"))
+
+
 def load_kl(folder: Path) -> Any:
     """The KL autoencoder stored in `folder` (fp32, eval mode)."""
     from mmspec.zoo.files.continuous import read_kl
@@ -133,6 +154,10 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "t2i/eagle": load_image_drafter,
     "t2i/upsampler": load_upsampler,
     "video/tokens": load_video_tokens,
+    "video/vae": load_video_vae,
+    "video": load_video,
+    "video/draft": load_video,
+    "video/reward": load_video_reward,
     "kl": load_kl,
     "mar": load_mar,
     "mar/draft": load_mar,
@@ -143,7 +168,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("video/tokens", "mar", "mar/draft")
+UNSHIPPED = ("video/tokens", "video/vae", "video", "video/draft", "video/reward", "mar", "mar/draft")
 _OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
 
 

@@ -25,25 +25,26 @@ Size = TypeVar("Size")
 
 def save_clip(model: CLIP, size: ClipSize, folder: Path) -> None:
     """Write fp16 safetensors and config.json."""
-    _save(model, size, folder)
+    save_scorer(model, size, folder)
 
 
 def load_clip(folder: Path) -> PictureClip:
     """The CLIP stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    return PictureClip(_load(ClipSize, lambda size: new_clip(size, seed=None), folder))
+    return PictureClip(load_scorer(ClipSize, lambda size: new_clip(size, seed=None), folder))
 
 
 def save_judge(model: Reader, folder: Path) -> None:
     """Write fp16 safetensors and config.json."""
-    _save(model, model.size, folder)
+    save_scorer(model, model.size, folder)
 
 
 def load_judge(folder: Path) -> ImageJudge:
     """The judge stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    return ImageJudge(_load(JudgeSize, Reader, folder))
+    return ImageJudge(load_scorer(JudgeSize, Reader, folder))
 
 
-def _save(model: nn.Module, size: Any, folder: Path) -> None:
+def save_scorer(model: nn.Module, size: Any, folder: Path) -> None:
+    """Write fp16 safetensors and the fields of `size` as config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     # the batch norms of CLIP count their batches in integers
@@ -53,7 +54,8 @@ def _save(model: nn.Module, size: Any, folder: Path) -> None:
     write_json_atomic(folder / CONFIG, asdict(size))
 
 
-def _load(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
+def load_scorer(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
+    """What `build` makes of the stored size, with the stored weights, fp32 in eval mode.   Raises ValueError as above."""
     with naming(folder / CONFIG):
         size = from_fields(kind, read_json(folder / CONFIG))
     return load_module(lambda: build(size), folder / WEIGHTS)

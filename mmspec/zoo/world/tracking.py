@@ -47,7 +47,7 @@ def track(frames: np.ndarray, color: str) -> Track:
     pixels = frames.astype(np.float32)
     away = np.square(palette).sum(-1) - 2 * (pixels @ palette.T)  # squared, up to what all colors share
     near = np.square(pixels - palette[own]).sum(-1) <= _FARTHEST**2
-    mask = _without_grain((away.argmin(-1) == own) & near)
+    mask = without_grain((away.argmin(-1) == own) & near)
     place = np.full((len(frames), 2), np.nan)
     for frame, part in enumerate(mask):
         rows, columns = part.nonzero()
@@ -56,7 +56,7 @@ def track(frames: np.ndarray, color: str) -> Track:
     return Track(mask, place)
 
 
-def _without_grain(mask: np.ndarray) -> np.ndarray:
+def without_grain(mask: np.ndarray) -> np.ndarray:
     """bool [F, H, W] without pixels that have fewer than three neighbours: grain may have any color, but alone."""
     rows, columns = mask.shape[1:]
     wide = np.pad(mask, ((0, 0), (1, 1), (1, 1))).astype(np.int8)
@@ -77,7 +77,7 @@ def direction_of(seen: Track, first: int = 0, steps: int = STEADY) -> str | None
 
 def shape_of(seen: Track) -> str | None:
     """The shape whose mask is nearest on average over all frames, None where it is never seen. Digits are not told apart."""
-    found = [_square(part) for part in seen.mask[seen.seen]]
+    found = [squared(part) for part in seen.mask[seen.seen]]
     if not found:
         return None
     names, templates = _templates()
@@ -85,7 +85,7 @@ def shape_of(seen: Track) -> str | None:
     return names[int(away.argmin())]
 
 
-def _square(mask: np.ndarray) -> np.ndarray:
+def squared(mask: np.ndarray) -> np.ndarray:
     """What lies in a mask's bounding box, grown to a square: float32 [_SIDE, _SIDE]."""
     rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
     part = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(np.float32)
@@ -99,8 +99,8 @@ def _square(mask: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=1)
 def _templates() -> tuple[tuple[str, ...], np.ndarray]:
     # as small as movers are: what is drawn and what it is compared with lose the same corners
-    drawn = _without_grain(np.stack([shape_mask(shape, 20) > 0.6 for shape in SHAPES]))
-    return SHAPES, np.stack([_square(mask) for mask in drawn])
+    drawn = without_grain(np.stack([shape_mask(shape, 20) > 0.6 for shape in SHAPES]))
+    return SHAPES, np.stack([squared(mask) for mask in drawn])
 
 
 def agreement(frames: np.ndarray, named: Iterable[tuple[str, str, str]]) -> float:

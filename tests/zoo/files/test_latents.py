@@ -11,7 +11,8 @@ from torch import Tensor
 from mmspec.imagegen.continuous.kl.config import KLConfig
 from mmspec.imagegen.continuous.kl.load import build
 from mmspec.zoo.files import latents
-from mmspec.zoo.files.latents import Latents, encoded, fingerprint
+from mmspec.zoo.files.fixed_sets import fingerprint
+from mmspec.zoo.files.latents import Latents, encoded
 
 SIZES = KLConfig(embed_dim=3, ch=4, ch_mult=(1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=8,
                  norm_groups=2, scale=0.5)  # fmt: skip
@@ -48,14 +49,16 @@ def test_what_is_there_is_kept_and_what_is_missing_made(tmp_path: Path, asked: l
     assert torch.equal(encoded(vae, tmp_path, pixels, 5).mean, made.mean[:5])
     assert asked == [(0, 3), (3, 1), (4, 1)]  # the second file has a picture too many
     asked.clear()
+    vae.register_to_config(scaling_factor=0.6)
+    assert len(encoded(vae, tmp_path, pixels, 6)) == 6 and len(asked) == 3
+    asked.clear()
     assert not torch.equal(encoded(autoencoder(1), tmp_path, pixels, 6).mean, made.mean) and len(asked) == 3
 
 
 def test_another_scale_is_another_autoencoder() -> None:
     one, other = autoencoder(), autoencoder()
-    assert fingerprint(one) == fingerprint(other)
-    other.register_to_config(scaling_factor=0.6)
-    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one, 0.5) == fingerprint(other, 0.5) != fingerprint(other, 0.6)
+    assert fingerprint(one, 0.5) != fingerprint(autoencoder(1), 0.5)
 
 
 def test_an_epoch_takes_every_picture_once_and_draws_from_its_posterior() -> None:

@@ -1,0 +1,72 @@
+"""The zoo's video models in their folders: an autoencoder, and transformers that share it and one caption encoder."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mmspec.core.config_fields import from_fields
+from mmspec.core.files import write_json_atomic, writing
+from mmspec.core.readers import naming, read_json
+from mmspec.imagegen.llamagen.text_files import FileTokenizer, read_encoder
+from mmspec.video.generation.flow_map import FlowMap
+from mmspec.video.plan import BlockPlan
+from mmspec.video.text import PromptEncoder
+from mmspec.video.vae.files import read_vae
+from mmspec.video.vae.wan import StreamingWanVAE
+from mmspec.video.wan.files import load_wan, save_wan
+from mmspec.video.wan.transformer import CausalWan
+from mmspec.video.wan.video import WanVideo
+
+from ..world.moving_prompts import LONGEST
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, T5EncoderModel
+
+INDEX = "model_index.json"
+
+
+class VideoParts(NamedTuple):
+    """What prompts become videos with."""
+
+    model: WanVideo
+    vae: StreamingWanVAE
+    encoder: PromptEncoder
+
+
+def read_video_vae(folder: Path) -> StreamingWanVAE:
+    """The autoencoder in `folder` (fp32, eval mode)."""
+    return StreamingWanVAE(read_vae(folder).float())
+
+
+def write_video(model: CausalWan, folder: Path, sampler: FlowMap, plan: BlockPlan) -> None:
+    """fp16 weights and config of a transformer on its own, with an index that names no autoencoder."""
+    save_wan(deepcopy(model).half().cpu(), folder / "transformer")
+    index = {"_class_name": "BlockVideoPipeline", "transformer": ["mmspec", CausalWan.__name__]}
+    write_json_atomic(
+        folder / INDEX, {**index, "sampler": {"kind": "flow_map", **asdict(sampler)}, "plan": asdict(plan)}
+    )
+
+
+def write_prompts(encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """The caption encoder, fp16, and its tokenizer."""
+    for part, name in ((deepcopy(encoder).half().cpu(), "text_encoder"), (tokenizer, "tokenizer")):
+        with writing(folder / name):
+            part.save_pretrained(folder / name)
+
+
+def read_prompts(folder: Path) -> PromptEncoder:
+    """The caption encoder (fp32) and tokenizer in `folder`."""
+    return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
+
+
+def read_video(folder: Path, vae: Path, whole: Path) -> VideoParts:
+    """The transformer in `folder` with the autoencoder in `vae` and the caption encoder in `whole`; fp32."""
+    index = read_json(folder / INDEX)
+    with naming(folder / INDEX):
+        sampler = {name: value for name, value in index["sampler"].items() if name != "kind"}
+        how = {"sampler": from_fields(FlowMap, sampler), "plan": from_fields(BlockPlan, index["plan"])}
+    model = load_wan(folder / "transformer").float().requires_grad_(False)
+    return VideoParts(WanVideo(model, name="zoo", **how), read_video_vae(vae), read_prompts(whole))
