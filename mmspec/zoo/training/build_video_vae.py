@@ -218,7 +218,8 @@ def build(
     write_vae(deepcopy(model).half(), out)
     stored = StreamingWanVAE(read_vae(out).float())
     layout = LatentLayout.of_wan(stored.model)
-    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.batch], "model_seed": recipe.seed,
-             "steps": recipe.steps, "batch": recipe.batch, "stride": [layout.frames, layout.stride, layout.stride]}  # fmt: skip
+    seeds = [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.batch]
+    facts = {"scene_seeds": seeds, "model_seed": recipe.seed, "steps": recipe.steps,
+             "batch": recipe.batch, "stride": [layout.frames, layout.stride, layout.stride]}  # fmt: skip
     return write_card(out, "video/vae", stored.model, "moving scenes of mmspec.zoo.world", **facts,
                       training=rounded(figures), evaluation=evaluate_video_vae(stored, measured))  # fmt: skip
