@@ -144,15 +144,15 @@ def test_what_is_finished_is_kept_when_a_reward_is_not_a_number(monkeypatch: pyt
 def test_a_full_disk_is_one_error_and_the_frames_are_kept_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = film._gif
+    whole = Image.Image.save
 
-    def full(frames: np.ndarray, path: Path, out: Path, fps: float) -> None:
-        if path.resolve().parent == tmp_path.resolve():
+    def full(image: Image.Image, path: Path, **how: object) -> None:
+        if Path(path).resolve().parent == tmp_path.resolve():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        whole(frames, path, out, fps)
+        whole(image, path, **how)
 
     (tmp_path / "spare").mkdir()
-    monkeypatch.setattr(film, "_gif", full)
+    monkeypatch.setattr(Image.Image, "save", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spare"))
     result = invoked()
     (line,) = result.stderr.splitlines()
