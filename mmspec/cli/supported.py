@@ -23,14 +23,17 @@ def supported(json: Json = None) -> None:
         refused_records,
         rule_records,
     )
+    from mmspec.evaluate.video.supported import router_records, video_model_records
 
     models, drafters, rules, pairs = model_records(), drafter_records(), rule_records(), combination_records()
     images, classes, refused, found = image_model_records(), class_records(), refused_records(), greedy_table()
-    vectors = continuous_records()
+    vectors, films, routed = continuous_records(), video_model_records(), router_records()
     kept = {
         "models": models,
         "image models": images,
         "models of vectors": vectors,
+        "video models": films,
+        "videos": routed,
         "drafters": drafters,
         "rules": rules,
         "combinations": pairs,
@@ -46,6 +49,8 @@ def supported(json: Json = None) -> None:
     out.print(_table("refused, with a sentence and before any token", refused))
     out.print(_table("image models, beside LlamaGen", images))
     out.print(_table("image models whose tokens are vectors: the law of each decoding", vectors))
+    out.print(_table("video models that draw blocks, any two of the same latents together", films))
+    out.print(_table("videos: the law of each decoding", routed))
     out.print(_table("drafters", drafters))
     out.print(_table("rules for sampled requests; greedy ones are verified by target-match", rules))
     out.print(

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from mmspec.cli import app
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.registry import LOADERS
-from tests.evaluate import tiny_continuous, tiny_images, tiny_zoo
+from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "benchmarks"
@@ -28,7 +28,7 @@ PAGES = [
 ]
 FILL = {
     "PROMPT": "a red circle", "IMAGE": "scene.png", "TEXT": "What is this?", "T": "0.5", "N": "4", "S": "2",
-    "FILE": "out.json", "FILE.png": "out.png", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
+    "FILE": "out.json", "FILE.png": "out.png", "FILE.gif": "out.gif", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
     "NAME=LOG": "run=made/work/log.jsonl",
     "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
 }  # fmt: skip
@@ -73,6 +73,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str) -> object:
         if name in tiny_continuous.tiny_continuous_zoo():
             return tiny_continuous.tiny_continuous_zoo()[name]
+        if name.partition("/")[0] == "video":
+            return tiny_video.tiny_video_zoo()[name]
         home = tiny_images if name in tiny_images.tiny_image_zoo() else tiny_zoo
         return home.load(name)
 
@@ -81,7 +83,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mmspec.zoo.load", load)
-    monkeypatch.setattr("mmspec.zoo.names", lambda: [*LOADERS])
+    monkeypatch.setattr("mmspec.zoo.names", lambda: [*dict.fromkeys((*LOADERS, *tiny_video.tiny_video_zoo()))])
     for expensive in ("bench._run", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
     monkeypatch.setattr(
@@ -105,7 +107,9 @@ def test_a_shown_command_runs(arguments: tuple[str, ...]) -> None:
 
 def test_every_page_and_every_command_is_among_them() -> None:
     assert len(COMMANDS) > 25
-    assert {"image", "caption", "train", "bench", "zoo", "supported"} <= {arguments[0] for arguments in COMMANDS}
+    assert {"image", "video", "caption", "train", "bench", "zoo", "supported"} <= {
+        arguments[0] for arguments in COMMANDS
+    }
     assert all(any("mmspec " in line for line in shown(page)) for page in PAGES if page.parent.name == "docs")
 
 

@@ -11,14 +11,17 @@ import torch
 from safetensors.torch import save_file
 
 from mmspec.evaluate.vlm.requests import demo_scenes
+from mmspec.video import save_wan
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.zoo.world.render import render
 from tests.evaluate.tiny_continuous import captioned
 from tests.evaluate.tiny_images import use_tiny_images
+from tests.evaluate.tiny_video import saved, tiny_video_zoo, use_tiny_video
 from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
+from tests.video.tiny import wan
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
-IMAGES, CONTINUOUS = PAGE.with_name("images.md"), PAGE.with_name("continuous.md")
+IMAGES, CONTINUOUS, VIDEO = (PAGE.with_name(f"{name}.md") for name in ("images", "continuous", "video"))
 
 
 def publish_eagle(folder: Path) -> None:
@@ -117,3 +120,31 @@ def test_the_page_on_continuous_tokens_names_decodings_that_exist() -> None:
 
     table = CONTINUOUS.read_text().split("## Decodings")[1].split("## The stack")[0]
     assert {row.split()[0] for row in re.findall(r"^\| `(.*?)` \|", table, re.M)} - {"--decoding"} == set(DECODINGS)
+
+
+def test_the_page_on_videos_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    use_tiny_video(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    saved(Path("Wan2.1"))
+    save_wan(wan(), "self-forcing")
+    monkeypatch.setattr(tiny_video_zoo()["video"], "blocks", 5)
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", VIDEO.read_text(), re.S)
+    assert len(blocks) == 4
+    for block in blocks:
+        exec(block, names)
+    assert not names["out"].errors and not names["out"].stats.exact and Path("my-video/model_index.json").is_file()
+    assert names["blind"].stats.target_blocks == names["out"].stats.target_blocks
+    assert "reward >= " in capsys.readouterr().out
+
+
+def test_the_page_on_videos_names_decodings_and_routers_that_exist() -> None:
+    from mmspec.evaluate.video.decodings import DECODINGS
+    from mmspec.evaluate.video.routers import ROUTERS
+
+    decodings, routers = VIDEO.read_text().split("## Decodings")[1].split("## Cache discipline")[0].split("## Routers")
+    assert set(re.findall(r"^\| `(.*?)` \|", decodings, re.M)) - {"--decoding"} == set(DECODINGS)
+    named = {one.split(":")[0] for one in re.findall(r"^\| `(.*?)` \|", routers, re.M)} - {"--router"}
+    assert named == set(ROUTERS)
