@@ -143,11 +143,10 @@ def build(
     device: str = "cpu",
     measured: int = 384,
 ) -> dict[str, Any]:
-    """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`;
-    returns the card.
+    """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`.
 
-    target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that
-    the card's figures are of.
+    target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that the
+    figures of the card, which is returned, are of.
     """
     recipe = RewardRecipe() if recipe is None else recipe
     frames = reward_frames(target, draft, work, recipe.members)

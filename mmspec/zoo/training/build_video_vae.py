@@ -35,9 +35,9 @@ class VaeSize:
     """Fields of AutoencoderKLWan. Patches of two pixels halve the sides before its own two levels do: a latent is a square of
     8 pixels and four frames."""
 
-    base_dim: int = 16
+    base_dim: int = 12
     z_dim: int = 8
-    dim_mult: tuple[int, ...] = (1, 2, 2)
+    dim_mult: tuple[int, ...] = (1, 2, 4)
     temperal_downsample: tuple[bool, ...] = (True, True)
     num_res_blocks: int = 1
     patch_size: int = 2
@@ -48,16 +48,21 @@ class VideoVaeRecipe:
     """Everything that decides the autoencoder; the defaults are the ones to ship.
 
     frames: of a clip, in three steps of four; in the fourth half as many clips have `long` frames.
+    short: frames of a clip over the first `short_share` of the steps, in which `short_batch` clips cost as much: how objects
+    look is learnt from many scenes, and only then how they move.
     cuts: share of clips that cut to another scene somewhere, which a change of prompt will show.
     squares, edges, edges_after, divergence, spread: as in `KlRecipe`.
     """
 
     size: VaeSize = field(default_factory=VaeSize)
     steps: int = 6000
-    lr: float = 7e-4
+    lr: float = 1e-3
     batch: int = 8
     frames: int = 13
     long: int = 25
+    short: int = 5
+    short_batch: int = 20
+    short_share: float = 0.5
     cuts: float = 0.15
     squares: float = 1.0
     edges: float = 0.5
@@ -67,18 +72,22 @@ class VideoVaeRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 2 or not 0 < self.edges_after <= 1:
+        if self.steps < 1 or min(self.batch, self.short_batch) < 2 or not 0 < self.edges_after <= 1:
             raise ValueError(
                 f"VideoVaeRecipe: expected steps, two clips or more and a share of the steps, got {self}; change them"
             )
-        if self.frames % 4 != 1 or self.long % 4 != 1:
-            raise ValueError(
-                f"frames: expected one and groups of four, got {self.frames} and {self.long}; use 13 and 25"
-            )
+        if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
+            raise ValueError(f"frames: expected one and groups of four, got {self.frames}, {self.long} and {self.short}; use "
+                             "13, 25 and 5")  # fmt: skip
+
+    @property
+    def most(self) -> int:
+        """Clips of a step, at most."""
+        return max(self.batch, self.short_batch)
 
     def plan(self) -> Plan:
         """Its schedule for the training loop."""
-        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.01)
+        return Plan(self.steps, self.lr, warmup=min(50, self.steps // 2), weight_decay=0.01)
 
     def edges_at(self, step: int) -> float:
         """The weight of edges at a step."""
@@ -87,14 +96,19 @@ class VideoVaeRecipe:
     def clips(self, step: int) -> tuple[list[Clip], int]:
         """The clips of a step, no scene of which is shown in another, and how many frames each has."""
         rng = np.random.default_rng((self.seed, step))
-        count, frames = (self.batch // 2, self.long) if step % 4 == 3 else (self.batch, self.frames)
-        seed = FIRST_SEED + step * 2 * self.batch
-        return [self._clip(rng, seed + 2 * number, frames) for number in range(count)], frames
+        if step < self.short_share * self.steps:
+            count, frames = self.short_batch, self.short
+        else:
+            count, frames = (self.batch // 2, self.long) if step % 4 == 3 else (self.batch, self.frames)
+        seed = FIRST_SEED + step * 2 * self.most
+        return [clip_of(self, rng, seed + 2 * number, frames) for number in range(count)], frames
 
-    def _clip(self, rng: np.random.Generator, seed: int, frames: int) -> Clip:
-        first, cut = int(rng.integers(_LATEST)), int(rng.integers(1, frames))
-        then: MovingScene | None = sample_moving(seed + 1) if rng.random() < self.cuts else None
-        return Clip(sample_moving(seed), first, then, cut)
+
+def clip_of(recipe: VideoVaeRecipe, rng: np.random.Generator, seed: int, frames: int) -> Clip:
+    """A clip of the scene of `seed`, and in the recipe's share of cases of the one after it."""
+    first, cut = int(rng.integers(_LATEST)), int(rng.integers(1, frames))
+    then: MovingScene | None = sample_moving(seed + 1) if rng.random() < recipe.cuts else None
+    return Clip(sample_moving(seed), first, then, cut)
 
 
 def new_autoencoder(size: VaeSize) -> AutoencoderKLWan:
@@ -168,8 +182,8 @@ def train_video_vae(
 def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STATISTICS) -> tuple[Tensor, Tensor]:
     """Mean and spread per channel, float64 [C] each, of what the encoder gives for `count` training clips."""
     model.eval()
-    values = [model.encode(clip_pixels([recipe._clip(np.random.default_rng(seed), FIRST_SEED + 2 * seed, recipe.long)],
-                                       recipe.long)).latent_dist.mode() for seed in range(count)]  # fmt: skip
+    clips = [clip_of(recipe, np.random.default_rng(seed), FIRST_SEED + 2 * seed, recipe.long) for seed in range(count)]
+    values = [model.encode(clip_pixels([clip], recipe.long)).latent_dist.mode() for clip in clips]
     flat = torch.cat(values).double().transpose(0, 1).flatten(1)
     return flat.mean(1), flat.std(1)
 
@@ -218,8 +232,7 @@ def build(
     write_vae(deepcopy(model).half(), out)
     stored = StreamingWanVAE(read_vae(out).float())
     layout = LatentLayout.of_wan(stored.model)
-    seeds = [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.batch]
-    facts = {"scene_seeds": seeds, "model_seed": recipe.seed, "steps": recipe.steps,
-             "batch": recipe.batch, "stride": [layout.frames, layout.stride, layout.stride]}  # fmt: skip
+    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.most], "model_seed": recipe.seed,
+             "steps": recipe.steps, "batch": recipe.batch, "stride": [layout.frames, *(layout.stride,) * 2]}  # fmt: skip
     return write_card(out, "video/vae", stored.model, "moving scenes of mmspec.zoo.world", **facts,
                       training=rounded(figures), evaluation=evaluate_video_vae(stored, measured))  # fmt: skip

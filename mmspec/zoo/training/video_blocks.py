@@ -90,13 +90,12 @@ def new_model(config: WanConfig, seed: int) -> CausalWan:
 
 def segments_of(members: Sequence[Member], kind: Kind, encode: Encode, seed: int) -> list[Segment]:
     """What the prompts of these clips are, from which block to which."""
-    ends = [*(block for block, _ in members[0].scenes[1:]), blocks_of(kind)]
-    texts = [
-        [moving_prompt(scenes[i][1], seed, TOLD) for scenes in (one.scenes for one in members)]
-        for i in range(len(ends))
-    ]
     firsts = [block for block, _ in members[0].scenes]
-    return [(first, last, encode(text)) for first, last, text in zip(firsts, ends, texts, strict=True)]
+    segments = []
+    for number, (first, last) in enumerate(zip(firsts, [*firsts[1:], blocks_of(kind)], strict=True)):
+        texts = [moving_prompt(one.scenes[number][1], seed, TOLD) for one in members]
+        segments.append((first, last, encode(texts)))
+    return segments
 
 
 def coupled(members: Sequence[Member], shape: torch.Size, drawn: torch.Generator) -> Tensor:
@@ -115,47 +114,50 @@ def block_loss(
     encode: Encode, step: int, device: str = "cpu",
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
     """Mean squared error of the flow, noise - clean, of all blocks of the clips and of the first blocks beside them."""
-    drawn, losses, counts = recipe.draws(step), [], []
     kind: Kind = "cuts" if len(clips[0][0].scenes) > 1 else "whole"
-    for (members, clean), which in ((clips, kind), (starts, "starts")):
-        noise = coupled(members, clean.shape, drawn)
-        level = recipe.levels((len(clean), blocks_of(which)), drawn).repeat_interleave(PLAN.size, 1)
-        sigma = level[:, None, :, None, None]
-        noisy = (1 - sigma) * clean + sigma * noise
-        context = clean + recipe.context_noise * torch.rand(len(clean), 1, 1, 1, 1, generator=drawn) * torch.randn(
-            clean.shape, generator=drawn)  # fmt: skip
-        given = [one.to(device) for one in (context, noisy, level * TRAINING_STEPS)]
-        segments = [(first, last, text.to(device)) for first, last, text in segments_of(members, which, encode, step)]
-        if which != "starts" and step >= recipe.own_after * recipe.steps:
-            given[0] = _own_context(model, given, segments, clean.to(device), noise.to(device), recipe, drawn)
-        with torch.autocast(torch.device(device).type, torch.bfloat16):
-            flow = forced_flow(model, *given, segments, PLAN.size)
-        each = (flow.float() - (noise - clean).to(device)).square().mean((1, 3, 4))  # [B, F]
-        losses.append(each.unflatten(1, (-1, PLAN.size)).mean(2))
-        counts.append(losses[-1].numel())
-    whole = torch.cat([one.flatten() for one in losses]).mean()
-    notes = {"first": float(losses[1].detach().mean()), "later": float(losses[0][:, -1].detach().mean())}
-    return whole, notes
+    drawn = recipe.draws(step)
+    all_blocks = _errors(model, *clips, kind, recipe, encode, drawn, step, device)
+    firsts = _errors(model, *starts, "starts", recipe, encode, drawn, step, device)
+    loss = torch.cat((all_blocks.flatten(), firsts.flatten())).mean()
+    return loss, {"first": float(firsts.detach().mean()), "later": float(all_blocks[:, -1].detach().mean())}
+
+
+def _errors(
+    model: CausalWan, members: list[Member], clean: Tensor, kind: Kind, recipe: BlockRecipe, encode: Encode,
+    drawn: torch.Generator, step: int, device: str,
+) -> Tensor:  # fmt: skip
+    """float32 [B, blocks], the mean squared error of every block's flow."""
+    noise = coupled(members, clean.shape, drawn)
+    level = recipe.levels((len(clean), blocks_of(kind)), drawn).repeat_interleave(PLAN.size, 1)
+    spread = recipe.context_noise * torch.rand(len(clean), 1, 1, 1, 1, generator=drawn)
+    context = clean + spread * torch.randn(clean.shape, generator=drawn)
+    clean, noise, context, level = (one.to(device) for one in (clean, noise, context, level))
+    segments = [(first, last, text.to(device)) for first, last, text in segments_of(members, kind, encode, step)]
+    if kind != "starts" and step >= recipe.own_after * recipe.steps:
+        own = torch.rand(len(clean), blocks_of(kind), generator=drawn) < recipe.own
+        chosen = own.repeat_interleave(PLAN.size, 1)[:, None, :, None, None].to(device)
+        context = torch.where(chosen, _predicted(model, context, clean, noise, segments, recipe), context)
+    sigma = level[:, None, :, None, None]
+    with torch.autocast(torch.device(device).type, torch.bfloat16):
+        flow = forced_flow(model, context, (1 - sigma) * clean + sigma * noise, level * TRAINING_STEPS, segments, PLAN.size)
+    each = (flow.float() - (noise - clean)).square().mean((1, 3, 4))  # [B, F]
+    return each.unflatten(1, (-1, PLAN.size)).mean(2)
 
 
 @torch.no_grad()
-def _own_context(
-    model: CausalWan, given: Sequence[Tensor], segments: Sequence[Segment], clean: Tensor, noise: Tensor,
-    recipe: BlockRecipe, drawn: torch.Generator,
-) -> Tensor:  # fmt: skip
-    """The context with some of its blocks as the model itself predicts them, at the last of the few steps.
+def _predicted(
+    model: CausalWan, context: Tensor, clean: Tensor, noise: Tensor, segments: Sequence[Segment], recipe: BlockRecipe
+) -> Tensor:
+    """All blocks as the model itself predicts them at the last of the few steps, [B, C, F, H, W].
 
-    That is scheduled sampling in one pass more ("Parallel Scheduled Sampling"): what is drawn later stands behind what the
-    model drew, and must not make more of its faults.
+    Behind these for context, later blocks are trained on what they will stand behind: scheduled sampling in one pass more
+    ("Parallel Scheduled Sampling").
     """
-    context, _, times = given
     last = float(recipe.sampler.levels[-2])
-    noisy = (1 - last) * clean + last * noise
-    with torch.autocast(context.device.type, torch.bfloat16):
-        flow = forced_flow(model, context, noisy, torch.full_like(times, last * TRAINING_STEPS), segments, PLAN.size)
-    made = noisy - last * flow.float()
-    blocks = torch.rand(len(clean), clean.shape[2] // PLAN.size, generator=drawn) < recipe.own
-    return torch.where(blocks.repeat_interleave(PLAN.size, 1)[:, None, :, None, None].to(context.device), made, context)
+    noisy, times = (1 - last) * clean + last * noise, clean.new_full((len(clean), clean.shape[2]), last * TRAINING_STEPS)
+    with torch.autocast(clean.device.type, torch.bfloat16):
+        flow = forced_flow(model, context, noisy, times, segments, PLAN.size)
+    return noisy - last * flow.float()
 
 
 def train_blocks(

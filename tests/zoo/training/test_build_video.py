@@ -1,0 +1,226 @@
+"""A few steps of the zoo's video autoencoder, models and reward: what is built, and that stopped builds go on where they were."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import mmspec
+from mmspec.video.rewards.scores import scored
+from mmspec.zoo.architectures.frame_reward import FrameReward, RewardSize
+from mmspec.zoo.files import registry
+from mmspec.zoo.training import build_video, build_video_reward, build_video_vae, caption_encoder
+from mmspec.zoo.training.build_video_reward import RewardRecipe, ranks_agree
+from mmspec.zoo.training.build_video_vae import FIRST_SEED, VaeSize, VideoVaeRecipe, decoded, new_model, train_video_vae
+from mmspec.zoo.training.clip_sets import CUT, SEEDS, ClipSet, clip_set, member, pixel_frames, spans
+from mmspec.zoo.training.moving_clips import Clip, clip_pixels
+from mmspec.zoo.training.reward_frames import KINDS, altered
+from mmspec.zoo.training.starts import channel_of
+from mmspec.zoo.training.video_blocks import BlockRecipe, coupled, train_blocks
+from mmspec.zoo.world.moving import HELD_OUT, sample_moving
+from mmspec.zoo.world.moving_frames import render_frames
+
+VAE = VideoVaeRecipe(VaeSize(base_dim=4, dim_mult=(1, 1, 2)), steps=4, batch=2, frames=5, long=9, short_batch=2)
+CLIPS = (("whole", 2), ("cuts", 2), ("starts", 2))
+SMALL = {"config": build_video.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4}
+TARGET, DRAFT = (replace(recipe(), **SMALL) for recipe in (build_video.target_recipe, build_video.draft_recipe))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A weights folder with an autoencoder, and models of both sizes over it."""
+    folder, work = tmp_path_factory.mktemp("weights"), tmp_path_factory.mktemp("work")
+    whole = caption_encoder.train_moving_encoder
+    with pytest.MonkeyPatch.context() as patch:
+        brief = lambda folder, dim, frames, resume: whole(folder, dim, frames, steps=1, batch=2, resume=resume)  # noqa: E731
+        patch.setattr(build_video, "train_moving_encoder", brief)
+        build_video_vae.build(folder / "video_vae", work, VAE, measured=1)
+        build_video.build(folder / "video", work, folder / "video_vae", TARGET, measured=1, blocks=2)
+    build_video.build(
+        folder / "video_draft", work, folder / "video_vae", DRAFT, whole=folder / "video", measured=1, blocks=2
+    )
+    return folder
+
+
+@pytest.fixture
+def named(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(registry, "WEIGHTS", weights)
+    return weights
+
+
+def test_what_is_built_is_loaded_by_name(named: Path) -> None:
+    built = ("video/vae", "video", "video/draft")
+    cards = {name: json.loads((registry.folder_of(name) / "card.json").read_text()) for name in built}
+    assert set(built) <= set(mmspec.zoo.names())
+    assert cards["video/vae"]["evaluation"]["agreement_rendered"] == 1 and cards["video/vae"]["stride"] == [4, 8, 8]
+    for name in ("video", "video/draft"):
+        assert {"seen", "direction", "shape_rendered"} <= cards[name]["evaluation"].keys()
+        assert cards[name]["held_out"]["loss"] > 1
+        assert cards[name]["command"] == f"mmspec zoo build {name}"
+    target, draft = mmspec.zoo.load("video"), mmspec.zoo.load("video/draft")
+    assert target.model.channels == draft.model.channels == target.vae.layout.channels and target.model.passes == 4
+    states = [parts.encoder(["a red star moves up"]) for parts in (target, draft)]
+    assert torch.equal(*states) and states[0].shape == (1, 48, 128)
+    assert not (named / "video_draft" / "text_encoder").exists()
+
+
+def test_latents_of_training_clips_have_mean_zero_and_spread_one(named: Path) -> None:
+    vae = mmspec.zoo.load("video/vae")
+    made = [
+        build_video_vae.clip_of(VAE, np.random.default_rng(seed), FIRST_SEED + 2 * seed, VAE.long) for seed in range(2)
+    ]
+    latents = vae.encode(clip_pixels(made, VAE.long))[0].transpose(0, 1).flatten(1)
+    torch.testing.assert_close(latents.mean(1), torch.zeros(8), atol=2e-2, rtol=0)
+    torch.testing.assert_close(latents.std(1), torch.ones(8), atol=2e-2, rtol=0)
+
+
+def test_a_reward_is_built_from_frames_of_all_kinds(named: Path, tmp_path: Path) -> None:
+    recipe = RewardRecipe(RewardSize(8, 8, 8, 1, 16, 2, 1), steps=2, batch=2, members=len(KINDS))
+    card = build_video_reward.build(named / "video_reward", tmp_path, mmspec.zoo.load("video"), mmspec.zoo.load("video/draft"),
+                                    recipe, measured=len(KINDS))  # fmt: skip
+    assert {"frames", "blocks", *KINDS} <= card["evaluation"].keys()
+    reward = mmspec.zoo.load("video/reward")
+    frames = torch.from_numpy(render_frames(sample_moving(0), 3)).permute(0, 3, 1, 2)
+    scores = scored(reward, frames, "a red star moves up")
+    assert scores.shape == (3,) and 0 < scores.min() and scores.max() < 1
+    torch.testing.assert_close(scored(reward, frames.float() / 127.5 - 1, "a red star moves up"), scores)
+    assert not torch.equal(scored(reward, frames, "a blue ring moves down"), scores)
+
+
+def test_words_that_are_padding_are_not_looked_for() -> None:
+    torch.manual_seed(0)
+    model, states, pixels = FrameReward().eval(), torch.randn(2, 5, 128), torch.rand(2, 3, 64, 64)
+    padded = torch.cat((states, torch.zeros(2, 4, 128)), 1)
+    torch.testing.assert_close(model(pixels, padded), model(pixels, states))
+
+
+def test_training_pixels_are_those_of_the_published_call_within_its_limits() -> None:
+    model = new_model(VAE).eval()
+    latents = torch.randn(1, 8, 3, 4, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(decoded(model, latents).clamp(-1, 1), model.decode(latents).sample)
+
+
+def clips(kind: str) -> ClipSet:
+    count, frames = 4, 3 if kind == "starts" else 12
+    return ClipSet(kind, torch.randn(count, 8, frames, 8, 8, generator=torch.Generator().manual_seed(3)).half())
+
+
+def test_stopped_runs_go_on_as_if_nothing_had_been(tmp_path: Path, weights: Path) -> None:
+    encode = mmspec.zoo.files.video.read_prompts(weights / "video")
+    sets = {kind: clips(kind) for kind in SEEDS}
+
+    def blocks(folder: Path) -> torch.nn.Module:
+        return train_blocks(replace(TARGET, own_after=0.25), sets, encode, folder)[0]
+
+    def vae(folder: Path) -> torch.nn.Module:
+        model = new_model(VAE)
+        train_video_vae(model, folder, VAE)
+        return model
+
+    for train, kind, drawn in ((blocks, BlockRecipe, "draws"), (vae, VideoVaeRecipe, "clips")):
+        plan, real, calls = kind.plan, getattr(kind, drawn), []
+
+        def stopped(recipe, step, real=real, calls=calls):
+            if step == 2 and not calls:
+                calls.append(step)
+                raise KeyboardInterrupt
+            return real(recipe, step)
+
+        whole, parted = train(tmp_path / f"{drawn}_whole"), tmp_path / f"{drawn}_parted"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kind, "plan", lambda recipe, plan=plan: replace(plan(recipe), save_every_s=0.0))
+            patch.setattr(kind, drawn, stopped)
+            with pytest.raises(KeyboardInterrupt):
+                train(parted)
+        again = train(parted)
+        for name, value in whole.state_dict().items():
+            assert torch.equal(again.state_dict()[name], value), name
+
+
+def test_blocks_cover_their_pixel_frames_without_a_gap() -> None:
+    assert [pixel_frames(blocks) for blocks in (1, 2, 7)] == [9, 21, 81]
+    assert spans(0) == [(0, 1), (1, 5), (5, 9)] and spans(3) == [(0, 4), (4, 8), (8, 12)]
+
+
+def test_a_cut_shows_the_second_scene_from_its_own_start() -> None:
+    one = member("cuts", 3, 8)
+    (_, scene), (block, other) = one.scenes
+    frames = one.clip().frames(45)
+    assert block == CUT and scene.seed + 1 == other.seed
+    np.testing.assert_array_equal(frames, np.concatenate((render_frames(scene, 21), render_frames(other, 24))))
+    assert len(Clip(scene, first=5).frames(3)) == 3
+
+
+def test_noise_places_objects_where_scenes_begin_and_is_white_elsewhere() -> None:
+    members = [member("cuts", index, 8) for index in range(2)]
+    drawn = [coupled(members, torch.Size((2, 8, 12, 8, 8)), torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    same = (drawn[0] == drawn[1]).flatten(3).all(3)  # [B, C, F]
+    for row, one in enumerate(members):
+        wanted = torch.zeros(8, 12, dtype=torch.bool)
+        for block, scene in one.scenes:
+            for mover in scene.movers:
+                wanted[channel_of(mover, 8), 3 * block : 3 * block + 3] = True
+        assert torch.equal(same[row], wanted)
+
+
+def test_levels_are_those_of_the_few_steps_and_between() -> None:
+    levels = replace(TARGET, few=0.8).levels((400, 4), torch.Generator().manual_seed(0))
+    few = torch.isclose(levels[..., None], torch.tensor([1.0, 0.9375, 5 / 6, 0.625])).any(-1)
+    assert float(few.float().mean()) == pytest.approx(0.8, abs=0.03) and 0 < levels.min() and levels.max() <= 1
+
+
+def test_latents_are_made_anew_for_another_autoencoder(tmp_path: Path, weights: Path) -> None:
+    vae = mmspec.zoo.files.video.read_video_vae(weights / "video_vae")
+    first = clip_set(vae, tmp_path, "starts", 2)
+    assert first.latents.shape == (2, 8, 3, 8, 8) and torch.equal(
+        clip_set(vae, tmp_path, "starts", 2).latents, first.latents
+    )
+    with torch.no_grad():
+        vae.model.quant_conv.bias.add_(1.0)
+    assert not torch.equal(clip_set(vae, tmp_path, "starts", 2).latents, first.latents)
+
+
+def test_an_altered_scene_asks_for_one_thing_that_is_not_there() -> None:
+    for seed in range(40):
+        scene = sample_moving(seed)
+        asked = altered(scene, np.random.default_rng(seed))
+        looks = [{mover.look for mover in one.movers} for one in (scene, asked)]
+        assert len(looks[0] - looks[1]) == 1 and len({mover.color for mover in asked.movers}) == len(asked.movers)
+
+
+def test_ranks_agree_with_their_definition() -> None:
+    one = np.array([1.0, 2.0, 2.0, 5.0])
+    assert ranks_agree(one, one**3) == pytest.approx(1) and ranks_agree(one, -one) == pytest.approx(-1)
+    assert ranks_agree(one, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(0.9486833)
+    assert ranks_agree(one, np.zeros(4)) == 0
+
+
+def test_recipes_fit_what_may_ship_and_hold_out_what_is_measured() -> None:
+    sizes = {}
+    for recipe in (build_video.target_recipe(), build_video.draft_recipe()):
+        with torch.device("meta"):
+            sizes[recipe.name] = sum(one.numel() for one in build_video.CausalWan(recipe.config).parameters())
+        ends = [SEEDS[kind] + 2 * count for kind, count in recipe.clips]
+        assert sorted(ends) == ends and max(ends) < HELD_OUT
+    sizes["vae"] = sum(one.numel() for one in new_model(VideoVaeRecipe()).parameters())
+    sizes["reward"] = sum(one.numel() for one in FrameReward().parameters())
+    encoder = 1.01e6  # bytes of the caption encoder
+    assert sizes["video"] > 3.5e6 and sizes["video"] > 6 * sizes["video/draft"]
+    assert 2 * sum(sizes.values()) + encoder < 11e6
+    shipped = VideoVaeRecipe()
+    assert FIRST_SEED + 2 * shipped.steps * shipped.most < min(SEEDS.values())
+    for wrong in (
+        lambda: VideoVaeRecipe(frames=12),
+        lambda: replace(TARGET, starts=0),
+        lambda: replace(TARGET, clips=(("whole", 1),)),
+        lambda: RewardRecipe(members=1),
+        lambda: RewardSize(heads=3),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            wrong()

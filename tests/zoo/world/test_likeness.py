@@ -1,0 +1,43 @@
+"""Likeness of single frames: what was rendered is like itself wherever it is, and unlike what it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mmspec.zoo.world.likeness import likeness
+from mmspec.zoo.world.moving import HELD_OUT, sample_moving
+from mmspec.zoo.world.moving_frames import render_frames
+from mmspec.zoo.world.words import COLORS, SHAPES
+
+SCENES = [sample_moving(HELD_OUT + number) for number in range(24)]
+
+
+def test_rendered_frames_are_like_what_they_show_in_every_place() -> None:
+    found = np.stack([likeness(render_frames(scene, 12), scene.movers) for scene in SCENES])
+    assert found.min() > 0.6 and found.mean() > 0.85 and found.std(1).max() < 0.12
+
+
+def test_another_shape_and_another_color_are_told() -> None:
+    gaps = []
+    for scene in SCENES:
+        mover = scene.movers[0]
+        if mover.kind not in SHAPES:
+            continue
+        frames = render_frames(replace(scene, movers=(mover,)), 4)
+        own = likeness(frames, [mover]).mean()
+        gaps += [own - likeness(frames, [replace(mover, kind=kind)]).mean() for kind in SHAPES if kind != mover.kind]
+        absent = next(color for color in COLORS if color != mover.color)
+        assert likeness(frames, [replace(mover, color=absent)]).max() == 0
+    assert np.mean(gaps) > 0.2 and np.mean(np.array(gaps) > 0) > 0.97
+
+
+def test_half_of_what_was_asked_counts_half_and_nothing_asked_is_refused() -> None:
+    scene = next(one for one in SCENES if len(one.movers) == 2)
+    shown = render_frames(replace(scene, movers=scene.movers[:1]), 3)
+    both, one = likeness(shown, scene.movers), likeness(shown, scene.movers[:1])
+    np.testing.assert_allclose(both, one / 2)
+    with pytest.raises(ValueError, match="at least one object"):
+        likeness(shown, [])
