@@ -1,4 +1,4 @@
-"""A few steps of the zoo's video autoencoder, models and reward: what is built, and that stopped builds go on where they were."""
+"""A few steps of the zoo's video autoencoder, models and reward: what is built, and stopped builds go on where they were."""
 
 from __future__ import annotations
 
