@@ -12,6 +12,7 @@ import torch
 
 import mmspec
 from mmspec.video.rewards.scores import scored
+from mmspec.video.wan.transformer import CausalWan
 from mmspec.zoo.architectures.frame_reward import FrameReward, RewardSize
 from mmspec.zoo.files import registry
 from mmspec.zoo.training import build_video, build_video_reward, build_video_vae, caption_encoder
@@ -205,7 +206,7 @@ def test_recipes_fit_what_may_ship_and_hold_out_what_is_measured() -> None:
     sizes = {}
     for recipe in (build_video.target_recipe(), build_video.draft_recipe()):
         with torch.device("meta"):
-            sizes[recipe.name] = sum(one.numel() for one in build_video.CausalWan(recipe.config).parameters())
+            sizes[recipe.name] = sum(one.numel() for one in CausalWan(recipe.config).parameters())
         ends = [SEEDS[kind] + 2 * count for kind, count in recipe.clips]
         assert sorted(ends) == ends and max(ends) < HELD_OUT
     sizes["vae"] = sum(one.numel() for one in new_model(VideoVaeRecipe()).parameters())
