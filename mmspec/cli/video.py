@@ -97,14 +97,15 @@ def video(
         import secrets
 
         seed = secrets.randbelow(1 << 31)
+    decoding = decoding or ("ar" if drawn == "blocks" else "scd")
     if drawn == "blocks":
         from mmspec.cli.video_blocks import film_blocks
 
-        made = film_blocks(prompt, model, decoding or "ar", of_blocks | {"reward": reward}, seed, fps, out)
+        made = film_blocks(prompt, model, decoding, of_blocks | {"reward": reward}, seed, fps, out)
     else:
         from mmspec.cli.video_codes import film_codes
 
-        made = film_codes(prompt, model, decoding or "scd", of_codes, seed, fps, out)
+        made = film_codes(prompt, model, decoding, of_codes, seed, fps, out)
     _tell(made, {"prompt": prompt, "model": made.name, "decoding": decoding, "seed": seed, "fps": fps}, json)
 
 

@@ -17,7 +17,7 @@ def interval(
 
     groups: values that belong together, such as those of one prompt under several seeds, each a number or a row of numbers
     that stay together; groups are drawn with repeats and kept whole.
-    figure: of the values of resampled groups, [N] or [N, K].
+    figure: of the values of resampled groups, [N] or [N, K]; resamples of which it is NaN are left out.
     """
     if len(groups) < 2:
         return None
@@ -26,4 +26,5 @@ def interval(
     for _ in range(resamples):
         picked = drawn.integers(len(values), size=len(values))
         found.append(figure(np.concatenate([values[one] for one in picked])))
-    return [round(float(end), 4) for end in np.percentile(found, LEVELS)]
+    known = [one for one in found if one == one]
+    return [round(float(end), 4) for end in np.percentile(known, LEVELS)] if known else None

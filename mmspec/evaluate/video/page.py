@@ -44,7 +44,7 @@ COLUMNS: dict[str, Cell] = {
     "of plain's reward (90 %)": _interval("reward_retention"),
     "truth": figure("truth"),
     "of plain's truth (90 %)": _interval("truth_retention"),
-    "seam": figure("seam"),
+    **{name: figure(name) for name in ("colour", "direction", "shape", "seam")},
     "reward above strided (90 %)": _interval("reward_above_strided"),
     "above random (90 %)": _interval("reward_above_random"),
     "truth above strided (90 %)": _interval("truth_above_strided"),

@@ -23,10 +23,13 @@ class Prices:
 
 
 def prices(plain: Sequence[BlockRun], alone: Sequence[BlockRun], others: Sequence[BlockRun]) -> Prices:
-    """plain, alone: of target and drafter by themselves.   others: all requests, some of which scored blocks."""
+    """plain, alone: of target and drafter by themselves.   others: all requests, some of which scored blocks; where the
+    drafter was not run by itself, its passes among them are taken."""
+    drafts = [run.parts["draft"] / run.stats.target_forwards for run in alone]
+    drafted = [run.parts["draft"] / run.stats.drafter_passes for run in others if run.stats.drafter_passes]
     return Prices(
         _middle([run.parts["target"] / run.stats.target_forwards for run in plain]),
-        _middle([run.parts["draft"] / run.stats.target_forwards for run in alone]),
+        _middle(drafts or drafted),
         _middle([run.parts["vae"] / run.tokens for run in plain]),
         _middle([run.parts["reward"] / scored for run in others if (scored := _scored(run))]),
     )
@@ -39,7 +42,7 @@ def predicted(run: BlockRun, price: Prices) -> float:
     drafter = None if decoding is None else decoding.model
     costs = BlockCosts(price.target, price.drafter, price.decode, price.reward, model.passes,
                        model.passes if drafter is None else drafter.passes)  # fmt: skip
-    if decoding is None and not run.parts["target"]:  # the drafter by itself
+    if run.alone:
         costs = BlockCosts(price.drafter, 0.0, price.decode, steps=model.passes)
     return sum(_work(row, decoding).seconds(costs) for row in run.stats.records)
 

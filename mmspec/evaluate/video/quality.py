@@ -18,34 +18,41 @@ from mmspec.evaluate.video.resources import VideoResources
 from mmspec.evaluate.video.rows import kept
 from mmspec.evaluate.video.runner import draw
 from mmspec.zoo.world.moving_prompts import named_movers
-from mmspec.zoo.world.tracking import agreement
+from mmspec.zoo.world.tracking import agreement, direction_of, shape_of, track
+from mmspec.zoo.world.words import SHAPES
 
 if TYPE_CHECKING:
     from mmspec.video.rewards.scores import Reward
 
 FIELDS = (
     "videos", "reward", "reward_retention", "reward_retention_interval", "reward_difference_interval", "truth",
-    "truth_retention", "truth_retention_interval", "seam",
+    "truth_retention", "truth_retention_interval", "colour", "direction", "shape", "seam",
 )  # fmt: skip
 QUALITY = (
     "videos of the same prompts and seeds; reward: mean over all frames of a video; truth: colour, direction and shape that "
-    "a prompt names, read off the frames without a model; retention: mean over the target alone's mean; seam: mean change "
+    "a prompt names, read off the frames without a model: the share of frames that show the colour, of objects that go "
+    "that way at first, of shapes that are the right ones; retention: mean over the target alone's mean; seam: mean change "
     "of pixels across block boundaries over that from frame to frame inside blocks; intervals: 90 %, prompts resampled with "
     "all their seeds; above strided and above random: mean difference to a router that redraws as many blocks of each video"
 )
 
-Figures = tuple[float, float, float]  # reward, truth and seam of a video
+Figures = tuple[float, ...]  # of a video, as the first fields of `Shown` are
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Figures of videos, by prompt and seed. reward, truth, seam: float [prompts, draws], NaN where there is nothing to
-    measure.   records: per video, per block.   exact: as the requests say.
+    """Figures of videos, by prompt and seed: float [prompts, draws], NaN where there is nothing to measure.
+
+    truth: `agreement`, which is made of colour, direction and shape.   records: per video, per block.   exact: as the
+    requests say.
     """
 
     reward: np.ndarray
     truth: np.ndarray
     seam: np.ndarray
+    colour: np.ndarray
+    direction: np.ndarray
+    shape: np.ndarray
     records: list[list[Any]]
     exact: bool
 
@@ -102,7 +109,7 @@ class Reference:
         return row
 
     def _at_budgets(self, decoding: Any, router: type, budgets: Sequence[int]) -> np.ndarray:
-        """Figures [prompts, draws, 3] of the same videos under a router without a reward, each with a budget of its own; no
+        """Figures [prompts, draws, K] of the same videos under a router without a reward, each with a budget of its own; no
         video is drawn twice at one budget."""
         found = []
         for place, budget in enumerate(budgets):
@@ -126,18 +133,30 @@ class Reference:
         return measured(out.videos[0], asked.text, self.resources.reward(), way.pipeline), out.stats
 
     def _table(self, figures: Sequence[Figures]) -> np.ndarray:
-        return np.array(figures).reshape(self.setting.prompts, self.setting.draws, 3)
+        return np.array(figures).reshape(self.setting.prompts, self.setting.draws, -1)
 
 
 def measured(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figures:
-    """(reward, truth, seam) of a video uint8 [N, H, W, 3]; truth is NaN for a prompt that names no object, seam where there
-    is one block alone or nothing moves."""
+    """Of a video uint8 [N, H, W, 3]. Truth and what it is made of are NaN for a prompt that names no object, or no shape;
+    seam is where there is one block alone or nothing moves."""
     from mmspec.video.rewards.scores import scored
 
     scores = scored(reward, torch.from_numpy(frames).permute(0, 3, 1, 2), text)
     named = named_movers(text)
     truth = agreement(frames, named) if named else float("nan")
-    return float(scores.mean()), truth, seam(frames, boundaries(pipe, len(frames)))
+    return float(scores.mean()), truth, seam(frames, boundaries(pipe, len(frames))), *told(frames, named)
+
+
+def told(frames: np.ndarray, named: Sequence[tuple[str, str, str]]) -> tuple[float, float, float]:
+    """Of the objects that a prompt names, as means: share of the frames that show the colour, whether it goes that way at
+    first, and whether it is that shape, digits left out."""
+    colours, directions, shapes = [], [], []
+    for kind, colour, direction in named:
+        found = track(frames, colour)
+        colours.append(float(found.seen.mean()))
+        directions.append(float(direction_of(found) == direction))
+        shapes += [float(shape_of(found) == kind)] if kind in SHAPES else []
+    return tuple(float(np.mean(marks)) if marks else float("nan") for marks in (colours, directions, shapes))
 
 
 def boundaries(pipe: Any, frames: int) -> list[int]:
@@ -166,7 +185,7 @@ def _figures(own: Shown, plain: Shown) -> dict:
         "reward_difference_interval": _interval(own.reward - plain.reward),
         "truth": _mean(own.truth),
         **_retention("truth", own.truth, plain.truth),
-        "seam": _mean(own.seam),
+        **{name: _mean(getattr(own, name)) for name in ("colour", "direction", "shape", "seam")},
     }
 
 
@@ -175,7 +194,7 @@ def _retention(name: str, own: np.ndarray, plain: np.ndarray) -> dict:
     pairs = [np.stack(both, -1)[~np.isnan(both[0])] for both in zip(own, plain, strict=True)]
 
     def ratio(rows: np.ndarray) -> float:
-        return rows[:, 0].mean() / rows[:, 1].mean()
+        return rows[:, 0].mean() / rows[:, 1].mean() if rows[:, 1].mean() > 0 else float("nan")
 
     pairs = [one for one in pairs if len(one)]
     known = bool(pairs) and np.concatenate(pairs)[:, 1].mean() > 0

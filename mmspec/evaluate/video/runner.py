@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockRun(Run):
-    """stats: of the request.   way: how it was drawn."""
+    """stats: of the request.   way: how it was drawn.   alone: by the drafter, which stood in the target's place."""
 
     stats: VideoStats
     way: Way
+    alone: bool
 
 
 def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Runner:
@@ -43,6 +44,8 @@ def draw(way: Way, asked: Sequence[Request], setting: VideoSetting, seed: int | 
 
 
 def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Runner:
+    alone = method.key == ALONE
+
     def run(asked: Sequence[Request], seed: int) -> Run:
         began = perf_counter()
         out = draw(way, asked, setting, seed)
@@ -51,11 +54,11 @@ def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Runner:
         output = tuple(bits(one, plan) for one in out.latents)
         made = timed_run(stats, output, seconds, rounds=len(stats.block_s))
         shared = {one.name: getattr(made, one.name) for one in fields(made)}
-        if method.key == ALONE:  # what stands in the target's place is the drafter
+        if alone:
             parts = dict(made.parts)
             parts |= {"draft": parts["draft"] + parts["target"], "target": 0.0}
             shared |= {"parts": parts, "exact": False}
-        return BlockRun(**shared, stats=stats, way=way)
+        return BlockRun(**shared, stats=stats, way=way, alone=alone)
 
     return run
 

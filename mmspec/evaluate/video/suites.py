@@ -35,7 +35,16 @@ _TIMED = (
     "x plain's median (90 %)",
     "draft + target + VAE + reward share",
 )
-_JUDGED = ("reward", "of plain's reward (90 %)", "truth", "of plain's truth (90 %)", "seam")
+_JUDGED = (
+    "reward",
+    "of plain's reward (90 %)",
+    "truth",
+    "of plain's truth (90 %)",
+    "colour",
+    "direction",
+    "shape",
+    "seam",
+)
 _EQUAL = ("target blocks", "reward above strided (90 %)", "above random (90 %)", "truth above strided (90 %)",
           "kept by block")  # fmt: skip
 _SHARES = (0.25, 0.5, 0.75, 0.9)  # of drafts that routers are calibrated to let stand

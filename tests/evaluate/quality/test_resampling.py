@@ -30,3 +30,10 @@ def test_the_interval_holds_the_figure_and_repeats() -> None:
 def test_rows_of_numbers_stay_together() -> None:
     pairs = [np.array([[value, 2 * value]]) for value in (1.0, 2.0, 5.0)]
     assert interval(pairs, lambda rows: rows[:, 1].mean() / rows[:, 0].mean()) == [2, 2]
+
+
+def test_resamples_without_a_figure_are_left_out() -> None:
+    groups = [[0.0], [1.0], [2.0]]
+    low, high = interval(groups, lambda found: 1 / found.mean() if found.mean() else float("nan"))
+    assert 0.5 <= low < high <= 3
+    assert interval(groups, lambda found: float("nan")) is None

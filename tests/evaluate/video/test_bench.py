@@ -22,7 +22,7 @@ from mmspec.evaluate.video.config import Config
 from mmspec.evaluate.video.domain import DOMAIN
 from mmspec.evaluate.video.methods import Way
 from mmspec.evaluate.video.page import COLUMNS
-from mmspec.evaluate.video.prediction import Prices, predicted
+from mmspec.evaluate.video.prediction import Prices, predicted, prices
 from mmspec.evaluate.video.requests import CALIBRATION, prompts_of
 from mmspec.evaluate.video.resources import open_video
 from mmspec.evaluate.video.runner import runner
@@ -105,6 +105,8 @@ def test_the_prediction_counts_what_was_done(speed: dict) -> None:
         assert predicted(made, price) == made.stats.target_forwards
         drafts = Prices(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
         assert predicted(made, drafts) == made.stats.drafter_passes
+    # without the drafter alone its passes in drafted requests are priced
+    assert prices([], [], [made]).drafter == made.parts["draft"] / made.stats.drafter_passes > 0
     assert all(row["prediction_ratio"] > 0.5 for row in speed["rows"])
 
 
@@ -114,6 +116,7 @@ def test_judged_rows_say_what_is_kept(judged: dict) -> None:
     for row in rows.values():
         low, high = row["reward_retention_interval"]
         assert low <= row["reward_retention"] <= high and row["videos"] == 4 and row["seam"] > 0
+        assert {"colour", "direction", "shape"} <= row.keys()
         routed = row["key"].startswith(("sdvg", "relative"))
         assert (row["reward_above_strided_interval"] is not None) == routed
     assert rows["draft"]["reward"] != rows["ar"]["reward"] and rows["draft"]["target_blocks"] == 0
@@ -155,7 +158,11 @@ def test_the_truth_of_rendered_scenes_is_nearly_whole_and_of_others_not() -> Non
     own = [quality.measured(video, text, bright, pipe)[1] for video, text in zip(frames, texts, strict=True)]
     other = [quality.measured(video, text, bright, pipe)[1] for video, text in zip(frames, texts[1:], strict=False)]
     assert np.mean(own) > 0.9 > 0.5 > np.mean(other)
-    assert math.isnan(quality.measured(frames[0], "nothing at all", bright, pipe)[1])
+    parts = np.array(
+        [quality.measured(video, text, bright, pipe)[3:] for video, text in zip(frames, texts, strict=True)]
+    )
+    assert (np.nanmean(parts, 0) > 0.85).all() and np.isnan(parts[:, 2]).any()  # digits have no shape to be told by
+    assert np.isnan(quality.measured(frames[0], "nothing at all", bright, pipe)[3:]).all()
 
 
 def test_a_seam_is_a_jump_across_a_boundary() -> None:
