@@ -139,7 +139,9 @@ def _errors(
         context = torch.where(chosen, _predicted(model, context, clean, noise, segments, recipe), context)
     sigma = level[:, None, :, None, None]
     with torch.autocast(torch.device(device).type, torch.bfloat16):
-        flow = forced_flow(model, context, (1 - sigma) * clean + sigma * noise, level * TRAINING_STEPS, segments, PLAN.size)
+        flow = forced_flow(
+            model, context, (1 - sigma) * clean + sigma * noise, level * TRAINING_STEPS, segments, PLAN.size
+        )
     each = (flow.float() - (noise - clean)).square().mean((1, 3, 4))  # [B, F]
     return each.unflatten(1, (-1, PLAN.size)).mean(2)
 
@@ -154,7 +156,10 @@ def _predicted(
     ("Parallel Scheduled Sampling").
     """
     last = float(recipe.sampler.levels[-2])
-    noisy, times = (1 - last) * clean + last * noise, clean.new_full((len(clean), clean.shape[2]), last * TRAINING_STEPS)
+    noisy, times = (
+        (1 - last) * clean + last * noise,
+        clean.new_full((len(clean), clean.shape[2]), last * TRAINING_STEPS),
+    )
     with torch.autocast(clean.device.type, torch.bfloat16):
         flow = forced_flow(model, context, noisy, times, segments, PLAN.size)
     return noisy - last * flow.float()
