@@ -108,7 +108,7 @@ def load_video_vae(folder: Path) -> Any:
 
 
 def load_video(folder: Path) -> Any:
-    """Model, autoencoder of "video/vae" and caption encoder of "video" with the transformer stored in `folder` (fp32)."""
+    """The pipeline of the transformer in `folder`, with the autoencoder of "video/vae" and the encoder of "video" (fp32)."""
     from mmspec.zoo.files.video import read_video
 
     return read_video(folder, folder_with_weights("video/vae"), folder_with_weights("video"))

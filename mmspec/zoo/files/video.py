@@ -5,13 +5,14 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mmspec.core.config_fields import from_fields
 from mmspec.core.files import write_json_atomic, writing
 from mmspec.core.readers import naming, read_json
 from mmspec.imagegen.llamagen.text_files import FileTokenizer, read_encoder
 from mmspec.video.generation.flow_map import FlowMap
+from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.plan import BlockPlan
 from mmspec.video.text import PromptEncoder
 from mmspec.video.vae.files import read_vae
@@ -21,19 +22,13 @@ from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import WanVideo
 
 from ..world.moving_prompts import LONGEST
+from ..world.pictures import PICTURE_SIDE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 INDEX = "model_index.json"
-
-
-class VideoParts(NamedTuple):
-    """What prompts become videos with."""
-
-    model: WanVideo
-    vae: StreamingWanVAE
-    encoder: PromptEncoder
+BLOCKS = 7  # of a video, 81 frames, unless a call says otherwise
 
 
 def read_video_vae(folder: Path) -> StreamingWanVAE:
@@ -44,7 +39,7 @@ def read_video_vae(folder: Path) -> StreamingWanVAE:
 def write_video(model: CausalWan, folder: Path, sampler: FlowMap, plan: BlockPlan) -> None:
     """fp16 weights and config of a transformer on its own, with an index that names no autoencoder."""
     save_wan(deepcopy(model).half().cpu(), folder / "transformer")
-    index = {"_class_name": "BlockVideoPipeline", "transformer": ["mmspec", CausalWan.__name__]}
+    index = {"_class_name": BlockVideoPipeline.__name__, "transformer": ["mmspec", CausalWan.__name__]}
     write_json_atomic(
         folder / INDEX, {**index, "sampler": {"kind": "flow_map", **asdict(sampler)}, "plan": asdict(plan)}
     )
@@ -62,11 +57,12 @@ def read_prompts(folder: Path) -> PromptEncoder:
     return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
 
 
-def read_video(folder: Path, vae: Path, whole: Path) -> VideoParts:
+def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
     """The transformer in `folder` with the autoencoder in `vae` and the caption encoder in `whole`; fp32."""
     index = read_json(folder / INDEX)
     with naming(folder / INDEX):
         sampler = {name: value for name, value in index["sampler"].items() if name != "kind"}
         how = {"sampler": from_fields(FlowMap, sampler), "plan": from_fields(BlockPlan, index["plan"])}
     model = load_wan(folder / "transformer").float().requires_grad_(False)
-    return VideoParts(WanVideo(model, name="zoo", **how), read_video_vae(vae), read_prompts(whole))
+    video = WanVideo(model, name=folder.name, **how)
+    return BlockVideoPipeline(video, read_video_vae(vae), read_prompts(whole), size=(PICTURE_SIDE,) * 2, blocks=BLOCKS)

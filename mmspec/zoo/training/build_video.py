@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.text import PromptEncoder
 from mmspec.video.wan.config import WanConfig
 
 from ..architectures.caption_encoder import WIDTH
 from ..files.cards import rounded, write_card
-from ..files.video import VideoParts, read_prompts, read_video, read_video_vae, write_prompts, write_video
+from ..files.video import read_prompts, read_video, read_video_vae, write_prompts, write_video
 from ..world.moving import HELD_OUT, sample_moving
 from ..world.moving_prompts import LONGEST, moving_tokenizer
 from .caption_encoder import train_moving_encoder
@@ -73,14 +74,14 @@ def build(
     sets: dict[Kind, ClipSet] = {kind: clip_set(autoencoder, work, kind, count) for kind, count in recipe.clips}
     model, figures = train_blocks(recipe, sets, encoder, work / recipe.folder, resume, device)
     write_video(model, out, recipe.sampler, PLAN)
-    parts = read_video(out, vae, whole or out)
+    pipe = read_video(out, vae, whole or out)
     scenes = [sample_moving(ASKED + number) for number in range(measured)]
     seeds = {kind: [SEEDS[kind], SEEDS[kind] + 2 * count] for kind, count in recipe.clips}
     return write_card(
-        out, recipe.name, parts.model.transformer, "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae",
+        out, recipe.name, pipe.model.transformer, "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae",
         scene_seeds=seeds, model_seed=recipe.seed, steps=recipe.steps, batch=[recipe.batch, recipe.starts],
-        training=rounded(figures), held_out=held_out(parts, recipe),
-        evaluation=rounded(drawn_shares(parts, scenes, blocks)),
+        training=rounded(figures), held_out=held_out(pipe, recipe),
+        evaluation=rounded(drawn_shares(pipe, scenes, blocks)),
     )  # fmt: skip
 
 
@@ -90,13 +91,13 @@ def _trained_prompts(folder: Path, recipe: BlockRecipe, out: Path, resume: bool)
     return read_prompts(out)  # what a reader of the files gets is what is trained on
 
 
-def held_out(parts: VideoParts, recipe: BlockRecipe, count: int = 8) -> dict[str, float]:
+def held_out(pipe: BlockVideoPipeline, recipe: BlockRecipe, count: int = 8) -> dict[str, float]:
     """Errors of the flow on clips that no training sees: of all blocks, of first and of last ones."""
     sums: dict[str, float] = {}
     for number in range(count):
-        clips = [_unseen(kind, number, parts.vae) for kind in ("whole", "starts")]
+        clips = [_unseen(kind, number, pipe.vae) for kind in ("whole", "starts")]
         with torch.no_grad():
-            loss, notes = block_loss(parts.model.transformer, *clips, recipe, parts.encoder, number)
+            loss, notes = block_loss(pipe.model.transformer, *clips, recipe, pipe.encoder, number)
         for name, value in {"loss": float(loss), **notes}.items():
             sums[name] = sums.get(name, 0.0) + value / count
     return rounded(sums)

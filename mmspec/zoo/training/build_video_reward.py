@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.text import Encode
 
 from ..architectures.frame_reward import FrameReward, PromptReward, RewardSize
 from ..files.cards import rounded, write_card
 from ..files.scorers import load_scorer
-from ..files.video import VideoParts
 from ..files.video_reward import write_reward
 from ..world.likeness import likeness
 from ..world.moving import HELD_OUT, MovingScene, sample_moving
@@ -135,8 +135,8 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def build(
     out: Path,
     work: Path,
-    target: VideoParts,
-    draft: VideoParts,
+    target: BlockVideoPipeline,
+    draft: BlockVideoPipeline,
     recipe: RewardRecipe | None = None,
     *,
     resume: bool = True,

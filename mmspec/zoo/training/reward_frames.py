@@ -13,9 +13,9 @@ from torch import Tensor
 from mmspec.core.keys import Keys
 from mmspec.video.generation.noise import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel
+from mmspec.video.pipeline import BlockVideoPipeline
 
 from ..files.fixed_sets import fingerprint, kept
-from ..files.video import VideoParts
 from ..world.moving import MovingScene, sample_moving
 from ..world.moving_prompts import moving_prompt
 from ..world.words import COLORS, SHAPES
@@ -39,8 +39,8 @@ def block_of(index: int) -> int:
 
 
 def reward_frames(
-    target: VideoParts,
-    draft: VideoParts,
+    target: BlockVideoPipeline,
+    draft: BlockVideoPipeline,
     work: Path,
     count: int,
     first: int = FIRST_SEED,
@@ -66,7 +66,7 @@ def reward_frames(
 
 
 @torch.no_grad()
-def _shown(target: VideoParts, draft: VideoParts, first: int, index: int) -> Tensor:
+def _shown(target: BlockVideoPipeline, draft: BlockVideoPipeline, first: int, index: int) -> Tensor:
     scene, block, rng = sample_moving(first + index), block_of(index), np.random.default_rng((first, index))
     vae, latents = target.vae, _encoded(target, scene)
     film = list(latents.split(PLAN.size, 2))[:block]
@@ -81,7 +81,9 @@ def _shown(target: VideoParts, draft: VideoParts, first: int, index: int) -> Ten
     return torch.from_numpy(frames[np.sort(rng.permutation(len(frames))[:SHOWN])])
 
 
-def _spoiled(kind: str, own: Tensor, latents: Tensor, parts: VideoParts, seed: int, rng: np.random.Generator) -> Tensor:
+def _spoiled(
+    kind: str, own: Tensor, latents: Tensor, pipe: BlockVideoPipeline, seed: int, rng: np.random.Generator
+) -> Tensor:
     """A block's latents with noise over them, with another time of the same clip, or with another scene."""
     share = float(rng.uniform(0.1, 0.7))
     if kind == "noisy":
@@ -90,12 +92,12 @@ def _spoiled(kind: str, own: Tensor, latents: Tensor, parts: VideoParts, seed: i
         at = int(rng.integers(latents.shape[2] - PLAN.size + 1))
         other = latents[:, :, at : at + PLAN.size]
     else:
-        other = _encoded(parts, sample_moving(seed + (1 << 24)))[:, :, -PLAN.size :]
+        other = _encoded(pipe, sample_moving(seed + (1 << 24)))[:, :, -PLAN.size :]
     return (1 - share) * own + share * other
 
 
-def _encoded(parts: VideoParts, scene: MovingScene) -> Tensor:
-    return parts.vae.encode(clip_pixels([Clip(scene)], pixel_frames(BLOCKS)))[0]
+def _encoded(pipe: BlockVideoPipeline, scene: MovingScene) -> Tensor:
+    return pipe.vae.encode(clip_pixels([Clip(scene)], pixel_frames(BLOCKS)))[0]
 
 
 def _drawn(model: BlockVideoModel, text: Tensor, film: list[Tensor], seed: int) -> Tensor:

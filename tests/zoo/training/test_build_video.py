@@ -1,4 +1,4 @@
-"""A few steps of the zoo's video autoencoder, models and reward: what is built, and stopped builds go on where they were."""
+"""Short builds of the video autoencoder, models and reward: what comes out, and that stopped ones go on where they were."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import mmspec
+from mmspec.video import SDVG, CausalWan, Strided
 from mmspec.video.rewards.scores import scored
-from mmspec.video.wan.transformer import CausalWan
 from mmspec.zoo.architectures.frame_reward import FrameReward, RewardSize
 from mmspec.zoo.files import registry
 from mmspec.zoo.training import build_video, build_video_reward, build_video_vae, caption_encoder
@@ -65,8 +65,10 @@ def test_what_is_built_is_loaded_by_name(named: Path) -> None:
         assert cards[name]["command"] == f"mmspec zoo build {name}"
     target, draft = mmspec.zoo.load("video"), mmspec.zoo.load("video/draft")
     assert target.model.channels == draft.model.channels == target.vae.layout.channels and target.model.passes == 4
-    states = [parts.encoder(["a red star moves up"]) for parts in (target, draft)]
+    states = [pipe.encoder(["a red star moves up"]) for pipe in (target, draft)]
     assert torch.equal(*states) and states[0].shape == (1, 48, 128)
+    out = target("a red star moves up", decoding=SDVG(draft, router=Strided(2)), blocks=3, seed=0)
+    assert out.videos[0].shape == (pixel_frames(3), 64, 64, 3) and not out.errors
     assert not (named / "video_draft" / "text_encoder").exists()
 
 
