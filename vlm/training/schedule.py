@@ -14,6 +14,7 @@ from torch import nn
 class Schedule:
     """AdamW with a linear warm-up and a cosine or linear decay to `final_lr` times `lr`, or none.
 
+    again: step from which on it runs once more from its warm-up to the end; 0 for never.
     clip: of gradients, 0 for none, by the norm of all of them or by the value of each (as ViSpec and FLASH do).
     """
 
@@ -26,8 +27,13 @@ class Schedule:
     weight_decay: float = 0.01
     clip: float = 1.0
     clip_by: Literal["norm", "value"] = "norm"
+    again: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.again < self.steps:
+            raise ValueError(
+                f"again: expected a step before the last of {self.steps} or 0, got {self.again}; change it"
+            )
         if self.steps < 1 or self.lr <= 0 or self.warmup < 0 or self.clip < 0:
             raise ValueError(
                 f"expected steps >= 1, lr > 0, warmup >= 0 and clip >= 0, got {self.steps}, {self.lr}, {self.warmup} "
@@ -38,9 +44,12 @@ class Schedule:
 
     def lr_at(self, step: int) -> float:
         """Learning rate of `step`."""
+        end = self.again or self.steps
+        if self.again and step >= self.again:
+            step, end = step - self.again, self.steps - self.again
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
-        done = min(1.0, (step - self.warmup) / max(1, self.steps - self.warmup))
+        done = min(1.0, (step - self.warmup) / max(1, end - self.warmup))
         left = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "none": 1.0}[self.decay]
         return self.lr * (self.final_lr + (1 - self.final_lr) * left)
 

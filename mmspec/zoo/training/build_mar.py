@@ -23,14 +23,15 @@ from ..files.continuous import read_captions, read_kl, read_mar, write_mar
 from ..files.latents import Latents
 from ..world.pictures import CLASSES, PICTURE_SIDE
 from ..world.prompts import LONGEST, prompt_of
-from .latent_batches import LatentRecipe, class_labels, facts, latent_set, mixed, picture
+from .latent_batches import Kind, LatentRecipe, class_labels, facts, latent_set, mixed, picture
 from .loop import train
 from .recognition import class_recognition, prompt_recognition
 
 if TYPE_CHECKING:
     from mmspec.imagegen.continuous.pipeline import MARPipeline
 
-KINDS = ("classes", "prompts")
+KINDS: tuple[Kind, ...] = ("classes", "prompts")
+AGAIN: tuple[Kind, ...] = ("classes", "classes", "classes", "prompts")  # behind `LatentRecipe.again`
 MOST_WEIGHT = 50.0  # of an error of the noise; without it a small model is slow to use its context
 
 
@@ -43,17 +44,27 @@ def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
                      **sides)  # fmt: skip
 
 
-def target_recipe(steps: int = 8000) -> LatentRecipe:
+def target_recipe(steps: int = 18_000, again: int = 8000) -> LatentRecipe:
     """The target: three layers of each side and a head of six blocks, 3.5 M parameters."""
-    return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps, copies=2)
+    return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps, copies=2, again=again)
 
 
-def draft_recipe(steps: int = 4000) -> LatentRecipe:
+def draft_recipe(steps: int = 10_000, again: int = 4000) -> LatentRecipe:
     """The small one, a ninth of the target: one layer of each side, and a head of one block, since most time is the head's."""
-    return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2)
+    return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2, again=again)
 
 
-def condition_of(kind: str, taken: Tensor, step: int, captions: Encode) -> Tensor:
+def turn(step: int, again: int) -> tuple[Kind, int]:
+    """Which set a step takes, and how often it was taken before: each in turn, and from the step `again` on (0 for never) the
+    classes three times of four, whose shapes a small model is slow to tell apart."""
+    kinds, first = (AGAIN, again) if again and step >= again else (KINDS, 0)
+    rounds, place = divmod(step - first, len(kinds))
+    kind = kinds[place]
+    before = sum(KINDS[number % len(KINDS)] == kind for number in range(first))
+    return kind, before + rounds * kinds.count(kind) + kinds[:place].count(kind)
+
+
+def condition_of(kind: Kind, taken: Tensor, step: int, captions: Encode) -> Tensor:
     """int64 [B] of classes, or features float [B, 32, 128] of prompts, said anew in every step."""
     if kind == "classes":
         return class_labels(taken)
@@ -91,17 +102,17 @@ def train_mar(
     resume: bool = True,
     device: str = "cpu",
 ) -> tuple[MAR, dict[str, float]]:
-    """Trains on classes in even steps and on prompts in odd ones (bf16 autocast); returns the model and its last means.
+    """Trains on classes and on prompts, see `turn` (bf16 autocast); returns the model and its last means.
 
     latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
     """
     model = new_model(recipe).to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        turn, which = divmod(step, len(KINDS))
+        kind, number = turn(step, recipe.again)
         drawn = recipe.draws(step)
-        taken, tokens = latents[KINDS[which]].batch(turn, recipe.batch)
-        labels = condition_of(KINDS[which], taken, step, captions)
+        taken, tokens = latents[kind].batch(number, recipe.batch)
+        labels = condition_of(kind, taken, step, captions)
         drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
         labels = torch.where(drop, nothing_said(labels), labels)
         with mixed(device):

@@ -44,6 +44,7 @@ class LatentRecipe:
     """Everything that decides a model of continuous tokens.
 
     pictures: of each fixed set.   copies: draws of the head for one condition.   drop: share of rows without a condition.
+    again: step from which on the schedule runs once more; 0 for never.
     """
 
     name: str
@@ -54,6 +55,7 @@ class LatentRecipe:
     pictures: int = 20_480
     copies: int = 4
     drop: float = 0.1
+    again: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class LatentRecipe:
 
     def plan(self) -> Plan:
         """Its schedule for the training loop."""
-        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
+        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
 
     def draws(self, step: int) -> torch.Generator:
         """What a step draws its masks, times and noise with."""

@@ -33,6 +33,7 @@ class Plan:
     clip: float = 1.0
     save_every_s: float = 180.0
     log_every: int = 20
+    again: int = 0  # as in `Schedule`
 
     def __post_init__(self) -> None:
         self.schedule()
@@ -40,8 +41,9 @@ class Plan:
     def schedule(self) -> Schedule:
         """AdamW, warm-up and cosine as drafters are trained.   Raises ValueError for settings out of range."""
         return Schedule(
-            self.steps, self.lr, self.warmup, final_lr=self.final_lr, weight_decay=self.weight_decay, clip=self.clip
-        )
+            self.steps, self.lr, self.warmup, final_lr=self.final_lr, weight_decay=self.weight_decay, clip=self.clip,
+            again=self.again,
+        )  # fmt: skip
 
 
 def train(
