@@ -21,9 +21,9 @@ from mmspec.zoo.training.build_kl import kl_config
 from mmspec.zoo.training.latent_batches import FIRST_SEED, LatentRecipe, class_labels, picture
 from mmspec.zoo.world.pictures import HELD_OUT
 
-TINY = {"steps": 4, "batch": 2, "pictures": 4, "copies": 2}
+TINY = {"steps": 4, "batch": 2, "pictures": 4, "copies": 2, "again": 0}
 MAR = replace(
-    build_mar.target_recipe(), config=replace(build_mar.mar_config(16, 1, 2, 1, 16), num_sampling_steps="2"), **TINY
+    build_mar.target_recipe(), config=replace(build_mar.mar_config(16, 1, 2, 1, 16), num_sampling_steps="2"), **TINY | {"again": 2}
 )
 CAR = replace(build_car.target_recipe(), config=replace(build_car.car_config(16, 1, 2, 1, 16), head_steps=2), **TINY)
 
@@ -121,6 +121,21 @@ def test_recipes_fit_each_other_and_hold_out_what_is_measured() -> None:
     assert sum(sizes.values()) * 2 + sum(one.numel() for one in new_autoencoder(kl_config()).parameters()) * 2 < 16e6
     ends = [first + recipes[0].pictures for first in FIRST_SEED.values()]
     assert ends[0] < FIRST_SEED["prompts"] and ends[1] < HELD_OUT
-    for wrong in ({"steps": 0}, {"pictures": 1}, {"drop": 1.0}):
+    for wrong in ({"steps": 0}, {"pictures": 1}, {"drop": 1.0}, {"again": 18_000}):
         with pytest.raises(ValueError, match="expected"):
-            replace(recipes[0], **wrong)
+            replace(recipes[0], **wrong).plan()
+
+
+def test_every_batch_of_a_set_is_taken_once_however_the_sets_take_turns() -> None:
+    for again in (0, 7, 8):
+        turns = [build_mar.turn(step, again) for step in range(40)]
+        for kind in build_mar.KINDS:
+            numbers = [number for one, number in turns if one == kind]
+            assert numbers == list(range(len(numbers)))
+        assert sum(kind == "classes" for kind, _ in turns[8:]) == {0: 16, 7: 24, 8: 24}[again]
+
+
+def test_a_schedule_that_runs_again_ends_as_it_ended_the_first_time() -> None:
+    plan = build_mar.target_recipe(steps=40, again=20).plan()
+    once, twice = replace(plan, steps=20, again=0).schedule(), plan.schedule()
+    assert [twice.lr_at(step) for step in range(40)] == [once.lr_at(step) for step in range(20)] * 2
