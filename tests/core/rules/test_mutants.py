@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mmspec.core.context_tables import contrasted_tables as laws
+from mmspec.core.context_tables import random_tables
 from mmspec.core.draft import Drawn
-from mmspec.core.exactness import inexactness, judge_all, random_tables
+from mmspec.core.exactness import inexactness, judge_all
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, static_tree
 from tests.core.rules import mutants
-from tests.core.rules.cases import GROWS, WITH, WITHOUT, laws
+from tests.core.rules.cases import GROWS, WITH, WITHOUT
 from tests.core.rules.naive import FoundInTheWild, NaiveTraversal
 
 VISIBLE = 1e-4
