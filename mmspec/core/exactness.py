@@ -110,14 +110,14 @@ class Judged:
 
 def judge_all(
     rule: Rule, tree: Tree, p: Tables, q: Tables, *, drawn: Drawn = "without_replacement", grow: Grow | None = None,
-    record: Tables | None = None, per_row: bool = False,
+    record: Tables | None = None, per_row: bool = False, drafts: Drafts | None = None,
 ) -> Judged:  # fmt: skip
     """Runs a rule on every draft and every decision.
 
     tree: static, depth D.   p: D + 1 tables.   q: D tables the children are drawn from.   record: the q record handed to
-    the rule where it is not q.   per_row: pass the tree as a tree per row.
+    the rule where it is not q.   per_row: pass the tree as a tree per row.   drafts: None for all of them.
     """
-    drafts = every_draft(tree, q, drawn, grow)
+    drafts = every_draft(tree, q, drawn, grow) if drafts is None else drafts
     draft, evidence = as_inputs(drafts, tree, p, record or q, drawn, per_row)
     rule = rule.on(draft, evidence)
     rule.check(draft)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mmspec.certify.mistakes import Lenient, NoResidual, Wrapped
 from mmspec.core.context_tables import contrasted_tables as laws
 from mmspec.core.context_tables import random_tables
 from mmspec.core.draft import Drawn
@@ -35,8 +36,8 @@ def off(rule: Rule, tree: Tree, drawn: Drawn = WITHOUT, **how: object) -> float:
 
 
 @every_rule
-@pytest.mark.parametrize("mistake", (mutants.Lenient, mutants.NoResidual), ids=lambda m: m.__name__)
-def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mistake: type[mutants.Wrapped]) -> None:
+@pytest.mark.parametrize("mistake", (Lenient, NoResidual), ids=lambda m: m.__name__)
+def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mistake: type[Wrapped]) -> None:
     assert off(rule, tree, drawn) < 1e-12
     assert off(mistake(rule), tree, drawn) > VISIBLE
 
