@@ -19,6 +19,7 @@ LAYERS = {
     "mmspec.video": ("mmspec._lazy", "mmspec.core"),
     "mmspec.vlm": ("mmspec._lazy", "mmspec.core"),
     "mmspec.zoo": BELOW_ZOO,
+    "mmspec.attach": BELOW_ZOO,
     "mmspec.certify": ("mmspec._lazy", *BELOW_ZOO),
     "mmspec.evaluate": (*BELOW_ZOO, "mmspec.zoo"),
     "mmspec.cli": (*BELOW_ZOO, "mmspec.zoo", "mmspec.certify", "mmspec.evaluate"),
