@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any
 from weakref import ref
 
@@ -27,6 +28,7 @@ class Handle:
         self.original: Callable = getattr(obj, name)
         self._had, self.closed = name in vars(obj), False
         self._total, self._open = Summary(), []
+        update_wrapper(self, self.original, updated=())  # its signature and words are still the method's
         vars(obj)[name] = self
 
     def close(self) -> None:

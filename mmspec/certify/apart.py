@@ -13,7 +13,7 @@ from typing import TextIO
 
 from mmspec.certify.cases import Shape
 from mmspec.certify.certificate import CaseResult, Certificate
-from mmspec.certify.examination import Told
+from mmspec.certify.outcome import Told
 from mmspec.certify.step import StepFailed
 
 START = 300.0  # seconds for Python and torch to get ready, on any machine

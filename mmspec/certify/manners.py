@@ -33,7 +33,8 @@ def companies(shape: Shape, size: int) -> tuple[Company, Company]:
     likely = int(agreed.drafts.chance.argmax())
     return tuple(
         Company(name, case.question.rows(torch.tensor([row])), torch.full((1, nodes + 1), value, dtype=torch.float64))
-        for name, case, row, value in (("accepted", agreed, likely, LOW), ("rejected", apart, 0, HIGH))
+        # the last draft has the highest values, which the target never takes
+        for name, case, row, value in (("accepted", agreed, likely, LOW), ("rejected", apart, -1, HIGH))
     )
 
 

@@ -82,7 +82,8 @@ def _show(found: Certificate) -> None:
     for name in ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, ""):
         table.add_column(name)
     for case in found.cases:
-        tail = (f"{case.statistic:.1f}", f"{case.limit:.1f}") if sampled else (str(case.regions),)
+        statistic = "impossible" if case.statistic is None else f"{case.statistic:.1f}"
+        tail = (statistic, f"{case.limit:.1f}") if sampled else (str(case.regions),)
         table.add_row(case.laws, ",".join(map(str, case.parents)), case.drawn.replace("_", " "), str(case.drafts),
                       f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "" if case.passed else "off")  # fmt: skip
     out = screen()

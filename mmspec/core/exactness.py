@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.context_tables import Tables, completed, target_law, total_variation
+from mmspec.core.context_tables import random_tables as random_tables  # the old path, for one version
 from mmspec.core.draft import Draft, Drawn, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule, Weights

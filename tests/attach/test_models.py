@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,9 @@ def test_positions_names_and_outputs_stay_those_of_generate() -> None:
     config = hf.GenerationConfig(max_new_tokens=6, pad_token_id=0)
     expected = model.generate(ids, config)
     told = model.generate(ids, max_new_tokens=6, return_dict_in_generate=True, output_scores=True)
+    own = signature(model.generate)
     with mmspec.enable(model, PromptLookup()):
+        assert signature(model.generate) == own and model.generate.__doc__ == type(model).generate.__doc__
         assert torch.equal(model.generate(ids, config), expected)
         got = model.generate(ids, max_new_tokens=6, return_dict_in_generate=True, output_scores=True)
     assert torch.equal(got.sequences, told.sequences) and len(got.scores) == 6 and got.stats.emitted == [6]

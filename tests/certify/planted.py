@@ -176,3 +176,15 @@ def ignores_its_uniforms(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor)
 def takes_trees(tokens: Tensor, p: Tensor, uniforms: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
     """Accepts nothing, which is right."""
     return torch.zeros(len(tokens), dtype=torch.long), draw(p[:, 0] * (1 + 1e-12), uniforms[:, -1])
+
+
+def draws_zeros_and_takes_the_last(tokens: Tensor, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Accepts whatever was drafted, and goes on with the least likely value."""
+    return torch.full((len(tokens),), tokens.shape[1]), p[:, -1].argmin(-1)
+
+
+def in_float32(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Right, and made for uniforms below 1 in its own precision."""
+    u = uniforms.float()
+    assert float(u.max()) < 1 and float(u.min()) >= 0
+    return judge(tokens, q.float(), p.float(), u)

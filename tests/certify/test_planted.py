@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mmspec.certify import certify
-from mmspec.certify.examination import BATCH, STATE
+from mmspec.certify.outcome import BATCH, STATE
 from tests.certify import planted
 
 NAMED = {
@@ -42,6 +42,10 @@ def test_a_right_step_passes_to_rounding(step: Callable) -> None:
 def test_a_step_of_numpy_and_float32_passes() -> None:
     found = certify(planted.in_numpy, arrays="numpy")
     assert found.exact and 1e-12 < found.distance < 1e-6
+
+
+def test_uniforms_stay_below_1_in_float32_too() -> None:
+    assert certify(planted.in_float32, laws=("random", "top-k")).exact
 
 
 def test_a_mistake_that_is_not_on_the_list_fails_without_a_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy
@@ -10,7 +11,7 @@ import torch
 
 from mmspec.certify import certify
 from mmspec.certify.cases import case_of, chain_of
-from mmspec.certify.examination import BATCH, STATE
+from mmspec.certify.outcome import BATCH, STATE
 from mmspec.certify.samples import sample, visible_distance
 from mmspec.certify.step import Step
 from mmspec.core.simulation import chi_square
@@ -78,3 +79,9 @@ def test_a_deviation_of_the_stated_size_shows() -> None:
         drawn = torch.multinomial(law.repeat(300, 1), count, replacement=True, generator=dice)
         failed.append(sum(not chi_square(torch.bincount(row, minlength=cells), flat * count).passed for row in drawn))
     assert failed[0] == 0 and failed[1] >= 290
+
+
+def test_a_value_that_should_never_come_out_is_told_in_a_file_that_json_can_hold() -> None:
+    found = certify(planted.draws_zeros_and_takes_the_last, samples=2000, laws=("p with zeros",))
+    assert not found.exact and found.cases[0].statistic is None
+    json.dumps(found.to_dict(), allow_nan=False)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from mmspec.certify import Shape, StepFailed, certify
 from mmspec.certify.cases import case_of, cases_of, chain_of
+from mmspec.certify.manners import companies
 from mmspec.certify.named import step_named
+from mmspec.certify.rules import step_of
 from mmspec.certify.step import Step
 from tests.certify import planted
 
@@ -115,6 +117,14 @@ def test_picked_drafts_have_one_hot_laws_and_differing_siblings() -> None:
     assert len(case.drafts.value) == 6 and bool((case.question.tokens[:, 0] != case.question.tokens[:, 1]).all())
     assert torch.equal(case.question.q.argmax(-1), case.question.tokens)
     assert len(case_of("random", Shape((0, 0), "deterministic", distinct=False), 3, 0).drafts.value) == 9
+
+
+@pytest.mark.parametrize("shape", (Shape((0, 1)), Shape((0, 0, 1), "deterministic"), Shape((0, 0, 1, 1))))
+def test_the_company_accepts_all_or_rejects_at_once(shape: Shape) -> None:
+    accepting, rejecting = companies(shape, 3)
+    step = Step(step_of("exact", shape.drawn))
+    assert step(accepting.question, accepting.uniforms).node.item() > 0
+    assert step(rejecting.question, rejecting.uniforms).node.item() == 0
 
 
 def test_laws_with_too_few_values_for_the_siblings_are_left_out() -> None:
