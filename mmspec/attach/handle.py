@@ -81,7 +81,7 @@ class Handle:
             self._total.add(one[1])
 
     def _refuse(self, error: ValueError) -> None:
-        self._total.refused.append(" ".join(str(error).split()))
+        self._total.refuse(error)
 
 
 def handle_on(obj: Any) -> Handle | None:

@@ -50,11 +50,6 @@ def _test(counts: Tensor, law: Tensor) -> ChiSquare:
     return chi_square(counts, law * counts.sum(-1, keepdim=True), constraints=len(counts))
 
 
-def visible(self) -> float:
-    """The total variation from which on the test fails with a chance of 99 %."""
-    return visible_distance(int(self.counts.sum()), self.test.freedom)
-
-
 def visible_distance(count: int, freedom: int) -> float:
     """The smallest total variation that `count` draws show with `POWER`, for any law that is off by so much.
 
