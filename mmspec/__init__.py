@@ -13,13 +13,18 @@ __version__ = "0.1.0"
 
 # public name -> "module" or "module:attribute"
 _PUBLIC = {
+    "certify": "mmspec.certify",
     "core": "mmspec.core",
     "decode": "mmspec.vlm.api:decode",
+    "disable": "mmspec.attach.calls:disable",
     "drafters": "mmspec.vlm.drafters",
+    "enable": "mmspec.attach.calls:enable",
     "evaluate": "mmspec.evaluate",
     "generate": "mmspec.vlm.api:generate",
     "imagegen": "mmspec.imagegen",
     "kernels": "mmspec.kernels",
+    "summary": "mmspec.attach.calls:summary",
+    "supported": "mmspec.evaluate.supported:supported",
     "video": "mmspec.video",
     "vlm": "mmspec.vlm",
     "zoo": "mmspec.zoo",

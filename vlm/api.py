@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import torch
@@ -15,6 +15,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
+from mmspec.core.stats import Stats
 from mmspec.vlm.admission import admit
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
@@ -34,6 +35,7 @@ def generate(
     seed: int | Sequence[int] | None = None,
     streamer: object | None = None,
     return_dict: bool = False,
+    on_stats: Callable[[Stats], None] | None = None,
     **inputs,
 ) -> Tensor | Generated:
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
@@ -41,6 +43,7 @@ def generate(
     inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...).
     drafter: None decodes plainly through the same loop.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
+    on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
     (then rows that failed are reported in its `errors` instead of raised).
     Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
@@ -48,7 +51,7 @@ def generate(
     or, sampled, processors that rule out every token.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs)
+    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats)
     with ended(streamer):
         return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
 
@@ -94,9 +97,19 @@ def decode(
 class _Engine:
     """A callable for `custom_generate` that carries what transformers would lose on the way."""
 
-    def __init__(self, drafter, rule, seed, streamer, return_dict: bool, inputs: dict | None, open_only: bool = False):
+    def __init__(
+        self,
+        drafter,
+        rule,
+        seed,
+        streamer,
+        return_dict: bool,
+        inputs: dict | None,
+        open_only: bool = False,
+        on_stats=None,
+    ):
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
-        self.return_dict, self.inputs, self.open_only = return_dict, inputs, open_only
+        self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
 
     @torch.no_grad()
     def __call__(
@@ -109,6 +122,8 @@ class _Engine:
             return decoding
         stats = decoding.run()
         stats.close(perf_counter() - started)
+        if self.on_stats is not None:
+            self.on_stats(stats)
         wants = config.return_dict_in_generate
         result = collect(
             decoding.target, stats, scores=wants and config.output_scores, logits=wants and config.output_logits

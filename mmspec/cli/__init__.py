@@ -6,6 +6,7 @@ import typer
 
 from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
+from mmspec.cli.certify import certify
 from mmspec.cli.demo import demo
 from mmspec.cli.image import image
 from mmspec.cli.supported import supported
@@ -26,6 +27,7 @@ app.command()(video)
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
 app.add_typer(zoo.app, name="zoo")
+app.command()(certify)
 app.command()(supported)
 
 

@@ -10,53 +10,30 @@ from mmspec.cli.options import Json
 def supported(json: Json = None) -> None:
     """Model classes, the drafters that work with them, whether the result keeps the model's law, and how that is tested."""
     check_writable(json)
-    from mmspec.evaluate.continuous.supported import continuous_records
-    from mmspec.evaluate.supported import (
-        RULES_BY,
-        UNTESTED,
-        class_records,
-        combination_records,
-        drafter_records,
-        greedy_table,
-        image_model_records,
-        model_records,
-        refused_records,
-        rule_records,
-    )
-    from mmspec.evaluate.video.supported import router_records, video_model_records
+    from mmspec.evaluate.supported import RULES_BY, UNTESTED
+    from mmspec.evaluate.supported import supported as matrix
 
-    models, drafters, rules, pairs = model_records(), drafter_records(), rule_records(), combination_records()
-    images, classes, refused, found = image_model_records(), class_records(), refused_records(), greedy_table()
-    vectors, films, routed = continuous_records(), video_model_records(), router_records()
-    kept = {
-        "models": models,
-        "image models": images,
-        "models of vectors": vectors,
-        "video models": films,
-        "videos": routed,
-        "drafters": drafters,
-        "rules": rules,
-        "combinations": pairs,
-    }
-    save_json(json, kept | {"classes": classes, "refused classes": refused, "greedy table": found})
+    found = matrix()
+    save_json(json, found)
+    models, pairs, table = found["models"], found["combinations"], found["greedy table"]
     untested = {(one["model"], one["drafter"]) for one in pairs if one["greedy tested by"] == UNTESTED}
     sampled = dict.fromkeys(one["sampled tested by"] for one in pairs)
     out = screen()
     laws = [_marked(one, {drafter for model, drafter in untested if model == one["model"]}) for one in models]
     out.print(_table("models: the law of each drafter's output, greedy and sampled", laws))
-    title = f"every causal and image-text class of transformers {found['transformers']}: taken"
-    out.print(_table(title, classes))
-    out.print(_table("refused, with a sentence and before any token", refused))
-    out.print(_table("image models, beside LlamaGen", images))
-    out.print(_table("image models whose tokens are vectors: the law of each decoding", vectors))
-    out.print(_table("video models that draw blocks, any two of the same latents together", films))
-    out.print(_table("videos: the law of each decoding", routed))
-    out.print(_table("drafters", drafters))
-    out.print(_table("rules for sampled requests; greedy ones are verified by target-match", rules))
+    title = f"every causal and image-text class of transformers {table['transformers']}: taken"
+    out.print(_table(title, found["classes"]))
+    out.print(_table("refused, with a sentence and before any token", found["refused classes"]))
+    out.print(_table("image models, beside LlamaGen", found["image models"]))
+    out.print(_table("image models whose tokens are vectors: the law of each decoding", found["models of vectors"]))
+    out.print(_table("video models that draw blocks, any two of the same latents together", found["video models"]))
+    out.print(_table("videos: the law of each decoding", found["videos"]))
+    out.print(_table("drafters", found["drafters"]))
+    out.print(_table("rules for sampled requests; greedy ones are verified by target-match", found["rules"]))
     out.print(
         f"Greedy output is tested by: {models[0]['tested by']}; ~ marks pairs that are {UNTESTED}.\n"
         f"Rules are tested by {RULES_BY}; sampled output by {', and by '.join(sampled)}.\n"
-        f"Classes: tiny random models of {len(found['classes'])} classes, greedily with and without drafts, against "
+        f"Classes: tiny random models of {len(table['classes'])} classes, greedily with and without drafts, against "
         "transformers.generate;\nyes: the same tokens, partly: some requests are refused. A class that is not in the first "
         "table proves itself when it is first used.\n"
         "Exact: sampled output has the model's law, greedy output its tokens (in fp32; at lower precision two nearly "

@@ -1,23 +1,23 @@
 """Is a rule exact? Every draft and every decision on a tiny vocabulary, enumerated, against the target's joint law.
 
-Laws are context tables: a sequence over depths d = 0, 1, ... of float64 [V^d, V], row c holding the law of the value after
-the prefix whose base-V number is c. All results are probabilities in float64: there is no sampling error.
+Laws are context tables (see `context_tables`). All results are probabilities in float64: there is no sampling error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from mmspec.core.context_tables import Tables, completed, target_law, total_variation
+from mmspec.core.context_tables import random_tables as random_tables  # the old path, for one version
 from mmspec.core.draft import Draft, Drawn, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.tree import Tree, dynamic_tree
 
-Tables = Sequence[Tensor]
 Grow = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -111,14 +111,14 @@ class Judged:
 
 def judge_all(
     rule: Rule, tree: Tree, p: Tables, q: Tables, *, drawn: Drawn = "without_replacement", grow: Grow | None = None,
-    record: Tables | None = None, per_row: bool = False,
+    record: Tables | None = None, per_row: bool = False, drafts: Drafts | None = None,
 ) -> Judged:  # fmt: skip
     """Runs a rule on every draft and every decision.
 
     tree: static, depth D.   p: D + 1 tables.   q: D tables the children are drawn from.   record: the q record handed to
-    the rule where it is not q.   per_row: pass the tree as a tree per row.
+    the rule where it is not q.   per_row: pass the tree as a tree per row.   drafts: None for all of them.
     """
-    drafts = every_draft(tree, q, drawn, grow)
+    drafts = every_draft(tree, q, drawn, grow) if drafts is None else drafts
     draft, evidence = as_inputs(drafts, tree, p, record or q, drawn, per_row)
     rule = rule.on(draft, evidence)
     rule.check(draft)
@@ -132,18 +132,26 @@ def judge_all(
 def joint_law(judged: Judged, p: Tables) -> Tensor:
     """The law of the first D + 1 values that one round emits, completed with p: float64 [cases, V^(D + 1)]."""
     drafts, reach = judged.drafts, judged.reach
-    size, rows = p[0].shape[-1], len(drafts.value)
-    ends = [torch.zeros(int(judged.case.max()) + 1, size ** (d + 1), dtype=torch.float64) for d in range(len(p))]
-    for node, d in enumerate(judged.draft.tree.depth[0].tolist()):
+    rows, ending = len(drafts.value), []
+    for node in range(judged.draft.tree.nodes):
         here = torch.full((rows,), node)
         law = judged.rule.residual(judged.evidence, judged.draft, judged.weights, here).double()
-        law = torch.where(reach[:, node, None] > 0, law / law.sum(-1, keepdim=True), 0.0) * reach[:, node, None]
+        law = torch.where(reach[:, node, None] > 0, law / law.sum(-1, keepdim=True), 0.0)
+        ending.append(law * reach[:, node, None])
+    return completed(ends_of(torch.stack(ending, 1), drafts, judged.draft.tree, judged.case), p)
+
+
+def ends_of(ending: Tensor, drafts: Drafts, tree: Tree, case: Tensor) -> list[Tensor]:
+    """What a round emits, by length: per depth d float64 [cases, V^(d + 1)].
+
+    ending: float64 [R, N, V], how likely draft r is drawn, ends at node n and goes on with the value.   case: int64 [R].
+    """
+    size, cases = ending.shape[-1], int(case.max()) + 1
+    ends = [torch.zeros(cases, size ** (d + 1), dtype=torch.float64) for d in range(tree.max_depth + 1)]
+    for node, d in enumerate(tree.depth[0].tolist()):
         column = drafts.code[:, node, None] * size + torch.arange(size)
-        ends[d].index_put_((judged.case[:, None], column), law, accumulate=True)
-    joint = torch.zeros(len(ends[0]), 1, dtype=torch.float64)
-    for end, table in zip(ends, p, strict=True):
-        joint = end + (joint[..., None] * table).flatten(1)
-    return joint
+        ends[d].index_put_((case[:, None], column), ending[:, node], accumulate=True)
+    return ends
 
 
 def inexactness(rule: Rule, tree: Tree, p: Tables, q: Tables, **how: object) -> float:
@@ -157,19 +165,6 @@ def expected_accepted(rule: Rule, tree: Tree, p: Tables, q: Tables, **how: objec
     """Drafted values accepted per round, on average over drafts and decisions. `how` as in `judge_all`."""
     judged = judge_all(rule, tree, p, q, **how)
     return float((judged.reach * tree.depth).sum() / (judged.case.max() + 1))
-
-
-def random_tables(size: int, length: int, seed: int, *, peak: float = 1.0, zeros: float = 0.0) -> list[Tensor]:
-    """Context tables of `length` values. peak: 0 is flat; zeros: share of the values that get probability 0."""
-    generator = torch.Generator().manual_seed(seed)
-    tables = []
-    for depth in range(length):
-        shape = (size**depth, size)
-        scores = peak * torch.randn(shape, generator=generator, dtype=torch.float64)
-        gone = torch.rand(shape, generator=generator) < zeros
-        gone[torch.arange(len(gone)), torch.randint(size, (len(gone),), generator=generator)] = False
-        tables.append(torch.softmax(scores.masked_fill(gone, -torch.inf), -1))
-    return tables
 
 
 def _reach(rule: Rule, weights: Weights, draft: Draft, tree: Tree, chance: Tensor, per_row: bool) -> Tensor:
@@ -196,16 +191,3 @@ def _reach(rule: Rule, weights: Weights, draft: Draft, tree: Tree, chance: Tenso
 
 def _tree_of(tree: Tree, rows: int, per_row: bool) -> Tree:
     return dynamic_tree(tree.parent.expand(rows, -1).clone(), tree.max_depth, tree.max_rank) if per_row else tree
-
-
-def target_law(p: Tables) -> Tensor:
-    """The target's own joint law over len(p) values, float64 [V^len(p)]."""
-    joint = torch.ones(1, dtype=torch.float64)
-    for table in p:
-        joint = (joint[:, None] * table).flatten()
-    return joint
-
-
-def total_variation(law: Tensor, target: Tensor) -> float:
-    """The largest total variation of any case [cases, M] from the target [M]."""
-    return float((law - target).abs().sum(-1).max() / 2)

@@ -205,3 +205,24 @@ def combination_records() -> list[dict]:
                 }
             )
     return records
+
+
+def supported() -> dict[str, object]:
+    """The whole matrix, which `mmspec supported` prints: lists of records by title, and what greedy output of every class of
+    transformers was found to be. Every record says how it is tested, or whether the law is kept."""
+    from mmspec.evaluate.continuous.supported import continuous_records
+    from mmspec.evaluate.video.supported import router_records, video_model_records
+
+    return {
+        "models": model_records(),
+        "image models": image_model_records(),
+        "models of vectors": continuous_records(),
+        "video models": video_model_records(),
+        "videos": router_records(),
+        "drafters": drafter_records(),
+        "rules": rule_records(),
+        "combinations": combination_records(),
+        "classes": class_records(),
+        "refused classes": refused_records(),
+        "greedy table": greedy_table(),
+    }

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from mmspec.certify.named import step_named
 from mmspec.cli import app
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.registry import LOADERS
@@ -29,7 +30,7 @@ PAGES = [
 FILL = {
     "PROMPT": "a red circle", "IMAGE": "scene.png", "TEXT": "What is this?", "T": "0.5", "N": "4", "S": "2",
     "FILE": "out.json", "FILE.png": "out.png", "FILE.gif": "out.gif", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
-    "NAME=LOG": "run=made/work/log.jsonl",
+    "NAME=LOG": "run=made/work/log.jsonl", "MODULE:CALLABLE": "mmspec.certify.rules:block",
     "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
 }  # fmt: skip
 NAMES = {"--drafter": "lookup", "--rule": "exact"}  # what NAME stands for behind an option; else for a model of the zoo
@@ -81,7 +82,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(*arguments: object, **settings: object) -> None:
         raise WorkBegins
 
+    def examine(step: str, **how: object) -> None:
+        if step.startswith("mmspec."):
+            step_named(step)
+        raise WorkBegins
+
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mmspec.certify.apart.certify_apart", examine)
     monkeypatch.setattr("mmspec.zoo.load", load)
     monkeypatch.setattr("mmspec.zoo.names", lambda: [*dict.fromkeys((*LOADERS, *tiny_video.tiny_video_zoo()))])
     for expensive in ("bench._run", "train._train"):
@@ -107,7 +114,7 @@ def test_a_shown_command_runs(arguments: tuple[str, ...]) -> None:
 
 def test_every_page_and_every_command_is_among_them() -> None:
     assert len(COMMANDS) > 25
-    assert {"image", "video", "caption", "train", "bench", "zoo", "supported"} <= {
+    assert {"image", "video", "caption", "train", "bench", "zoo", "supported", "certify"} <= {
         arguments[0] for arguments in COMMANDS
     }
     assert all(any("mmspec " in line for line in shown(page)) for page in PAGES if page.parent.name == "docs")

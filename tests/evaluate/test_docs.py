@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from mmspec.video import save_wan
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.zoo.world.render import render
 from tests.evaluate.tiny_continuous import captioned
-from tests.evaluate.tiny_images import use_tiny_images
+from tests.evaluate.tiny_images import tiny_image_zoo, use_tiny_images
 from tests.evaluate.tiny_video import saved, tiny_video_zoo, use_tiny_video
 from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
 from tests.video.tiny import wan
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
-IMAGES, CONTINUOUS, VIDEO = (PAGE.with_name(f"{name}.md") for name in ("images", "continuous", "video"))
+IMAGES, CONTINUOUS, VIDEO, CERTIFY, ENABLE = (
+    PAGE.with_name(f"{name}.md") for name in ("images", "continuous", "video", "certify", "enable")
+)
 
 
 def publish_eagle(folder: Path) -> None:
@@ -148,3 +151,45 @@ def test_the_page_on_videos_names_decodings_and_routers_that_exist() -> None:
     assert set(re.findall(r"^\| `(.*?)` \|", decodings, re.M)) - {"--decoding"} == set(DECODINGS)
     named = {one.split(":")[0] for one in re.findall(r"^\| `(.*?)` \|", routers, re.M)} - {"--router"}
     assert named == set(ROUTERS)
+
+
+def test_the_page_on_certificates_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    file, code = re.findall(r"```python\n(.*?)```", CERTIFY.read_text(), re.S)
+    (tmp_path / "accept.py").write_text(file)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    exec(code, {"__name__": "shown"})
+    monkeypatch.delitem(sys.modules, "accept")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["True regions True", "False lenient by 1.11"] and len(lines) == 4
+
+
+def test_the_page_on_certificates_names_mistakes_and_rules_that_exist() -> None:
+    from mmspec.certify.outcome import BATCH, MEMORY, STATE
+    from mmspec.certify.rules import RELAXED
+    from mmspec.certify.step import NAMES
+    from mmspec.certify.suspects import SUSPECTS
+
+    page = CERTIFY.read_text()
+    table = page.split("## Mistakes")[1].split("## Other")[0]
+    named = {name for row in re.findall(r"^\| ([^|]*?) \|", table, re.M) for name in row.split(", ")}
+    known = {one.name for one in SUSPECTS} | {BATCH, MEMORY, STATE, "lenient by ...", "behaves like"}
+    assert named - {"---"} == known
+    assert set(re.findall(r"^\| (`.*?`) \|", page.split("## What")[0], re.M)) == {
+        *(f"`{name}`" for name in NAMES if name not in ("q_uncut", "top_k")), "`q_uncut`, `top_k`"
+    }  # fmt: skip
+    assert set(re.findall(r"`(\w+)`", page.split("relaxed ones (")[1].split(") fail")[0])) == set(RELAXED)
+
+
+def test_the_page_on_enabling_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    models = {**tiny_zoo(), **tiny_image_zoo(), **tiny_video_zoo()}
+    monkeypatch.setattr("mmspec.zoo.load", models.__getitem__)
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", ENABLE.read_text(), re.S)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(block, names)
+    said = capsys.readouterr().out
+    assert "1 calls, 0 refused; exact" in said and "True False\n" in said and said.endswith("False\n")
+    assert all("start" not in vars(names[pipe]) for pipe in ("pipe", "film"))

@@ -43,7 +43,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         mmspec.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["mmspec.core", "mmspec.imagegen", "mmspec.vlm", "mmspec.vlm.drafters"])
+@pytest.mark.parametrize(
+    "name", ["mmspec.certify", "mmspec.core", "mmspec.imagegen", "mmspec.vlm", "mmspec.vlm.drafters"]
+)
 def test_a_package_hands_out_its_names_on_first_use(name: str) -> None:
     package = import_module(name)
     assert set(package.__all__) <= set(dir(package)) and "__name__" in dir(package)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmspec.core.exactness import Grow, Tables, random_tables
+from mmspec.core.exactness import Grow
 from mmspec.core.rules import (
     BestExact,
     BlockVerification,
@@ -39,34 +39,6 @@ RULES: list[tuple[Rule, str, bool]] = [
     (BestExact(), WITHOUT, False),
     (BestExact(), WITH, False),
 ]
-
-
-def laws(kind: str, size: int, depth: int, seed: int) -> tuple[Tables, Tables]:
-    """p over depth + 1 values and q over `depth`."""
-    p, q = random_tables(size, depth + 1, seed), random_tables(size, depth, seed + 100)
-    if kind == "p with zeros":
-        p = random_tables(size, depth + 1, seed, zeros=0.5)
-    elif kind == "q with zeros":
-        q = random_tables(size, depth, seed + 100, zeros=0.5)
-    elif kind == "both with zeros":
-        p, q = random_tables(size, depth + 1, seed, zeros=0.5), random_tables(size, depth, seed + 100, zeros=0.5)
-    elif kind == "equal":
-        q = p[:depth]
-    elif kind == "disjoint":
-        split = size // 2
-        p, q = [_cut(t, 0, split) for t in p], [_cut(t, split, size) for t in q]
-    elif kind == "far":
-        p, q = random_tables(size, depth + 1, seed, peak=3.0), random_tables(size, depth, seed + 100, peak=3.0)
-    return p, q
-
-
-LAWS = ("random", "p with zeros", "q with zeros", "both with zeros", "equal", "disjoint", "far")
-
-
-def _cut(table: Tensor, start: int, stop: int) -> Tensor:
-    kept = table.clone()
-    kept[:, :start], kept[:, stop:] = 0, 0
-    return kept / kept.sum(-1, keepdim=True)
 
 
 def stop_after_zero(tree: Tree) -> Grow:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mmspec.certify.mistakes import Wrapped
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules import BlockVerification, KSeq, Rule, Traversal, Weights
@@ -14,40 +15,6 @@ from mmspec.core.rules.laws import at, goes_on, laws_of
 from mmspec.core.verdict import Verdict
 from mmspec.kernels.law import law_of, residual_mass
 from mmspec.kernels.match import law_without
-
-
-class Wrapped(Rule):
-    """A rule that changes one stage of another."""
-
-    exact = True
-
-    def __init__(self, rule: Rule):
-        self.rule, self.name = rule, f"{type(self).__name__} {rule.name}"
-        self.proven_for, self.chains_only = rule.proven_for, rule.chains_only
-
-    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        return self.rule.weigh(evidence, draft)
-
-    def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
-        return self.rule.select(weights, uniform, draft)
-
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return self.rule.residual(evidence, draft, weights, node)
-
-
-class Lenient(Wrapped):
-    """Thresholds 3 % too high."""
-
-    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        weights = self.rule.weigh(evidence, draft)
-        return replace(weights, threshold=weights.threshold * 1.03)
-
-
-class NoResidual(Wrapped):
-    """What follows a rejection is drawn from p."""
-
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return at(law_of(evidence.scores), node)
 
 
 class LateSiblingsFirst(Wrapped):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.certify.mistakes import Wrapped
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Weights
 from mmspec.core.verdict import Verdict
-from tests.core.rules.mutants import Wrapped
 
 
 class ResidualIsDraft(Keys):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mmspec.core.context_tables import LAWS, random_tables
+from mmspec.core.context_tables import contrasted_tables as laws
 from mmspec.core.draft import Drawn
-from mmspec.core.exactness import expected_accepted, inexactness, random_tables
+from mmspec.core.exactness import expected_accepted, inexactness
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import chain, static_tree
-from tests.core.rules.cases import CHAINS, GROWS, LAWS, RULES, TREES, WITH, WITHOUT, laws
+from tests.core.rules.cases import CHAINS, GROWS, RULES, TREES, WITH, WITHOUT
 
 ROUNDING = 1e-12
 BRANCHING = [case for case in RULES if not case[2]]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mmspec.certify.mistakes import Lenient, NoResidual, Wrapped
+from mmspec.core.context_tables import contrasted_tables as laws
+from mmspec.core.context_tables import random_tables
 from mmspec.core.draft import Drawn
-from mmspec.core.exactness import inexactness, judge_all, random_tables
+from mmspec.core.exactness import inexactness, judge_all
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, static_tree
 from tests.core.rules import mutants
-from tests.core.rules.cases import GROWS, WITH, WITHOUT, laws
+from tests.core.rules.cases import GROWS, WITH, WITHOUT
 from tests.core.rules.naive import FoundInTheWild, NaiveTraversal
 
 VISIBLE = 1e-4
@@ -33,8 +36,8 @@ def off(rule: Rule, tree: Tree, drawn: Drawn = WITHOUT, **how: object) -> float:
 
 
 @every_rule
-@pytest.mark.parametrize("mistake", (mutants.Lenient, mutants.NoResidual), ids=lambda m: m.__name__)
-def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mistake: type[mutants.Wrapped]) -> None:
+@pytest.mark.parametrize("mistake", (Lenient, NoResidual), ids=lambda m: m.__name__)
+def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mistake: type[Wrapped]) -> None:
     assert off(rule, tree, drawn) < 1e-12
     assert off(mistake(rule), tree, drawn) > VISIBLE
 

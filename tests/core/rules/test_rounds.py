@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.certify.mistakes import NoResidual
 from mmspec.core.draft import Drawn
 from mmspec.core.keys import Keys
 from mmspec.core.rules import (
@@ -20,7 +21,7 @@ from mmspec.core.rules import (
 )
 from mmspec.core.simulation import chi_square, decode_rounds, joint_test, second_round_test
 from mmspec.core.tree import Tree, chain, static_tree
-from tests.core.rules import mutants, noise
+from tests.core.rules import noise
 from tests.core.rules.cases import WITH, WITHOUT
 
 ROWS, LENGTH = 30_000, 5
@@ -101,7 +102,7 @@ def test_noise_of_later_positions_reused_by_the_next_round_shows(rule: Rule) -> 
 
 
 def test_a_skipped_residual_shows() -> None:
-    assert failed(mutants.NoResidual(BlockVerification()), CHAIN, Keys.of(1, ROWS))
+    assert failed(NoResidual(BlockVerification()), CHAIN, Keys.of(1, ROWS))
 
 
 def test_a_record_that_is_not_the_law_drawn_from_shows() -> None:

@@ -7,13 +7,15 @@ import math
 import pytest
 import torch
 
+from mmspec.core.context_tables import LAWS
+from mmspec.core.context_tables import contrasted_tables as laws
 from mmspec.core.draft import Draft, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.exactness import as_inputs, every_draft
 from mmspec.core.rules import BestExact, TargetMatch, resolve
 from mmspec.core.rules.typical import TypicalAcceptance
 from mmspec.core.tree import chain, static_tree
-from tests.core.rules.cases import CHAINS, LAWS, TREES, laws
+from tests.core.rules.cases import CHAINS, TREES
 from tests.parity import case
 
 PLAIN = TypicalAcceptance(threshold=1.0, alpha=math.inf)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.exactness import random_tables, target_law
+from mmspec.core.context_tables import random_tables, target_law
 from mmspec.core.rules import Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.imagegen.geometry import Geometry

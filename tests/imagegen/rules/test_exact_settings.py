@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mmspec.core.context_tables import LAWS
+from mmspec.core.context_tables import contrasted_tables as laws
 from mmspec.core.draft import Draft, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.exactness import inexactness
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
-from tests.core.rules.cases import LAWS, laws
 from tests.imagegen.rules.cases import CHAIN, TREE, WITHOUT, case, exact_settings, relaxed_settings, scores
 
 NAMES, RELAXED = tuple(exact_settings(8)), tuple(relaxed_settings(8))

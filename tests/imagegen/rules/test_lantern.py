@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.core.context_tables import random_tables, total_variation
 from mmspec.core.draft import Draft, Law
 from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import inexactness, joint_law, judge_all, random_tables, total_variation
+from mmspec.core.exactness import inexactness, joint_law, judge_all
 from mmspec.core.rules import Rule
 from mmspec.core.tree import chain, static_tree
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.exactness import joint_law, judge_all, random_tables
+from mmspec.core.context_tables import random_tables
+from mmspec.core.exactness import joint_law, judge_all
 from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint

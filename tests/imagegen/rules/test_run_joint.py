@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from mmspec.core.exactness import expected_accepted, inexactness, random_tables
+from mmspec.core.context_tables import random_tables
+from mmspec.core.exactness import expected_accepted, inexactness
 from mmspec.core.rules import BlockVerification, TokenWise
 from mmspec.core.rules.laws import laws_of
 from mmspec.core.tree import chain

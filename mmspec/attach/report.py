@@ -1,0 +1,96 @@
+"""What an enabled object did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+from mmspec.core.stats import Stats
+
+PARTS = ("prefill_s", "draft_s", "target_s", "verify_s", "other_s")
+DEEPEST = 32  # positions that are told apart
+
+
+@dataclass(slots=True)
+class Summary:
+    """All calls so far. calls: requests that ran.   refused: why others could not, and how often.
+    emitted: values (tokens, codes, vectors, blocks).   target_passes, drafter_passes: see `Stats`.
+    accept_length: values per target pass and row, bonus included.
+    kept: the share of drafted rounds that kept at least 1, 2, ... drafted values.   seconds: by part.
+    exact: every call kept the target's law.   rules, drafters: names of those that ran.
+    """
+
+    calls: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    emitted: int = 0
+    target_passes: int = 0
+    drafter_passes: int = 0
+    row_passes: int = 0
+    rounds: list[int] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    exact: bool = True
+    rules: list[str] = field(default_factory=list)
+    drafters: list[str] = field(default_factory=list)
+
+    @property
+    def accept_length(self) -> float:
+        return self.emitted / max(self.row_passes, 1)
+
+    @property
+    def kept(self) -> list[float]:
+        total = sum(self.rounds)
+        deepest = max((n for n, count in enumerate(self.rounds) if count), default=0)
+        return [sum(self.rounds[n:]) / total for n in range(1, deepest + 1)]
+
+    def add(self, stats: Stats) -> None:
+        """Counts one request in."""
+        self.calls += 1
+        self.emitted += sum(stats.emitted)
+        self.exact = self.exact and stats.exact
+        for name in ("target_passes", "drafter_passes", "row_passes"):
+            setattr(self, name, getattr(self, name) + getattr(stats, name))
+        for part in PARTS:
+            self.seconds[part] += getattr(stats, part)
+        for names, name in ((self.rules, stats.rule), (self.drafters, stats.drafter)):
+            if name not in names:
+                names.append(name)
+        for accepted in stats.accepted[1:]:  # the prefill drafts nothing
+            for count in accepted:
+                if count is not None:
+                    self._round(min(int(count), DEEPEST))
+
+    def refuse(self, error: ValueError) -> None:
+        """Counts a request that could not run."""
+        sentence = " ".join(str(error).split())
+        self.refused[sentence] = self.refused.get(sentence, 0) + 1
+
+    def _round(self, count: int) -> None:
+        self.rounds.extend([0] * (count + 1 - len(self.rounds)))
+        self.rounds[count] += 1
+
+    def copy(self) -> Summary:
+        """One that later calls leave alone."""
+        lists = {name: list(getattr(self, name)) for name in ("rounds", "rules", "drafters")}
+        return Summary(self.calls, emitted=self.emitted, target_passes=self.target_passes, row_passes=self.row_passes,
+                       drafter_passes=self.drafter_passes, exact=self.exact, seconds=dict(self.seconds),
+                       refused=dict(self.refused), **lists)  # fmt: skip
+
+    def to_dict(self) -> dict:
+        """For JSON."""
+        return {**asdict(self), "accept_length": self.accept_length, "kept": self.kept}
+
+    def __str__(self) -> str:
+        refused = sum(self.refused.values())
+        if not self.calls:
+            return f"no call has run, {refused} were refused"
+        law = "exact" if self.exact else "relaxed"
+        positions = ", ".join(f"{share:.0%}" for share in self.kept[:8]) or "none"
+        total = sum(self.seconds.values())
+        split = ", ".join(f"{part[:-2]} {seconds / max(total, 1e-9):.0%}" for part, seconds in self.seconds.items())
+        return "\n".join([
+            f"{self.calls} calls, {refused} refused; {law}: rule {', '.join(self.rules)}, drafter "
+            f"{', '.join(self.drafters)}",
+            f"{self.emitted} values in {self.target_passes} target passes: {self.accept_length:.2f} a pass and row",
+            f"rounds that kept at least 1, 2, ... drafted values: {positions}",
+            f"{total:.2f} s: {split}",
+            *(f"refused {count} times: {sentence}" for sentence, count in self.refused.items()),
+        ])  # fmt: skip

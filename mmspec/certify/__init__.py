@@ -1,0 +1,17 @@
+"""Certificates for accept steps: does somebody's step keep the target's law, and if not, which mistake does it make?"""
+
+from __future__ import annotations
+
+from mmspec._lazy import lazy
+
+_PUBLIC = {
+    "Answer": "mmspec.certify.step",
+    "Certificate": "mmspec.certify.certificate",
+    "Question": "mmspec.certify.step",
+    "Shape": "mmspec.certify.cases",
+    "StepFailed": "mmspec.certify.step",
+    "certify": "mmspec.certify.examination",
+}
+
+__all__ = list(_PUBLIC)
+__getattr__, __dir__ = lazy(globals(), _PUBLIC)

@@ -1,0 +1,73 @@
+"""An examination in a process of its own, which may hang or crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from queue import Empty, Queue
+from threading import Thread
+from typing import TextIO
+
+from mmspec.certify.cases import Shape
+from mmspec.certify.certificate import CaseResult, Certificate
+from mmspec.certify.outcome import Told
+from mmspec.certify.step import StepFailed
+
+START = 300.0  # seconds for Python and torch to get ready, on any machine
+
+
+def certify_apart(
+    spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, arrays: str = "torch",
+    limit: float = 120.0, told: Told | None = None,
+) -> Certificate:  # fmt: skip
+    """`certify` of the step named MODULE:CALLABLE, in another process that has this one's import path.
+
+    limit: seconds without a finished case after which it is stopped. Runs the module's code.
+    Raises StepFailed as `certify` and `step_named` do, and for a step that hangs or takes its process down.
+    """
+    order = {"step": spec, "values": values, "samples": samples, "arrays": arrays,
+             "shapes": None if shapes is None else [(one.parents, one.drawn) for one in shapes]}  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "mmspec.certify.child", json.dumps(order)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        try:
+            return _listen(child, limit, told or (lambda case: None))
+        finally:
+            child.kill()
+
+
+def _listen(child: subprocess.Popen, limit: float, told: Told) -> Certificate:
+    lines: Queue[str] = Queue()
+    Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
+    patience = START
+    while True:
+        try:
+            line = lines.get(timeout=patience)
+        except Empty:
+            raise StepFailed(f"step: expected a case within {patience:g} s, got none; it hangs, or give it more time with "
+                             "--limit") from None  # fmt: skip
+        if not line:
+            raise StepFailed(f"step: expected a certificate, got a process that ended with code {child.wait()}; call the step "
+                             "yourself to see why")  # fmt: skip
+        message = json.loads(line)
+        patience = limit
+        if "case" in message:
+            told(_case(message["case"]))
+        elif "error" in message:
+            raise StepFailed(message["error"])
+        elif "certificate" in message:
+            found = message["certificate"]
+            return Certificate(**found | {"cases": [_case(case) for case in found["cases"]]})
+
+
+def _read(stream: TextIO, lines: Queue[str]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put("")
+
+
+def _case(fields: dict) -> CaseResult:
+    return CaseResult(**fields | {"parents": tuple(fields["parents"])})

@@ -1,0 +1,112 @@
+"""Is an accept step exact? The whole examination of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mmspec.certify.by_regions import by_regions
+from mmspec.certify.by_samples import by_samples, right_alone
+from mmspec.certify.cases import Case, Shape, cases_of, chain_of
+from mmspec.certify.certificate import TOLERANCE, Certificate
+from mmspec.certify.gaussians import GaussianRule
+from mmspec.certify.manners import manners_of
+from mmspec.certify.outcome import BATCH, MEMORY, STATE, Outcome, Told
+from mmspec.certify.regions import Uneven
+from mmspec.certify.step import Arrays, Step
+from mmspec.certify.suspects import nearest, suspects_of
+
+TREE = Shape((0, 0, 1, 1))
+_UNKNOWN = "its law is none of the known mistakes'"
+_PASSED = {
+    "regions": "the emitted values have the target's law",
+    "samples": "nothing speaks against the target's law",
+}
+_SAYS = {
+    BATCH: "what a row accepts or emits depends on the rows beside it",
+    STATE: "a round that rejected drafts leaves them behind, and what follows is drawn as if they had been accepted",
+    MEMORY: "the same question has another answer after another call",
+}
+
+
+def certify(
+    function: Callable, *, shapes: Sequence[Shape] | None = None, values: int = 3, laws: Sequence[str] | None = None,
+    samples: int = 40_000, arrays: Arrays = "torch", name: str | None = None, told: Told | None = None,
+) -> Certificate:  # fmt: skip
+    """Examines an accept step; `mmspec certify` on the command line.
+
+    function: any callable whose arguments are among `tokens`, `q`, `p`, `uniforms`, `parents`, `q_uncut` and `top_k` (see
+        `Question`) and that returns (accepted, next token) or (accepted, next token, kept), int [R] each (see `Answer`).
+    shapes: of the drafts; None for those in its attribute `shapes`, else a chain of two and, where it takes `parents`, a tree.
+    values: of the vocabulary.   laws: which pairs of laws, None for all of `SAMPLED`.
+    samples: a case, of a step that draws its own random numbers.   arrays: what it is given.   name: of the step.
+    told: called with every case once it is done.
+
+    A step that takes `uniforms` is certified without sampling: every draft is enumerated, and for each the cube of uniforms
+    is cut into the boxes on which the answer is one and the same (see `regions`), so that the joint law of the first D + 1
+    values is known to rounding. A step that does not, or that mixes its uniforms, is sampled: see `samples`, whose sizes and
+    power the certificate states.
+    Runs the step's code in this process, without a limit of time.
+    Raises StepFailed, a ValueError, for a step that raises or answers something else, and ValueError for drafts it is not made
+    for.
+    """
+    if isinstance(function, GaussianRule):
+        return function.certificate(told)
+    step = Step(function, arrays)
+    shapes = tuple(shapes or getattr(function, "shapes", None) or _default(step))
+    several = [case for shape in shapes for case in _cases(step, shape, values, laws)]
+    name = name or getattr(function, "__name__", type(function).__name__)
+    out = _outcome(step, several, samples, told or (lambda result: None))
+    method = "samples" if out.drawn else "regions"
+    like, says = (None, _PASSED[method]) if out.passed else _named(step, several, out)
+    return Certificate(name, method, out.passed, out.worst, like, says, out.notes, out.results)
+
+
+def _default(step: Step) -> tuple[Shape, ...]:
+    return (chain_of(2), TREE) if "parents" in step.names else (chain_of(2),)
+
+
+def _cases(step: Step, shape: Shape, values: int, laws: Sequence[str] | None) -> list[Case]:
+    if values < 2:
+        raise ValueError(f"values: expected at least 2, got {values}; ask for 3 or 4")
+    if not shape.chain and "parents" not in step.names:
+        raise ValueError(f"tree: expected a step with an argument `parents`, got one without for {shape.parents}; ask for a "
+                         "chain, or let it take them")  # fmt: skip
+    found = [case for case in cases_of(shape, values) if laws is None or case.kind in laws]
+    if not found:
+        raise ValueError(f"tree: expected no more siblings than values, got {shape.parents} over {values}, or known laws, got "
+                         f"{laws}; ask for more values")  # fmt: skip
+    return found
+
+
+def _outcome(step: Step, several: list[Case], samples: int, told: Told) -> Outcome:
+    if step.draws:
+        return by_samples(step, several, samples, told)
+    manners, note = manners_of(step, several[0]), "the same uniforms give other answers when asked again"
+    if manners.repeats:
+        try:
+            return by_regions(step, several, manners, told)
+        except Uneven as uneven:
+            note = str(uneven)
+    out = by_samples(step, several, samples, told)
+    out.notes.append(f"{note}; so it was sampled")
+    return out
+
+
+def _named(step: Step, several: list[Case], out: Outcome) -> tuple[str | None, str]:
+    """What a step that failed is like: by its manners, else by the suspect that has its law."""
+    if out.blame is not None:
+        return out.blame, _SAYS[out.blame]
+    if out.drawn:
+        for one in suspects_of(several[0]):
+            if all(found.fits(one.law(case)).passed for case, found in zip(several, out.drawn, strict=True)):
+                return one.name, one.says
+        return (BATCH, _SAYS[BATCH]) if right_alone(step, several, out.drawn) else (None, _UNKNOWN)
+    shape = several[max(range(len(several)), key=lambda i: out.results[i].distance)].shape
+    mine = [i for i, case in enumerate(several) if case.shape == shape]
+    found = nearest([several[i] for i in mine], [out.laws[i] for i in mine], [out.results[i].accepted for i in mine])
+    worst = max(out.results[i].distance for i in mine)
+    if found.apart <= max(10 * TOLERANCE, worst / 100):
+        return found.suspect.name, found.suspect.says
+    if found.apart > worst / 2:
+        return None, _UNKNOWN
+    return None, f'{_UNKNOWN}; the nearest, at a distance of {found.apart:.3f}, is "{found.suspect.name}"'

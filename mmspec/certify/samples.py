@@ -1,0 +1,158 @@
+"""The law of a step that draws its own random numbers, by many draws and a chi-square test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from mmspec.certify.cases import Case
+from mmspec.certify.manners import Company
+from mmspec.certify.step import Answer, Question, Step
+from mmspec.core.simulation import ChiSquare, chi_square
+from mmspec.kernels.sample import sample_categorical
+
+POWER = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """counts: float64 [cases, V^(D + 1)], how often each run of values came out; drafts that were picked are a case each.
+    test: against the target.   accepted: drafted tokens kept a round, on average.   stale: as in `Found`.
+    """
+
+    counts: Tensor
+    test: ChiSquare
+    accepted: float
+    stale: float
+
+    @property
+    def law(self) -> Tensor:
+        return self.counts / self.counts.sum(-1, keepdim=True)
+
+    def fits(self, law: Tensor) -> ChiSquare:
+        """The same test against another law, float64 [cases, V^(D + 1)]."""
+        return _test(self.counts, law)
+
+    @property
+    def visible(self) -> float:
+        """The total variation from which on the test fails with a chance of 99 %."""
+        return visible_distance(int(self.counts.sum()), self.test.freedom)
+
+
+def _test(counts: Tensor, law: Tensor) -> ChiSquare:
+    return chi_square(counts, law * counts.sum(-1, keepdim=True), constraints=len(counts))
+
+
+def visible_distance(count: int, freedom: int) -> float:
+    """The smallest total variation that `count` draws show with `POWER`, for any law that is off by so much.
+
+    A law off by TV has sum (p' - p)^2 / p >= 4 TV^2, so the statistic is about a normal of mean f + 4 n TV^2 and variance
+    2 f + 16 n TV^2, which must exceed the limit f + 10 sqrt(2 f).
+    """
+    z, low, high = NormalDist().inv_cdf(POWER), 0.0, 1.0
+    for _ in range(60):
+        tv = (low + high) / 2
+        extra = 4 * count * tv * tv
+        seen = extra - 10 * sqrt(2 * freedom) > z * sqrt(2 * freedom + 4 * extra)
+        low, high = (low, tv) if seen else (tv, high)
+    return high
+
+
+def sample(
+    step: Step,
+    case: Case,
+    count: int,
+    batch: int,
+    seed: int,
+    company: Company | None = None,
+    before: Company | None = None,
+) -> Sampled:
+    """Drafts and rounds drawn `count` times, `batch` rows a call, completed with p to D + 1 values each.
+
+    company: a round that stands beside every row.   before: one that is asked before every call.
+    Deterministic drafts take their turns. The step's draws come from torch's, numpy's and Python's global generators, which
+    are seeded here and put back; a step that takes uniforms is given such.
+    """
+    dice = torch.Generator().manual_seed(seed)
+    size, tree = case.size, case.shape.tree
+    cells, cases = size ** (tree.max_depth + 1), int(case.which.max()) + 1
+    counts, depth_sum, stale = torch.zeros(cases * cells, dtype=torch.float64), 0, 0
+    with seeded(seed):
+        for start in range(0, count, batch):
+            rows = _rows(case, start, min(batch, count - start), dice)
+            if before is not None:
+                step(before.question, None if step.draws else before.uniforms)
+            answer = _ask(step, case.question.rows(rows), company, dice)
+            run = _completed(case, *_first(case, rows, answer, dice), dice)
+            counts += torch.bincount(case.which[rows] * cells + run, minlength=cases * cells)
+            depth_sum += int(tree.depth[0][answer.node].sum())
+            stale += int((answer.kept != answer.node).sum())
+    counts = counts.view(cases, cells)
+    return Sampled(counts, _test(counts, case.target.expand(cases, -1)), depth_sum / count, stale / count)
+
+
+def _ask(step: Step, question: Question, company: Company | None, dice: torch.Generator) -> Answer:
+    rows = len(question.tokens)
+    uniforms = torch.rand(rows, len(question.parents) + 1, generator=dice, dtype=torch.float64)
+    if company is None:
+        return step(question, None if step.draws else uniforms)
+    others = company.question.rows(torch.zeros(rows, dtype=torch.long))
+    turns = torch.stack((torch.arange(rows), torch.arange(rows) + rows), 1).flatten()  # row, company, row, company
+    both = torch.cat((uniforms, company.uniforms.expand(rows, -1)))[turns]
+    answer = step(question.beside(others).rows(turns), None if step.draws else both)
+    return Answer(answer.node[::2], answer.value[::2], answer.kept[::2])
+
+
+def _completed(case: Case, run: Tensor, length: Tensor, dice: torch.Generator) -> Tensor:
+    """Runs of `length` values drawn on by p until they have D + 1."""
+    for d in range(case.shape.tree.max_depth + 1):
+        here = (length == d).nonzero()[:, 0]
+        u = torch.rand(len(here), generator=dice, dtype=torch.float64)
+        run[here] = run[here] * case.size + sample_categorical(case.p[d][run[here]], u)
+        length[here] += 1
+    return run
+
+
+def _rows(case: Case, start: int, count: int, dice: torch.Generator) -> Tensor:
+    if case.shape.drawn == "deterministic":
+        return torch.arange(start, start + count) % len(case.drafts.value)
+    return torch.multinomial(case.drafts.chance, count, replacement=True, generator=dice)
+
+
+def _first(case: Case, rows: Tensor, answer: Answer, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The base-V number of what was emitted, int64 [R], and how many values that is; a first value behind a stale state."""
+    code, size, depth = case.drafts.code[rows], case.size, case.shape.tree.depth[0]
+    own = torch.arange(len(rows))
+    run, length = code[own, answer.node] * size + answer.value, depth[answer.node] + 1
+    wrong = ((answer.kept != answer.node) & (length <= case.shape.tree.max_depth)).nonzero()[:, 0]
+    for d in range(case.shape.tree.max_depth + 1):
+        here = wrong[depth[answer.kept[wrong]] == d]
+        context = code[here, answer.kept[here]] * size + answer.value[here]
+        u = torch.rand(len(here), generator=dice, dtype=torch.float64)
+        run[here] = run[here] * size + sample_categorical(case.p[d + 1][context], u)
+        length[here] += 1
+    return run, length
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The global generators start from the seed, and go on afterwards where they were."""
+    import numpy
+
+    kept = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(kept[0])
+            numpy.random.set_state(kept[1])
