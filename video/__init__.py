@@ -40,6 +40,7 @@ _PUBLIC = {
     "Views": "mmspec.video.rewards.views",
     "WanConfig": "mmspec.video.wan.config",
     "WanVideo": "mmspec.video.wan.video",
+    "ZeroStarGuidance": "mmspec.video.adapters.guidance",
     "hpsv2_from_state_dict": "mmspec.video.rewards.published",
     "imagereward_from_state_dict": "mmspec.video.rewards.imagereward_load",
     "load_wan": "mmspec.video.wan.files",

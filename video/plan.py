@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """Blocks of `size` latent frames, the first of `first`, None for as many.   Raises ValueError for blocks of no frame."""
+    """Blocks of `size` latent frames, the first of `first`, None for as many.
+
+    apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame (Helios);
+    else the whole film is one.   Raises ValueError for blocks of no frame.
+    """
 
     size: int = 3
     first: int | None = None
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.first is not None and self.first < 1:
@@ -25,6 +30,10 @@ class BlockPlan:
     def start(self, block: int) -> int:
         """The first latent frame of a block."""
         return 0 if block == 0 else self.frames(0) + (block - 1) * self.size
+
+    def shown(self, block: int, each: int) -> int:
+        """Pixel frames before a block, where a latent frame stands for `each` and the first of a video for one."""
+        return self.start(block) * each - (each - 1) * (block if self.apart else min(block, 1))
 
     def sizes(self, first: int, last: int) -> tuple[int, ...]:
         """Frames of each of the blocks first..last - 1."""
