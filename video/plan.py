@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class BlockPlan:
     """Blocks of `size` latent frames, the first of `first`, None for as many.
 
-    apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame (Helios);
-    else the whole film is one.   Raises ValueError for blocks of no frame.
+    apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame, as in
+    Helios; else the whole film is one.   Raises ValueError for blocks of no frame.
     """
 
     size: int = 3

@@ -20,6 +20,8 @@ WAYS = {
     "rolling lazy": (Cached(5, 1), False),
     "rolling eager": (Cached(5, 1), True),
     "rolling masked": (Cached(5, 1, at_once=None), False),
+    "rolling in the window": (Cached(5, 1, positions="window"), False),
+    "rolling in the window, masked": (Cached(5, 1, None, "window"), True),
     "rebuilt": (Rebuilt(3), False),
 }
 PATTERNS = list(product((True, False), repeat=3))
@@ -180,11 +182,52 @@ def test_a_new_prompt_holds_from_its_block_on_and_for_no_block_before(context: o
 
 @torch.no_grad()
 def test_all_that_is_kept_can_be_read_again_under_a_new_prompt() -> None:
-    committed, state = film(4), opened()
-    state.absorb(committed)
-    state.recache(text(1), 4)
-    fresh = video().open(text(1), noise(), GRID)
-    assert apart(state.generate(committed), fresh.generate(committed)) < 1e-5
+    committed, context = film(5), Cached(recache=True)
+    state, fresh = opened(context), video().open(text(1), noise(), GRID)
+    state.absorb(committed[:4])
+    state.switch(text(1), 4)
+    for count in (4, 5):
+        assert apart(state.generate(committed[:count]), fresh.generate(committed[:count])) < 1e-5
+    assert apart(state.generate(committed), opened().generate(committed)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "context", (Cached(recache=True), Cached(6, 1, recache=True), Cached(5, 2, None, "window", True))
+)
+@torch.no_grad()
+def test_what_is_read_again_depends_on_no_way_there(context: Cached) -> None:
+    """Lazy, eager, with drafts taken back across the change, and with a prompt that is changed again before its block."""
+    committed = film(7)
+    states = {name: opened(context) for name in ("lazy", "eager", "drafting", "again")}
+    for name, state in states.items():
+        state.switch(text(2 if name == "again" else 1), 4)
+    for count in range(1, 5):
+        states["eager"].absorb(committed[:count])
+    states["again"].absorb(committed[:4])
+    states["again"].switch(text(1), 4)
+    before = [states["drafting"].absorb(committed[:3]), states["drafting"].snapshot()][1]
+    states["drafting"].generate([*committed[:3], film(1, seed=8)[0]])  # drafts on over the change
+    states["drafting"].restore(before)
+    for count in (4, 7):
+        drawn = [state.generate(committed[:count]) for state in states.values()]
+        assert max(apart(one, drawn[0]) for one in drawn) < 1e-5
+    kept = opened(Cached(context.window, context.sinks, None, context.positions))
+    kept.switch(text(1), 4)
+    assert apart(kept.generate(committed), drawn[0]) > 1e-3
+
+
+@torch.no_grad()
+def test_reading_again_costs_what_a_window_holds_however_long_the_film() -> None:
+    passes = []
+    for blocks in (10, 20, 40):
+        committed, state = film(blocks), opened(Cached(6, 1, recache=True))
+        state.absorb(committed)
+        state.switch(text(1), blocks)
+        before = state.passes
+        state.generate(committed)
+        passes.append(state.passes - before - 2)
+        assert bytes_held(state.cache) <= (6 + 2) * 2 * 2 * 4 * 24 * 4
+    assert len(set(passes)) == 1 and passes[0] <= 4  # the sink, a half block and two whole ones
 
 
 @torch.no_grad()

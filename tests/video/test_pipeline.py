@@ -44,7 +44,9 @@ def encoder(length: int = 6) -> PromptEncoder:
 
 
 MODELS = {
-    "cached": WanVideo(wan(), Cached(5, 1, at_once=None), FewStep((1000, 400), 3.0, warp=False), BlockPlan(2, 1)),
+    "cached": WanVideo(
+        wan(), Cached(5, 1, None, "window", True), FewStep((1000, 400), 3.0, warp=False), BlockPlan(2, 1)
+    ),
     "rebuilt": WanVideo(wan(), Rebuilt(2), FlowMap(2, 4.0, until=False), BlockPlan(2), 20.0, "mine"),
 }
 

@@ -13,7 +13,7 @@ from mmspec.video.vae.stream import VAEState
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """frames: uint8 [N, 3, H, W] of a block.   after: the place in the autoencoder behind it, None for the start of a video."""
+    """frames: uint8 [N, 3, H, W] of a block.   after: the place in the autoencoder behind it; None for a start."""
 
     frames: Tensor
     after: VAEState | None
