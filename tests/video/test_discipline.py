@@ -9,7 +9,9 @@ import torch
 
 from mmspec.video import BlockPlan, Cached, KeyedBlockNoise, Rebuilt
 from mmspec.video.chunk_cache import ChunkCache
+from tests.video.decoding.tiny import vae
 from tests.video.tiny import GRID, apart, film, noise, opened, text, video, wan
+from tests.video.vae.plain import plain_decode, plain_encode
 
 # how a target keeps up: its context, and whether it reads every block at once
 WAYS = {
@@ -23,6 +25,8 @@ WAYS = {
     "rolling in the window": (Cached(5, 1, positions="window"), False),
     "rolling in the window, masked": (Cached(5, 1, None, "window"), True),
     "rebuilt": (Rebuilt(3), False),
+    "rebuilt from pixels": (Rebuilt(3, vae()), False),
+    "rebuilt from pixels, eager": (Rebuilt(3, vae()), True),
 }
 PATTERNS = list(product((True, False), repeat=3))
 
@@ -95,7 +99,7 @@ def test_a_draft_that_is_not_kept_leaves_no_trace(context: Cached) -> None:
     assert torch.equal(state.generate(committed), clean.generate(committed))
 
 
-@pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt()))
+@pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt(), Rebuilt(3, vae())))
 @torch.no_grad()
 def test_a_draft_on_top_of_a_draft_is_taken_back(context: object) -> None:
     committed = film(3)
@@ -236,12 +240,30 @@ def test_a_rebuilt_context_is_the_first_latent_and_the_last_ones() -> None:
     state, latents = opened(Rebuilt(4)), torch.cat(committed, 2)
     for count, frames in ((1, [0, 1]), (2, [0, 1, 2, 3]), (3, [0, 3, 4, 5]), (4, [0, 5, 6, 7])):
         assert torch.equal(state.window(committed[:count]), latents[:, :, frames])
-    encoded = torch.randn(1, 3, 1, *GRID)
-    anchored = opened(Rebuilt(4, anchor=lambda block: encoded * block))
-    assert torch.equal(anchored.window(committed)[:, :, :1], 4 * encoded)
-    assert torch.equal(anchored.window(committed[:2]), latents[:, :, :4])
     only = opened(Rebuilt(1))
     assert torch.equal(only.window(committed), latents[:, :, :1])
+
+
+@pytest.mark.parametrize("plan", (BlockPlan(2), BlockPlan(3), BlockPlan(2, first=1)), ids=str)
+@torch.no_grad()
+def test_a_context_may_begin_with_its_oldest_pixel_frame_encoded_by_itself(plan: BlockPlan) -> None:
+    """Of a ring of 1 + (3 - 1) x 2 pixel frames, as soon as latents have slid out; the film's own first latent until then."""
+    committed, model = film(5, plan=plan), vae().model
+    state = video(Rebuilt(3, vae()), plan=plan).open(text(), noise(), GRID)
+    for count in range(1, 6):
+        latents, found = torch.cat(committed[:count], 2), state.window(committed[:count])
+        if latents.shape[2] <= 3:
+            assert torch.equal(found, latents)
+            continue
+        oldest = plain_decode(model, latents)[:, :, -(1 + 2 * 2)][:, :, None]
+        assert apart(found[:, :, :1], plain_encode(model, oldest)) < 1e-4
+        assert torch.equal(found[:, :, 1:], latents[:, :, -2:])
+        assert apart(found[:, :, :1], latents[:, :, :1]) > 1e-2
+    assert state._shown.last.shape[2] == 5 and state.watermark == 5
+    with pytest.raises(ValueError, match="film: expected at least the 5 blocks that were read, got 3"):
+        state.window(committed[:3])
+    with pytest.raises(ValueError, match="vae: expected latents of 4 channels as the model's, got 3"):
+        video(Rebuilt(3, vae()), wan(2, in_channels=4, out_channels=4)).open(text(), noise(), GRID)
 
 
 @torch.no_grad()

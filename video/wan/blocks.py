@@ -48,7 +48,7 @@ def self_attention(attention: WanAttention, x: Tensor, table: Table, cache: Chun
 
 
 def keys_in_place(span: Span) -> Tensor:
-    """What a block attends to, with sinks that have followed the window: one more turn in time, rows and columns as they are."""
+    """What a block attends to, with sinks that have followed the window: turned once more, in time alone."""
     if not span.sunk:
         return span.keys
     table = rotary_table(span.keys.shape[3], span.moved, (1, 1, 1), span.keys.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mmspec.video.generation.few_step import FewStep
 from mmspec.video.plan import BlockPlan
+from mmspec.video.vae.stream import StreamingVAE
 from mmspec.video.wan.cached import Cached
 from mmspec.video.wan.rebuilt import Rebuilt
 from mmspec.video.wan.transformer import CausalWan
@@ -24,6 +25,9 @@ def causvid(transformer: CausalWan, *, window: int | None = None, sinks: int | N
     return WanVideo(transformer, Cached(window, sinks), steps, BlockPlan(3), name="causvid")
 
 
-def krea(transformer: CausalWan, *, steps: int = 5, context: Rebuilt | None = None) -> WanVideo:
-    """Krea Realtime (14B): five passes, the last at 0, behind a context of three latents that is read anew for every block."""
-    return WanVideo(transformer, context or Rebuilt(3), FewStep.krea(steps), BlockPlan(3), name="krea")
+def krea(transformer: CausalWan, vae: StreamingVAE | None = None, *, steps: int = 5) -> WanVideo:
+    """Krea Realtime (14B): five passes, the last at 0, behind a context of three latents that is read anew for every block.
+
+    vae: encodes the first of them from pixels, see `Rebuilt`.
+    """
+    return WanVideo(transformer, Rebuilt(3, vae), FewStep.krea(steps), BlockPlan(3), name="krea")
