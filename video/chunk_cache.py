@@ -9,7 +9,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-
 Positions = Literal["absolute", "window"]
 
 

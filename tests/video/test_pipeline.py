@@ -46,7 +46,7 @@ def encoder(length: int = 6) -> PromptEncoder:
 
 MODELS = {
     "cached": WanVideo(
-        wan(), Cached(5, 1, None, "window", True), FewStep((1000, 400), 3.0, warp=False), BlockPlan(2, 1)
+        wan(), Cached(5, 1, None, "window", True), FewStep((1000, 400), 3.0, warp=False), BlockPlan(2, (1, 3))
     ),
     "rebuilt from pixels": WanVideo(wan(), Rebuilt(2, vae()), FewStep.krea(3)),
     "rebuilt": WanVideo(wan(), Rebuilt(2), FlowMap(2, 4.0, until=False), BlockPlan(2), 20.0, "mine"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video import BlockPlan, Cached, FewStep, Rebuilt
-from tests.video.plain_wan import PlainWan, Prompts, few_steps, said, warped
+from tests.video.plain_wan import PlainWan, few_steps, said, warped
 from tests.video.tiny import GRID, SIZES, apart, noise, text, video, wan
 
 BLOCKS = 7

@@ -86,8 +86,9 @@ class HeliosVideo:
         if isinstance(self.sampler, Pyramid):
             patch, halvings = self.transformer.config.patch_size, 2 ** (len(self.sampler.steps) - 1)
             if any(side % (cells * halvings) or not side for side, cells in zip(size, patch[1:], strict=True)):
-                raise ValueError(f"size: expected multiples of {patch[1] * halvings} and {patch[2] * halvings}, rows and columns "
-                                 f"of a patch of the first stage, got {size}; use another size")  # fmt: skip
+                wanted = f"{patch[1] * halvings} and {patch[2] * halvings}"
+                raise ValueError(f"size: expected multiples of {wanted}, rows and columns of a patch of the first stage, got "
+                                 f"{size}; use another size of picture")  # fmt: skip
         return HeliosState(self, text, noise, size)
 
     def _sampler(self, size: tuple[int, int]) -> Scheduled:
