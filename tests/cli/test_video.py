@@ -209,6 +209,17 @@ def test_models_in_folders_with_their_drafters(tmp_path: Path) -> None:
     assert refused("--model", str(big)).startswith("Error: --model: expected a folder with a saved pipeline, got '")
 
 
+def test_a_folder_of_diffusers_says_how_its_pipeline_is_taken(tmp_path: Path) -> None:
+    from mmspec.evaluate.video.kinds import DIFFUSERS
+    from mmspec.video.adapters.whole_pipelines import _FAMILIES
+
+    assert set(DIFFUSERS) == set(_FAMILIES)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "model_index.json").write_text('{"_class_name": "HeliosPipeline"}')
+    said = refused("--model", str(tmp_path / "theirs"))
+    assert "got diffusers' HeliosPipeline in" in said and said.endswith("mmspec.video.from_diffusers")
+
+
 def test_a_drafter_of_another_autoencoder_or_of_other_blocks_is_refused(tmp_path: Path) -> None:
     from mmspec.video import BlockPlan, BlockVideoPipeline, StreamingWanVAE
     from tests.video.decoding.tiny import SIZE, vae

@@ -52,8 +52,9 @@ class HeliosVideo:
                                  f"{self.steps} steps of one; leave it out")  # fmt: skip
         else:
             sampler = Pyramid(self.scheduler, self.steps, tuple(self.transformer.config.patch_size))
-            first = replace(sampler, doubled=self.doubled).steps[0]
+            replace(sampler, doubled=self.doubled)  # refuses what the first chunk cannot have
             object.__setattr__(self, "sampler", sampler)
+            first = sampler.steps[0]
         if self.guidance.still > first:
             raise ValueError(f"guidance: expected at most {first} steps that do not move, those of the first stage, got "
                              f"{self.guidance.still}; lower them")  # fmt: skip
