@@ -1,4 +1,4 @@
-"""Autoregressive video pipelines of diffusers as ours: one call from a loaded pipeline to one that drafts and is drafted for."""
+"""Autoregressive video pipelines of diffusers, taken whole: one call from a loaded one to ours."""
 
 from __future__ import annotations
 
