@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mmspec.video.generation.few_step import FewStep
 from mmspec.video.plan import BlockPlan
 from mmspec.video.vae.stream import StreamingVAE
@@ -19,10 +21,17 @@ def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: in
     return WanVideo(transformer, Cached(window, sinks), FewStep(), BlockPlan(3), name="self-forcing")
 
 
-def causvid(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:
-    """CausVid (1.3B): its three steps, unwarped, at shift 8; else as Self-Forcing."""
-    steps = FewStep((1000, 757, 522), shift=8.0, warp=False)
-    return WanVideo(transformer, Cached(window, sinks), steps, BlockPlan(3), name="causvid")
+def causvid(
+    transformer: CausalWan, *, steps: Literal[3, 4] = 3, window: int | None = None, sinks: int | None = None
+) -> WanVideo:
+    """CausVid (1.3B) at shift 8: its three steps, unwarped, or its four, warped; else as Self-Forcing.
+
+    Raises ValueError for another number.
+    """
+    lists = {3: FewStep((1000, 757, 522), shift=8.0, warp=False), 4: FewStep(shift=8.0)}
+    if steps not in lists:
+        raise ValueError(f"steps: expected 3 or 4, got {steps!r}; make a WanVideo with a FewStep for others")
+    return WanVideo(transformer, Cached(window, sinks), lists[steps], BlockPlan(3), name="causvid")
 
 
 def krea(transformer: CausalWan, vae: StreamingVAE | None = None, *, steps: int = 5) -> WanVideo:
