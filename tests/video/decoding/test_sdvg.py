@@ -11,7 +11,7 @@ import torch
 from mmspec.core.keys import Keys
 from mmspec.video import BlockWork, Cached, KeyedBlockNoise, Random, Rebuilt, Strided
 from mmspec.video.chunk_cache import ChunkCache
-from tests.video.decoding.tiny import Told, bright, drafter, encode, pipeline, sdvg, told_by
+from tests.video.decoding.tiny import Told, bright, drafter, encode, pipeline, sdvg, told_by, vae
 from tests.video.tiny import GRID, FewStep
 
 PROMPTS = ["a", "bb", "ccc"]
@@ -28,6 +28,21 @@ def test_infinity_is_the_target_alone_bit_for_bit(context: object, how: dict) ->
     plain, routed = pipe(PROMPTS, seed=3), pipe(PROMPTS, seed=3, decoding=sdvg(bright, math.inf, **how))
     assert same(plain, routed) and routed.stats.exact and plain.stats.exact
     assert routed.stats.acceptance == [0.0] * 5 and routed.stats.drafter_passes > 0
+
+
+@pytest.mark.parametrize("how", ({}, {"sync": "eager", "optimistic": True}), ids=str)
+@pytest.mark.parametrize(
+    "context",
+    (Cached(5, 1, positions="window"), Cached(5, 1, recache=True), Rebuilt(3, vae())),
+    ids=("window", "recache", "pixels"),
+)
+def test_infinity_is_the_target_alone_over_a_change_of_prompts(context: object, how: dict) -> None:
+    pipe, switch = pipeline(context), {2: "another", 4: "a third"}
+    plain = pipe("a", seed=3, switch=switch)
+    routed = pipe("a", seed=3, switch=switch, decoding=sdvg(bright, math.inf, drafter=drafter(context), **how))
+    assert same(plain, routed) and routed.stats.exact and routed.stats.drafter_passes > 0
+    kept = pipe("a", seed=3, switch=switch, decoding=sdvg(bright, -math.inf, drafter=drafter(context), **how))
+    assert kept.stats.target_blocks == [3] and not same(plain, kept)  # each prompt's first block is the target's
 
 
 def test_a_target_with_another_context_is_not_the_target_alone() -> None:
