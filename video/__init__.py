@@ -40,6 +40,8 @@ _PUBLIC = {
     "Views": "mmspec.video.rewards.views",
     "WanConfig": "mmspec.video.wan.config",
     "WanVideo": "mmspec.video.wan.video",
+    "ZeroStarGuidance": "mmspec.video.adapters.guidance",
+    "from_diffusers": "mmspec.video.adapters.whole_pipelines",
     "hpsv2_from_state_dict": "mmspec.video.rewards.published",
     "imagereward_from_state_dict": "mmspec.video.rewards.imagereward_load",
     "load_wan": "mmspec.video.wan.files",

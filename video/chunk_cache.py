@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+Positions = Literal["absolute", "window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,15 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Span:
     """What one block of a pass attends to. first, last: its tokens among those of the pass.   keys, values: [B, heads, S,
-    dim], of the frames before it that are still seen, oldest first, and of its own."""
+    dim], of the frames before it that are still seen, oldest first, and of its own.   sunk: how many of their first tokens
+    are sinks that stand too far back: by `moved` frames, where positions are those in the window."""
 
     first: int
     last: int
     keys: Tensor
     values: Tensor
+    sunk: int = 0
+    moved: int = 0
 
 
 class ChunkCache:
@@ -49,14 +55,20 @@ class ChunkCache:
     Autoregressive Video Diffusion"), a block that does not fit drops the oldest frames behind the sinks, as many as needed,
     once, however often it is passed over: noisy passes see the same frames as the clean one. Memory is that of `window`
     frames, one pass and the rest of a block that is dropped in part.
+    positions: "absolute", in the film, as published; or "window", those among the frames that are attended to, which never
+    leave the trained range. Attention sees differences alone, and dropped frames change only those to the sinks: what is
+    stored is the same, and a `Span` says how far the sinks have to follow.
     Raises ValueError for sizes that leave a block no room.
     """
 
-    def __init__(self, window: int | None = None, sinks: int = 0):
+    def __init__(self, window: int | None = None, sinks: int = 0, positions: Positions = "absolute"):
         if sinks < 0 or window is not None and window <= sinks:
             raise ValueError(f"window: expected None or more frames than the {sinks} sinks, which are 0 or more, got "
                              f"{window}; widen the window")  # fmt: skip
-        self.window, self.sinks = window, sinks
+        if positions not in get_args(Positions):
+            known = ", ".join(get_args(Positions))
+            raise ValueError(f"positions: expected one of {known}, got {positions!r}; use one of them")
+        self.window, self.sinks, self.positions = window, sinks, positions
         self._held = Held()
         self._sizes: tuple[int, ...] = ()
         self._staged: list[tuple[Tensor, Tensor]] = []
@@ -109,7 +121,8 @@ class ChunkCache:
             first, end = end, end + size
             seen = self._seen(self.kept + end)
             pair = (torch.cat(self._parts(layer, seen, which, tokens), 2) for which in ("keys", "values"))
-            spans.append(Span(first * tokens, end * tokens, *pair))
+            moved = self.frames + end - len(seen) if self.positions == "window" else 0
+            spans.append(Span(first * tokens, end * tokens, *pair, self.sinks * tokens if moved else 0, moved))
         return spans
 
     def commit(self) -> None:
@@ -122,6 +135,14 @@ class ChunkCache:
         own = [self._frame(number, tokens, apart) for number in range(self.staged)]
         all_frames = (*self._held.kept, *own)
         self._held = Held(self.frames + self.staged, tuple(all_frames[i] for i in self._seen(len(all_frames))))
+        self.discard()
+
+    def skip(self, frames: int) -> None:
+        """Goes on at a later position: frames of the film that are no longer attended to are left out. What is staged is
+        forgotten.   Raises ValueError for a position that is passed."""
+        if frames < self.frames:
+            raise ValueError(f"frames: expected a position from {self.frames} on, got {frames}; begin a new cache")
+        self._held = Held(frames, self._held.kept)
         self.discard()
 
     def discard(self) -> None:

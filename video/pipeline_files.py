@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +56,14 @@ def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, Prom
     with naming(folder / INDEX):
         check_types(_Index, told)
         index = _Index(**told)
-        how = {
-            "sampler": _made(_SAMPLERS, index.sampler, "sampler"),
-            "context": _made(_CONTEXTS, index.context, "context"),
-        }
-        how["plan"] = from_fields(BlockPlan, index.plan or {})
+        how = {"sampler": _made(_SAMPLERS, index.sampler, "sampler"), "plan": from_fields(BlockPlan, index.plan or {})}
+        context, pixels = _context(index.context)
+    vae = StreamingWanVAE(read_vae(folder / "vae"))
+    how["context"] = replace(context, vae=vae) if pixels else context
     model = WanVideo(load_wan(folder / "transformer"), context_noise=index.context_noise, name=index.name, **how)
     encoder = _encoder(folder, index.text_length) if index.text_encoder else None
     settings = {name: getattr(index, name) for name in ("size", "blocks") if getattr(index, name) is not None}
-    return model, StreamingWanVAE(read_vae(folder / "vae")), encoder, settings
+    return model, vae, encoder, settings
 
 
 def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, settings: Mapping[str, Any]) -> None:
@@ -82,7 +81,7 @@ def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, sett
     index = {"_class_name": kind, "transformer": ["mmspec", "CausalWan"], "vae": ["diffusers", "AutoencoderKLWan"]}
     index |= {"name": model.name, "context_noise": model.context_noise, "plan": asdict(model.plan)}
     index["sampler"] = _told(_SAMPLERS, model.sampler, "sampler")
-    index["context"] = _told(_CONTEXTS, model.context, "context")
+    index["context"] = _told(_CONTEXTS, model.context, "context", vae)
     if encoder is not None:
         for part, name in ((encoder.encoder, "text_encoder"), (encoder.tokenizer, "tokenizer")):
             with writing(folder / name):
@@ -103,14 +102,25 @@ def _encoder(folder: Path, length: int) -> PromptEncoder:
     return PromptEncoder(encoder, load_part(AutoTokenizer, folder / "tokenizer"), length)
 
 
-def _told(kinds: Mapping[str, type], part: Any, name: str) -> dict[str, Any]:
+def _told(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:
+    """What the index says of a part; of a context with an autoencoder, which has to be the pipeline's own `vae`, only that."""
     kind = next((kind for kind, made in kinds.items() if type(part) is made), None)
-    given = {} if kind is None else asdict(part)
-    if kind is None or given.get("anchor") is not None:
-        raise ValueError(f"{name}: expected one of {', '.join(kinds)} without functions of its own, got {part!r}; save the "
-                         "transformer alone, with save_wan")  # fmt: skip
-    given.pop("anchor", None)
-    return {"kind": kind, **given}
+    own = getattr(part, "vae", None)
+    if kind is None or own not in (None, vae):
+        raise ValueError(f"{name}: expected one of {', '.join(kinds)}, with no autoencoder but the pipeline's, got {part!r}; "
+                         "save the transformer alone, with save_wan")  # fmt: skip
+    given = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {"kind": kind, **given} | ({"vae": own is not None} if "vae" in given else {})
+
+
+def _context(told: Mapping[str, Any] | None) -> tuple[Any, bool]:
+    """The context, and whether it has the pipeline's autoencoder.   Raises ValueError as `_made`, and where that is no yes or
+    no."""
+    given = dict(told or {"kind": "cached"})
+    pixels = given.pop("vae", False) if given.get("kind") == "rebuilt" else False
+    if not isinstance(pixels, bool):
+        raise ValueError(f"context: expected true or false for vae, got {pixels!r}; correct the index")
+    return _made(_CONTEXTS, given, "context"), pixels
 
 
 def _made(kinds: Mapping[str, type], told: Mapping[str, Any] | None, name: str) -> Any:
@@ -120,6 +130,4 @@ def _made(kinds: Mapping[str, type], told: Mapping[str, Any] | None, name: str) 
     kind = given.pop("kind", None)
     if kind not in kinds:
         raise ValueError(f"{name}: expected a kind of {', '.join(kinds)}, got {kind!r}; correct the index")
-    if "anchor" in given:
-        raise ValueError(f"{name}: expected no anchor, which is a function, got {given['anchor']!r}; remove it")
     return from_fields(kinds[kind], given)

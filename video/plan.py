@@ -7,24 +7,47 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """Blocks of `size` latent frames, the first of `first`, None for as many.   Raises ValueError for blocks of no frame."""
+    """Blocks of `size` latent frames, the first of `first`, None for as many; or the first few of as many as it lists.
+
+    apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame, as in
+    Helios; else the whole film is one.   Raises ValueError for blocks of no frame.
+    """
 
     size: int = 3
-    first: int | None = None
+    first: int | tuple[int, ...] | None = None
+    apart: bool = False
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.first is not None and self.first < 1:
+        if self.first is not None and not isinstance(self.first, int):
+            object.__setattr__(self, "first", tuple(self.first))
+        if min(self.size, *self._heads, 1) < 1:
             raise ValueError(
                 f"plan: expected blocks of at least one frame, got {self.size} and {self.first}; use more frames"
             )
 
+    @property
+    def _heads(self) -> tuple[int, ...]:
+        """Frames of the blocks that have a size of their own."""
+        return () if self.first is None else (self.first,) if isinstance(self.first, int) else self.first
+
+    def __str__(self) -> str:
+        heads = ", ".join(map(str, self._heads))
+        told = f"{heads}, then " if heads else ""
+        return f"{told}{self.size} latent frames a block{', each a video of its own' if self.apart else ''}"
+
     def frames(self, block: int) -> int:
         """Latent frames of a block."""
-        return self.size if block or self.first is None else self.first
+        heads = self._heads
+        return heads[block] if block < len(heads) else self.size
 
     def start(self, block: int) -> int:
         """The first latent frame of a block."""
-        return 0 if block == 0 else self.frames(0) + (block - 1) * self.size
+        heads = self._heads[:block]
+        return sum(heads) + (block - len(heads)) * self.size
+
+    def shown(self, block: int, each: int) -> int:
+        """Pixel frames before a block, where a latent frame stands for `each` and the first of a video for one."""
+        return self.start(block) * each - (each - 1) * (block if self.apart else min(block, 1))
 
     def sizes(self, first: int, last: int) -> tuple[int, ...]:
         """Frames of each of the blocks first..last - 1."""

@@ -63,9 +63,13 @@ class VideoState:
         """The prompt of a block: the same tensor for as long as it is the same prompt."""
         return next(text for first, text in reversed(self._texts) if first <= block)
 
-    def _draw(self, block: int, flow: Flow) -> Tensor:
-        """Latents of a block from its reserved noise."""
-        video, sampler = self.video, self.video.sampler
+    def _since(self, block: int) -> int:
+        """The block from which on its prompt holds."""
+        return next(first for first, _ in reversed(self._texts) if first <= block)
+
+    def _draw(self, block: int, flow: Flow, sampler: Sampler | None = None) -> Tensor:
+        """Latents of a block from its reserved noise. sampler: None for the model's."""
+        video, sampler = self.video, sampler or self.video.sampler
         shape = (video.channels, video.plan.frames(block), *self.size)
 
         def velocity(x: Tensor, timestep: float, until: float) -> Tensor:

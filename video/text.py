@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import unescape
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ class PromptEncoder:
     def __call__(self, texts: list[str]) -> Tensor:
         """float [B, length, d], zero at padding."""
         rows = self.tokenizer(
-            [" ".join(text.split()) for text in texts],
+            [" ".join(unescape(unescape(text)).split()) for text in texts],  # as these models' texts were cleaned
             max_length=self.length,
             padding="max_length",
             truncation=True,

@@ -49,7 +49,13 @@ def video(
     draft: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="The smaller pipeline; the zoo's own when left out.")
     ] = None,
-    reward: Annotated[str, typer.Option(help="What scores frames: the zoo's reward, or clip.")] = "reward",
+    reward: Annotated[
+        str,
+        typer.Option(
+            help="What scores frames: the zoo's reward or clip, or a published model: imagereward:FILE (with vocab.txt of "
+            "uncased BERT beside it), hpsv2:FILE or pickscore:FILE."
+        ),
+    ] = "reward",
     blocks: Annotated[int | None, typer.Option(metavar="N", help="Blocks of frames.")] = None,
     size: Annotated[str | None, typer.Option(metavar="HxW", help="Pixels, such as 480x832.")] = None,
     switch: Annotated[

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from mmspec.cli.console import BadOption, progress, refusing, screen, waiting
 from mmspec.cli.film import keep
 from mmspec.cli.models import reading
+from mmspec.core.files import Unwritten
 from mmspec.core.interrupts import Stopped, stop_requests
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mmspec.evaluate.video.methods import Way
     from mmspec.evaluate.video.resources import VideoResources
 
@@ -42,23 +45,34 @@ def film_blocks(
         run = pipe.start(prompt, **how)
     blocks = run.target.script.blocks
     with _Announced(blocks, asked["stream"]) as finished, stop_requests() as request:
-        more = True
+        more, written = True, 0
         while more and not request.signal:
             more = run.step()
             if run.stats.emitted[0] and not run.target.errors:
                 finished(run.stats)
                 if asked["stream"] and more:
-                    keep(pipe.output(run).videos[0], out, fps)
+                    written = _kept(pipe.output(run).videos[0], out, fps, run.stats.emitted[0], written)
     run.stats.close(perf_counter() - began)
     made = pipe.output(run)
     frames, done = made.videos[0], run.stats.emitted[0]
     if frames is not None:
-        keep(frames, out, fps)
+        _kept(frames, out, fps, done, written)
     if request.signal and done < blocks and not made.errors:
         raise Stopped(f"{done} of {blocks} blocks are in {out}", request.signal, resumes=False)
     figures = _figures(run.stats, blocks, frames, decoding == "draft")
     error = None if not made.errors else next(iter(made.errors.values())).removeprefix("row 0: ")
     return Filmed(resources.name, None if frames is None else out, _line(figures), figures, error)
+
+
+def _kept(frames: np.ndarray, out: Path, fps: float, blocks: int, before: int) -> int:
+    """Writes the first blocks and returns how many; a failure says that those `before` are in the file."""
+    try:
+        keep(frames, out, fps)
+    except Unwritten as error:
+        if before:
+            error.args = (f"{error}; the first {before} blocks are in {out}",)
+        raise
+    return blocks
 
 
 def _opened(model: str, decoding: str, asked: dict[str, Any]) -> tuple[VideoResources, Way]:

@@ -162,14 +162,103 @@ def test_a_full_disk_is_one_error_and_the_frames_are_kept_elsewhere(
     assert not Path("out.gif").exists()
 
 
+@pytest.mark.parametrize("limit", (1200, 2600))
+@pytest.mark.parametrize("suffix", (".gif", ".mp4"))
+def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
+    limit: int, suffix: str, tmp_path: Path
+) -> None:
+    """A limit of the system's own, in a process of its own."""
+    if suffix == ".mp4" and not FFMPEG:
+        pytest.skip("imageio-ffmpeg is not installed")
+    code = (
+        "import resource, signal, sys\n"
+        "from mmspec.cli.film import keep\n"
+        "from mmspec.cli.video_blocks import _kept\n"
+        "import numpy as np\n"
+        "noise = np.random.default_rng(0).integers(0, 255, (9, 16, 16, 3), dtype=np.uint8)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "from pathlib import Path\n"
+        "written, out = 0, Path(sys.argv[1])\n"
+        "for block in range(1, 10):\n"
+        "    written = _kept(noise[:block], out, 8, block, written)\n"
+    )
+    out = tmp_path / f"film{suffix}"
+    done = subprocess.run([sys.executable, "-c", code, str(out)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and f"expected to write '{out}', got 'File too large'" in last
+    if out.exists():
+        blocks = int(last.split("the first ")[1].split(" blocks")[0])
+        assert last.endswith(f"the first {blocks} blocks are in {out}") and out.stat().st_size <= limit
+        assert suffix == ".mp4" or frames_of(str(out)) == blocks
+    else:
+        assert "are in" not in last
+    assert [one.name for one in tmp_path.iterdir()] == ([out.name] if out.exists() else [])
+
+
 def test_models_in_folders_with_their_drafters(tmp_path: Path) -> None:
     big, small = saved(tmp_path / "big"), saved(tmp_path / "small", 1)
     common = ("--model", str(big), "--decoding", "sdvg", "--router", "strided:budget=2")
     assert drawn(*common, "--draft", str(small))["target_blocks"] == 2
     assert "--draft: expected the folder of a smaller model" in refused(*common)
     assert "--draft: expected --decoding sdvg or draft" in refused("--model", str(big), "--draft", str(small))
+    for other in ("video", str(tmp_path / "none")):
+        said = refused(*common, "--draft", other)
+        assert f"--draft: expected a folder with a saved pipeline of blocks, got '{other}'" in said
     (big / "model_index.json").write_text('{"_class_name": "BlockVideoPipeline", "size": [8, 7]}')
     assert refused("--model", str(big)).startswith("Error: --model: expected a folder with a saved pipeline, got '")
+
+
+def test_a_folder_of_diffusers_says_how_its_pipeline_is_taken(tmp_path: Path) -> None:
+    from mmspec.evaluate.video.kinds import DIFFUSERS
+    from mmspec.video.adapters.whole_pipelines import _FAMILIES
+
+    assert set(DIFFUSERS) == set(_FAMILIES)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "model_index.json").write_text('{"_class_name": "HeliosPipeline"}')
+    said = refused("--model", str(tmp_path / "theirs"))
+    assert "got diffusers' HeliosPipeline in" in said and said.endswith("mmspec.video.from_diffusers")
+
+
+def test_a_drafter_of_another_autoencoder_or_of_other_blocks_is_refused(tmp_path: Path) -> None:
+    from mmspec.video import BlockPlan, BlockVideoPipeline, StreamingWanVAE
+    from tests.video.decoding.tiny import SIZE, vae
+    from tests.video.test_pipeline import encoder
+    from tests.video.tiny import video
+    from tests.video.vae.tiny import autoencoder
+
+    foreign = autoencoder("two frames a latent")
+    foreign.register_to_config(latents_mean=[0.0, 0.0, 0.0])
+    for name, plan, own in (("vae", BlockPlan(2), StreamingWanVAE(foreign)), ("blocks", BlockPlan(3), vae())):
+        BlockVideoPipeline(video(plan=plan), own, encoder(), size=SIZE, blocks=2).save_pretrained(tmp_path / name)
+    big = str(saved(tmp_path / "big"))
+    routed = ("--model", big, "--decoding", "sdvg", "--router", "strided:budget=2", "--draft")
+    wrong = "expected latents of the same autoencoder, got mean (0.0, 0.0, 0.0) instead of (0.3, -0.2, 0.1)"
+    assert f"drafter: {wrong}" in refused(*routed, str(tmp_path / "vae"))
+    assert f"--draft: {wrong}" in refused("--model", big, "--decoding", "draft", "--draft", str(tmp_path / "vae"))
+    blocks = "expected blocks as the target's, 2 latent frames a block, got 3 latent frames a block"
+    assert f"drafter: {blocks}" in refused(*routed, str(tmp_path / "blocks"))
+
+
+def test_published_rewards_score_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    from mmspec.evaluate.video.rewards import reward_of
+    from tests.video.rewards.reference import CONFIG, random_state
+    from tests.video.rewards.test_imagereward import WORDS, scorer
+
+    folder, frames = tmp_path / "reward", torch.rand(2, 3, 48, 96) * 2 - 1
+    folder.mkdir()
+    save_file(random_state(), folder / "imagereward.safetensors")
+    named = f"imagereward:{folder / 'imagereward.safetensors'}"
+    (folder / "med_config.json").write_text(json.dumps(CONFIG))
+    assert "vocab.txt" in refused("--decoding", "sdvg", "--threshold", "0", "--reward", named)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    found, crop = reward_of(named)(frames, "a red ball"), scorer(tmp_path / "words.txt")(frames, "a red ball")
+    assert found.shape == crop.shape and not torch.equal(found, crop)  # the sides of a wide frame count, too
+    assert torch.allclose(reward_of(named)(frames[..., 24:72], "a red ball"), crop, atol=1e-4)
+    record = drawn("--decoding", "sdvg", "--threshold", "-inf", "--reward", named)
+    assert record["drafted"] == BLOCKS - 1 and record["reward_s"] > 0
 
 
 def test_a_learned_router_is_read_from_its_folder(tmp_path: Path) -> None:
@@ -221,7 +310,12 @@ def test_a_folder_of_codes_is_drawn_and_one_of_pictures_refused(tmp_path: Path) 
         (("--decoding", "sdvg", "--router", "strided:budget=x"), "--router: expected settings of strided that fit"),
         (("--decoding", "sdvg", "--router", "strided:budget=0"), "expected 1 or more, since the first block"),
         (("--decoding", "sdvg", "--router", "hybrid:run=2"), "--router: expected hybrid:run=...,least=..."),
-        (("--reward", "magic"), "--reward: expected one of reward, clip, got 'magic'"),
+        (
+            ("--reward", "magic"),
+            "--reward: expected one of reward, clip, or imagereward:FILE, hpsv2:FILE, pickscore:FILE, got",
+        ),
+        (("--reward", "imagereward"), "--reward: expected one of reward, clip, or imagereward:FILE"),
+        (("--reward", "hpsv2:none.safetensors"), "--reward: expected a file, got 'none.safetensors', which is none"),
         (("--blocks", "0"), "--blocks: expected a number of at least 1, got 0"),
         (("--size", "8"), "--size: expected height and width, got '8'"),
         (("--size", "8x7"), "size: expected height and width, multiples of 2"),

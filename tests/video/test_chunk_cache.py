@@ -61,6 +61,40 @@ def test_a_block_sees_the_sinks_and_the_latest_frames(window: int | None, sinks:
         assert all(map(torch.equal, at_once.layer(layer), one_by_one.layer(layer)))
 
 
+@pytest.mark.parametrize(("window", "sinks"), [(4, 1), (5, 2), (4, 0), (None, 0)])
+@pytest.mark.parametrize("sizes", [(2, 1, 2, 2, 1), (2, 2, 2, 2)])
+def test_sinks_follow_the_window_by_the_frames_that_were_dropped(
+    window: int | None, sinks: int, sizes: tuple[int, ...]
+) -> None:
+    wanted = expected(window, sinks, sizes)
+    gaps = [0 if len(seen) <= sinks or not sinks else seen[sinks] - sinks for seen in wanted]
+    for at_once in (1, 2, len(sizes)):
+        cache, found = ChunkCache(window, sinks, "window"), []
+        for start in range(0, len(sizes), at_once):
+            group = sizes[start : start + at_once]
+            cache.begin(group)
+            frames = list(range(cache.frames, cache.frames + sum(group)))
+            found += [(span.sunk // TOKENS, span.moved) for span in cache.write(0, *written(frames, 0))]
+            cache.write(1, *written(frames, 1))
+            cache.commit()
+        assert [moved if sunk else 0 for sunk, moved in found] == gaps
+        assert all(sunk in (0, sinks) for sunk, _ in found)
+
+
+def test_frames_that_are_skipped_count_as_dropped() -> None:
+    cache = ChunkCache(4, 1, "window")
+    run(cache, (1,), 0)
+    cache.commit()
+    cache.skip(7)
+    cache.begin((2,))
+    (span,) = cache.write(0, *written([7, 8], 0))
+    assert (cache.frames, cache.kept, span.sunk, span.moved) == (7, 1, TOKENS, 6)
+    with pytest.raises(ValueError, match="frames: expected a position from 7 on, got 3"):
+        cache.skip(3)
+    with pytest.raises(ValueError, match="positions: expected one of absolute, window, got 'relative'"):
+        ChunkCache(positions="relative")
+
+
 def test_only_a_commit_changes_what_is_held() -> None:
     cache = ChunkCache(4, 1)
     for first in (0, 2):

@@ -9,7 +9,9 @@ import torch
 
 from mmspec.video import BlockPlan, Cached, KeyedBlockNoise, Rebuilt
 from mmspec.video.chunk_cache import ChunkCache
+from tests.video.decoding.tiny import vae
 from tests.video.tiny import GRID, apart, film, noise, opened, text, video, wan
+from tests.video.vae.plain import plain_decode, plain_encode
 
 # how a target keeps up: its context, and whether it reads every block at once
 WAYS = {
@@ -20,7 +22,11 @@ WAYS = {
     "rolling lazy": (Cached(5, 1), False),
     "rolling eager": (Cached(5, 1), True),
     "rolling masked": (Cached(5, 1, at_once=None), False),
+    "rolling in the window": (Cached(5, 1, positions="window"), False),
+    "rolling in the window, masked": (Cached(5, 1, None, "window"), True),
     "rebuilt": (Rebuilt(3), False),
+    "rebuilt from pixels": (Rebuilt(3, vae()), False),
+    "rebuilt from pixels, eager": (Rebuilt(3, vae()), True),
 }
 PATTERNS = list(product((True, False), repeat=3))
 
@@ -93,7 +99,7 @@ def test_a_draft_that_is_not_kept_leaves_no_trace(context: Cached) -> None:
     assert torch.equal(state.generate(committed), clean.generate(committed))
 
 
-@pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt()))
+@pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt(), Rebuilt(3, vae())))
 @torch.no_grad()
 def test_a_draft_on_top_of_a_draft_is_taken_back(context: object) -> None:
     committed = film(3)
@@ -180,11 +186,52 @@ def test_a_new_prompt_holds_from_its_block_on_and_for_no_block_before(context: o
 
 @torch.no_grad()
 def test_all_that_is_kept_can_be_read_again_under_a_new_prompt() -> None:
-    committed, state = film(4), opened()
-    state.absorb(committed)
-    state.recache(text(1), 4)
-    fresh = video().open(text(1), noise(), GRID)
-    assert apart(state.generate(committed), fresh.generate(committed)) < 1e-5
+    committed, context = film(5), Cached(recache=True)
+    state, fresh = opened(context), video().open(text(1), noise(), GRID)
+    state.absorb(committed[:4])
+    state.switch(text(1), 4)
+    for count in (4, 5):
+        assert apart(state.generate(committed[:count]), fresh.generate(committed[:count])) < 1e-5
+    assert apart(state.generate(committed), opened().generate(committed)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "context", (Cached(recache=True), Cached(6, 1, recache=True), Cached(5, 2, None, "window", True))
+)
+@torch.no_grad()
+def test_what_is_read_again_depends_on_no_way_there(context: Cached) -> None:
+    """Lazy, eager, with drafts taken back across the change, and with a prompt that is changed again before its block."""
+    committed = film(7)
+    states = {name: opened(context) for name in ("lazy", "eager", "drafting", "again")}
+    for name, state in states.items():
+        state.switch(text(2 if name == "again" else 1), 4)
+    for count in range(1, 5):
+        states["eager"].absorb(committed[:count])
+    states["again"].absorb(committed[:4])
+    states["again"].switch(text(1), 4)
+    before = [states["drafting"].absorb(committed[:3]), states["drafting"].snapshot()][1]
+    states["drafting"].generate([*committed[:3], film(1, seed=8)[0]])  # drafts on over the change
+    states["drafting"].restore(before)
+    for count in (4, 7):
+        drawn = [state.generate(committed[:count]) for state in states.values()]
+        assert max(apart(one, drawn[0]) for one in drawn) < 1e-5
+    kept = opened(Cached(context.window, context.sinks, None, context.positions))
+    kept.switch(text(1), 4)
+    assert apart(kept.generate(committed), drawn[0]) > 1e-3
+
+
+@torch.no_grad()
+def test_reading_again_costs_what_a_window_holds_however_long_the_film() -> None:
+    passes = []
+    for blocks in (10, 20, 40):
+        committed, state = film(blocks), opened(Cached(6, 1, recache=True))
+        state.absorb(committed)
+        state.switch(text(1), blocks)
+        before = state.passes
+        state.generate(committed)
+        passes.append(state.passes - before - 2)
+        assert bytes_held(state.cache) <= (6 + 2) * 2 * 2 * 4 * 24 * 4
+    assert len(set(passes)) == 1 and passes[0] <= 4  # the sink, a half block and two whole ones
 
 
 @torch.no_grad()
@@ -193,12 +240,30 @@ def test_a_rebuilt_context_is_the_first_latent_and_the_last_ones() -> None:
     state, latents = opened(Rebuilt(4)), torch.cat(committed, 2)
     for count, frames in ((1, [0, 1]), (2, [0, 1, 2, 3]), (3, [0, 3, 4, 5]), (4, [0, 5, 6, 7])):
         assert torch.equal(state.window(committed[:count]), latents[:, :, frames])
-    encoded = torch.randn(1, 3, 1, *GRID)
-    anchored = opened(Rebuilt(4, anchor=lambda block: encoded * block))
-    assert torch.equal(anchored.window(committed)[:, :, :1], 4 * encoded)
-    assert torch.equal(anchored.window(committed[:2]), latents[:, :, :4])
     only = opened(Rebuilt(1))
     assert torch.equal(only.window(committed), latents[:, :, :1])
+
+
+@pytest.mark.parametrize("plan", (BlockPlan(2), BlockPlan(3), BlockPlan(2, first=1)), ids=str)
+@torch.no_grad()
+def test_a_context_may_begin_with_its_oldest_pixel_frame_encoded_by_itself(plan: BlockPlan) -> None:
+    """Of a ring of 1 + (3 - 1) x 2 pixel frames, as soon as latents have slid out; the film's own first latent until then."""
+    committed, model = film(5, plan=plan), vae().model
+    state = video(Rebuilt(3, vae()), plan=plan).open(text(), noise(), GRID)
+    for count in range(1, 6):
+        latents, found = torch.cat(committed[:count], 2), state.window(committed[:count])
+        if latents.shape[2] <= 3:
+            assert torch.equal(found, latents)
+            continue
+        oldest = plain_decode(model, latents)[:, :, -(1 + 2 * 2)][:, :, None]
+        assert apart(found[:, :, :1], plain_encode(model, oldest)) < 1e-4
+        assert torch.equal(found[:, :, 1:], latents[:, :, -2:])
+        assert apart(found[:, :, :1], latents[:, :, :1]) > 1e-2
+    assert state._shown.last.shape[2] == 5 and state.watermark == 5
+    with pytest.raises(ValueError, match="film: expected at least the 5 blocks that were read, got 3"):
+        state.window(committed[:3])
+    with pytest.raises(ValueError, match="vae: expected latents of 4 channels as the model's, got 3"):
+        video(Rebuilt(3, vae()), wan(2, in_channels=4, out_channels=4)).open(text(), noise(), GRID)
 
 
 @torch.no_grad()

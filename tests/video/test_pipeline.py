@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,10 @@ def encoder(length: int = 6) -> PromptEncoder:
 
 
 MODELS = {
-    "cached": WanVideo(wan(), Cached(5, 1, at_once=None), FewStep((1000, 400), 3.0, warp=False), BlockPlan(2, 1)),
+    "cached": WanVideo(
+        wan(), Cached(5, 1, None, "window", True), FewStep((1000, 400), 3.0, warp=False), BlockPlan(2, (1, 3))
+    ),
+    "rebuilt from pixels": WanVideo(wan(), Rebuilt(2, vae()), FewStep.krea(3)),
     "rebuilt": WanVideo(wan(), Rebuilt(2), FlowMap(2, 4.0, until=False), BlockPlan(2), 20.0, "mine"),
 }
 
@@ -58,8 +62,12 @@ def test_a_folder_gives_the_same_videos(kind: str, tmp_path: Path) -> None:
         ".safetensors",
     }
     same = BlockVideoPipeline.from_pretrained(tmp_path)
-    settings = ("context", "sampler", "plan", "context_noise", "name")
+    settings = ("sampler", "plan", "context_noise", "name")
     assert all(getattr(same.model, name) == getattr(pipe.model, name) for name in settings)
+    if getattr(same.model.context, "vae", None) is not None:
+        assert same.model.context == replace(pipe.model.context, vae=same.vae) and kind == "rebuilt from pixels"
+    else:
+        assert same.model.context == pipe.model.context
     assert (same.size, same.blocks, same.vae.layout) == (pipe.size, pipe.blocks, pipe.vae.layout)
     one, other = (each(["a red ball", "ball rolls left"], seed=0) for each in (pipe, same))
     assert all(map(np.array_equal, one.videos, other.videos)) and all(map(torch.equal, one.latents, other.latents))
@@ -79,8 +87,8 @@ def test_what_has_no_files_is_not_saved(tmp_path: Path) -> None:
     for pipe, told in (
         (pipeline(), "encoder: expected a PromptEncoder to save, got function"),
         (
-            BlockVideoPipeline(video(Rebuilt(2, anchor=lambda block: block)), vae(), size=SIZE),
-            "context: expected one of",
+            BlockVideoPipeline(video(Rebuilt(2, StreamingWanVAE(autoencoder()))), vae(), size=SIZE),
+            "context: expected one of cached, rebuilt, with no autoencoder but the pipeline's",
         ),
     ):
         with pytest.raises(ValueError, match=told):
@@ -95,7 +103,9 @@ def test_what_has_no_files_is_not_saved(tmp_path: Path) -> None:
         ({"sampler": {"kind": "euler"}}, "sampler: expected a kind of few_step, flow_map, got 'euler'"),
         ({"sampler": {"kind": "few_step", "steps": "many"}}, "steps: expected"),
         ({"sampler": {"kind": "few_step", "stride": 2}}, "expected fields of FewStep"),
-        ({"context": {"kind": "rebuilt", "anchor": 3}}, "context: expected no anchor"),
+        ({"context": {"kind": "rebuilt", "vae": 3}}, "context: expected true or false for vae, got 3"),
+        ({"context": {"kind": "cached", "vae": True}}, "expected fields of Cached, got .*vae"),
+        ({"context": {"kind": "cached", "positions": "relative"}}, "positions: expected one of absolute, window"),
         ({"plan": {"size": 0}}, "plan: expected blocks of at least one frame"),
         ({"blocks": 0}, "blocks: expected at least 1"),
         ({"blocks": "7"}, "blocks: expected int"),

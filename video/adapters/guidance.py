@@ -28,10 +28,43 @@ class VideoGuidance:
         """Forward passes of one step."""
         return 2 if self.scale > 1 else 1
 
+    @property
+    def still(self) -> int:
+        """Steps at the beginning of a block that leave its noise as it is, without a pass."""
+        return 0
+
     def flow(self, call: Callable[[Tensor], Tensor], text: Tensor) -> Tensor:
         """The guided flow. call(text): one forward pass."""
         wanted = call(text)
         if self.scale <= 1:
             return wanted
         other = call(self.negative.to(text.device, text.dtype).expand(text.shape[0], -1, -1))
+        return self._joined(wanted, other)
+
+    def _joined(self, wanted: Tensor, other: Tensor) -> Tensor:
+        return other + self.scale * (wanted - other)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroStarGuidance(VideoGuidance):
+    """The flow without the prompt is scaled to the least distance from the one with it, and the first `zeroed` steps do not
+    move: "CFG-Zero*: Improved Classifier-Free Guidance for Flow Matching Models". What Helios' pipeline of stages does for
+    models whose `is_cfg_zero_star` is set, with two such steps.   Raises ValueError for less than none.
+    """
+
+    zeroed: int = 2
+
+    def __post_init__(self) -> None:
+        VideoGuidance.__post_init__(self)
+        if self.zeroed < 0:
+            raise ValueError(f"zeroed: expected 0 or more steps, got {self.zeroed}; use 0 for none")
+
+    @property
+    def still(self) -> int:
+        return self.zeroed if self.scale > 1 else 0
+
+    def _joined(self, wanted: Tensor, other: Tensor) -> Tensor:
+        one, two = (flow.float().flatten(1) for flow in (wanted, other))
+        share = (one * two).sum(1) / (two.square().sum(1) + 1e-8)
+        other = other * share.to(other.dtype).reshape(-1, *[1] * (other.dim() - 1))
         return other + self.scale * (wanted - other)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ from torch import Tensor
 
 from mmspec.video.adapters.guidance import VideoGuidance
 from mmspec.video.generation.noise import BlockNoise
-from mmspec.video.generation.scheduled import Scheduled
+from mmspec.video.generation.pyramid import Pyramid
+from mmspec.video.generation.scheduled import Scheduled, dynamic_shift
 from mmspec.video.model import Film
 from mmspec.video.plan import BlockPlan
 from mmspec.video.state import FilmState
@@ -23,19 +23,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeliosVideo:
-    """transformer: diffusers' own.   scheduler: that of the checkpoint, one that draws no noise.   steps: a chunk.
+    """As HeliosPipeline draws, or HeliosPyramidPipeline.
+
+    transformer: diffusers' own.   scheduler: that of the checkpoint, one that draws no noise.
+    steps: of a chunk; or of each stage of a pyramid, the smallest first, see `Pyramid`.
+    plan: latent frames of a chunk, 9 in the published models; the autoencoder decodes every chunk as a video of its own.
     history: latent frames of the coarse, the middle and the fine past; the film's first frame is always with them.
-    plan: latent frames of a chunk, 9 in the published models.   name: what tables print.
+    guidance: `VideoGuidance`, or `ZeroStarGuidance` where the checkpoint's `is_cfg_zero_star` is set.
+    doubled: whether the first chunk takes twice the steps, which is for distilled models (`is_amplify_first_chunk`).
+    name: what tables print.   Raises ValueError as `Pyramid` does, and for guidance that rests beyond the first stage.
     """
 
     transformer: HeliosTransformer3DModel
     scheduler: Any
-    steps: int = 50
-    plan: BlockPlan = BlockPlan(9)
+    steps: int | tuple[int, ...] = 50
+    plan: BlockPlan = BlockPlan(9, apart=True)
     history: tuple[int, int, int] = (16, 2, 1)
     guidance: VideoGuidance = VideoGuidance()
-    sampler: Scheduled | None = None
+    doubled: bool = False
+    sampler: Scheduled | Pyramid | None = None
     name: str = "helios"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.steps, int):
+            first = self.steps
+            if self.doubled:
+                raise ValueError("doubled: expected the steps of each stage of a distilled model, got "
+                                 f"{self.steps} steps of one; leave it out")  # fmt: skip
+        else:
+            sampler = Pyramid(self.scheduler, self.steps, tuple(self.transformer.config.patch_size))
+            replace(sampler, doubled=self.doubled)  # refuses what the first chunk cannot have
+            object.__setattr__(self, "sampler", sampler)
+            first = sampler.steps[0]
+        if self.guidance.still > first:
+            raise ValueError(f"guidance: expected at most {first} steps that do not move, those of the first stage, got "
+                             f"{self.guidance.still}; lower them")  # fmt: skip
 
     @property
     def channels(self) -> int:
@@ -55,26 +77,28 @@ class HeliosVideo:
 
     @property
     def passes(self) -> int:
-        return self.steps * self.guidance.passes
+        steps = self.steps if isinstance(self.steps, int) else sum(self.steps)
+        return (steps - self.guidance.still) * self.guidance.passes
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> HeliosState:
-        """The state of B videos, see `BlockVideoModel`."""
+        """The state of B videos, see `BlockVideoModel`.   Raises ValueError for a size that the first stage cannot have."""
         if self.sampler is None:
             return replace(self, sampler=self._sampler(size)).open(text, noise, size)
+        if isinstance(self.sampler, Pyramid):
+            patch, halvings = self.transformer.config.patch_size, 2 ** (len(self.sampler.steps) - 1)
+            if any(side % (cells * halvings) or not side for side, cells in zip(size, patch[1:], strict=True)):
+                wanted = f"{patch[1] * halvings} and {patch[2] * halvings}"
+                raise ValueError(f"size: expected multiples of {wanted}, rows and columns of a patch of the first stage, got "
+                                 f"{size}; use another size of picture")  # fmt: skip
         return HeliosState(self, text, noise, size)
 
     def _sampler(self, size: tuple[int, int]) -> Scheduled:
         patch = self.transformer.config.patch_size
         tokens = self.plan.size * size[0] * size[1] // (patch[0] * patch[1] * patch[2])
         sigmas = np.linspace(0.999, 0.0, self.steps + 1)[:-1]
-        return Scheduled(self.scheduler, self.steps, {"sigmas": sigmas, "mu": _mu(tokens, self.scheduler.config)})
-
-
-def _mu(tokens: int, config: Mapping[str, Any]) -> float:
-    """The shift of a picture of so many tokens, on the line through the two that the scheduler's config names."""
-    few, many = config.get("base_image_seq_len", 256), config.get("max_image_seq_len", 4096)
-    low, high = config.get("base_shift", 0.5), config.get("max_shift", 1.15)
-    return low + (tokens - few) * (high - low) / (many - few)
+        return Scheduled(
+            self.scheduler, self.steps, {"sigmas": sigmas, "mu": dynamic_shift(tokens, self.scheduler.config)}
+        )
 
 
 class HeliosState(FilmState):
@@ -82,20 +106,25 @@ class HeliosState(FilmState):
 
     @torch.no_grad()
     def generate(self, film: Film) -> Tensor:
-        video, block = self.video, len(film)
+        video, block, done = self.video, len(film), 0
         text, history = self._text(block).to(video.device, video.dtype), self._history(film)
 
+        def call(x: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
+            self.passes += 1
+            return video.transformer(
+                hidden_states=x.to(video.dtype), timestep=time[:, 0], encoder_hidden_states=prompt, **history,
+                return_dict=False,
+            )[0]  # fmt: skip
+
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
-            def call(prompt: Tensor) -> Tensor:
-                return video.transformer(
-                    hidden_states=x.to(video.dtype), timestep=time[:, 0], encoder_hidden_states=prompt, **history,
-                    return_dict=False,
-                )[0]  # fmt: skip
+            nonlocal done
+            self.passes, done = self.passes - 1, done + 1  # passes are counted where they are made
+            if done <= video.guidance.still:
+                return torch.zeros_like(x, dtype=video.dtype)
+            return video.guidance.flow(lambda prompt: call(x, time, prompt), text)
 
-            self.passes += video.guidance.passes - 1
-            return video.guidance.flow(call, text)
-
-        return self._draw(block, flow)
+        first = replace(video.sampler, doubled=True) if video.doubled and not film else None
+        return self._draw(block, flow, first)
 
     def _history(self, film: Film) -> dict[str, Tensor]:
         """What the transformer is told of the past: three parts of it, and the places of all frames."""

@@ -13,10 +13,10 @@ from mmspec.video.vae.stream import VAEState
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """frames: uint8 [N, 3, H, W] of a block.   after: the place in the autoencoder behind it."""
+    """frames: uint8 [N, 3, H, W] of a block.   after: the place in the autoencoder behind it; None for a start."""
 
     frames: Tensor
-    after: VAEState
+    after: VAEState | None
 
 
 @dataclass(slots=True)

@@ -166,6 +166,7 @@ class BlockTarget(BatchTarget):
         if handle not in film.decoded:
             with self.stats.time("vae"):
                 frames, after = self.vae.decode(film.slots[handle], film.place)
+                after = None if self.model.plan.apart else after
                 if not frames.isfinite().all():
                     raise NotFinite("expected finite pixels, got NaN or Inf")
                 film.decoded[handle] = Decoded(to_bytes(frames[0].transpose(0, 1)).cpu(), after)

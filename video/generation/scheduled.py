@@ -39,3 +39,10 @@ class Scheduled:
             flow = velocity(x, float(timestep), float(timestep))
             x = scheduler.step(flow, timestep, x, return_dict=False)[0]
         return x
+
+
+def dynamic_shift(tokens: int, config: Mapping[str, Any]) -> float:
+    """The shift of a picture of so many tokens, on the line through the two that the scheduler's config names."""
+    few, many = config.get("base_image_seq_len", 256), config.get("max_image_seq_len", 4096)
+    low, high = config.get("base_shift", 0.5), config.get("max_shift", 1.15)
+    return low + (tokens - few) * (high - low) / (many - few)

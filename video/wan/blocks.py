@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.video.chunk_cache import ChunkCache
-from mmspec.video.wan.rotary import rotate
+from mmspec.video.chunk_cache import ChunkCache, Span
+from mmspec.video.wan.rotary import rotary_table, rotate
 
 if TYPE_CHECKING:
     from diffusers.models.transformers.transformer_wan import WanAttention, WanTransformerBlock
@@ -41,10 +41,19 @@ def self_attention(attention: WanAttention, x: Tensor, table: Table, cache: Chun
     query, key, value = queries(attention, x), keys(attention, x), heads(attention, attention.to_v(x))
     query, key = (rotate(one, table).transpose(1, 2) for one in (query, key))
     out = [
-        F.scaled_dot_product_attention(query[:, :, span.first : span.last], span.keys, span.values)
+        F.scaled_dot_product_attention(query[:, :, span.first : span.last], keys_in_place(span), span.values)
         for span in cache.write(layer, key, value.transpose(1, 2))
     ]
     return project(attention, torch.cat(out, 2))
+
+
+def keys_in_place(span: Span) -> Tensor:
+    """What a block attends to, with sinks that have followed the window: turned once more, in time alone."""
+    if not span.sunk:
+        return span.keys
+    table = rotary_table(span.keys.shape[3], span.moved, (1, 1, 1), span.keys.device)
+    sinks = rotate(span.keys[:, :, : span.sunk].transpose(1, 2), table).transpose(1, 2)
+    return torch.cat((sinks, span.keys[:, :, span.sunk :]), 2)
 
 
 def cross_attention(attention: WanAttention, x: Tensor, text: Table) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from mmspec.video.chunk_cache import ChunkCache
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.model import Film
-from mmspec.video.state import FilmState
+from mmspec.video.vae.stream import StreamingVAE, VAEState
 from mmspec.video.wan.state import WanState
 
 if TYPE_CHECKING:
@@ -22,30 +21,47 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
     """Krea Realtime's context: the film's first latent frame and its last ones, `frames` together, in one clean pass before
-    every block. Positions never leave those of training, and nothing is kept between blocks, so nothing has to be caught up.
+    every block. Positions never leave those of training, and no keys are kept between blocks, so none have to be caught up.
 
-    anchor: gives the first of them, [B, C, 1, H, W], for a block's number once frames have slid out. Krea encodes the oldest
-    pixel frame of the window by itself, because a causal autoencoder treats the first latent specially; None takes the
-    film's first latent, which was made so.
+    vae: given, once frames have slid out, the first of the context is its oldest pixel frame, encoded by itself, as Krea has
+    it: a causal autoencoder treats the first latent specially, and the film's own becomes ever older. That decodes every block
+    once more. None takes the film's first latent.   Raises ValueError for no frames.
     """
 
     frames: int = 3
-    anchor: Callable[[int], Tensor] | None = None
+    vae: StreamingVAE | None = None
 
     def __post_init__(self) -> None:
         if self.frames < 1:
             raise ValueError(f"frames: expected at least 1, got {self.frames}; keep one frame of context or more")
 
     def open(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
+        """The state of one request.   Raises ValueError for an autoencoder of other latents than the model's."""
+        if self.vae is not None and self.vae.layout.channels != video.channels:
+            raise ValueError(f"vae: expected latents of {video.channels} channels as the model's, got "
+                             f"{self.vae.layout.channels}; use the autoencoder the model was trained with")  # fmt: skip
         return RebuiltState(video, text, noise, size, self)
 
 
-class RebuiltState(WanState, FilmState):
-    """The state of a request that keeps its prompt and nothing else."""
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """blocks: that have been decoded.   place: in the autoencoder, behind them.   last: the latest frames, [B, 3, N, H, W]."""
+
+    blocks: int = 0
+    place: VAEState | None = None
+    last: Tensor | None = None
+
+
+class RebuiltState(WanState):
+    """The state of a request that keeps its prompt, and the latest pixel frames where its context begins with one."""
 
     def __init__(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
         super().__init__(video, text, noise, size)
-        self.context = context
+        self.context, self._shown = context, _Shown()
+
+    @property
+    def watermark(self) -> int:
+        return self._shown.blocks
 
     @torch.no_grad()
     def generate(self, film: Film) -> Tensor:
@@ -55,15 +71,41 @@ class RebuiltState(WanState, FilmState):
             self._keep(latents, self.video.plan.cut(latents.shape[2]), len(film), cache)
         return self._generate(len(film), cache)
 
+    def absorb(self, film: Film) -> None:
+        """Decodes what has not been, where pixels are needed."""
+        if self.context.vae is not None:
+            self._show(film, self.context.vae)
+
+    def snapshot(self) -> _Shown:
+        return self._shown
+
+    def restore(self, snapshot: _Shown) -> None:
+        self._shown = snapshot
+
     def window(self, film: Film) -> Tensor:
         """The context of the block that follows the film, [B, C, F, H, W]."""
-        most, device = self.context.frames, self.video.transformer.device
+        most, device, vae = self.context.frames, self.video.transformer.device, self.context.vae
         if sum(block.shape[2] for block in film) <= most:
             return torch.cat([block.to(device) for block in film], 2)
-        first = film[0][:, :, :1] if self.context.anchor is None else self.context.anchor(len(film))
+        first = film[0][:, :, :1] if vae is None else self._oldest(film, vae)
         late, held = [], 0
         for block in reversed(film):
             late, held = [block.to(device), *late], held + block.shape[2]
             if held >= most - 1:
                 break
         return torch.cat((first.to(device, late[0].dtype), torch.cat(late, 2)[:, :, held - (most - 1) :]), 2)
+
+    def _oldest(self, film: Film, vae: StreamingVAE) -> Tensor:
+        """The latent of the oldest pixel frame that the context shows: the one before those of its last latents."""
+        self._show(film, vae)
+        return vae.encode(self._shown.last[:, :, :1])[0]
+
+    def _show(self, film: Film, vae: StreamingVAE) -> None:
+        if len(film) < self.watermark:
+            raise ValueError(f"film: expected at least the {self.watermark} blocks that were read, got {len(film)}; restore a "
+                             "snapshot from before blocks that were not kept")  # fmt: skip
+        most = 1 + (self.context.frames - 1) * vae.layout.frames
+        for block in film[self.watermark :]:
+            frames, place = vae.decode(block, self._shown.place)
+            last = frames if self._shown.last is None else torch.cat((self._shown.last, frames), 2)
+            self._shown = _Shown(self._shown.blocks + 1, place, last[:, :, -most:].clone())

@@ -59,7 +59,9 @@ class Config(BenchConfig):
     draft: str | None = option(
         None, "A folder with the smaller pipeline that drafts; the zoo's own when left out.", shown="FOLDER"
     )
-    reward: str = option("reward", "What scores frames: the zoo's reward, or clip.")
+    reward: str = option(
+        "reward", "What scores frames: the zoo's reward or clip, or imagereward:FILE, hpsv2:FILE, pickscore:FILE."
+    )
     blocks: int | None = option(None, "Blocks of every video; the pipeline's own when left out.", least=2, most=1 << 12)
     judged_prompts: int | None = option(None, "Held-out prompts whose videos are judged.", least=2, most=LARGEST)
     draws: int = option(2, "Seeds of every prompt that is judged.", least=1, most=64)
@@ -69,7 +71,7 @@ class Config(BenchConfig):
     )
 
     def __post_init__(self) -> None:
-        from mmspec.evaluate.video.resources import check_scorer
+        from mmspec.evaluate.video.rewards import check_reward
 
         suite = self.plan()
         if self.model is None:
@@ -78,7 +80,7 @@ class Config(BenchConfig):
         if kind != suite.kind:
             raise ValueError(f"--suite: expected one for a model of {kind} such as {self.model!r}, got {self.suite!r}, take "
                              "another suite or model")  # fmt: skip
-        check_scorer(self.reward)
+        check_reward(self.reward)
         self._refuse("times requests", not suite.timed, {"prompts": self.prompts, "batch": self.batches})
         given = {"draft": self.draft, "blocks": self.blocks, "thresholds": self.thresholds}
         self._refuse("judges videos", not suite.judged, {"judged_prompts": self.judged_prompts})

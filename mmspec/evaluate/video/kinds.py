@@ -10,6 +10,8 @@ BLOCKS, CODES = "blocks", "codes"
 ZOO_MODELS = {"video": BLOCKS, "video/tokens": CODES}
 PIPELINE = "BlockVideoPipeline"
 INDEX = "model_index.json"
+# of diffusers, which Python alone turns into ours
+DIFFUSERS = ("AnyFlowFARPipeline", "HeliosPipeline", "HeliosPyramidPipeline", "SkyReelsV2DiffusionForcingPipeline")
 
 
 def kind_of(model: str, option: str = "--model") -> str:
@@ -27,7 +29,11 @@ def kind_of(model: str, option: str = "--model") -> str:
     from mmspec.core.readers import read_json
 
     index = read_json(Path(model) / INDEX) if (Path(model) / INDEX).is_file() else {}
-    return BLOCKS if isinstance(index, dict) and index.get("_class_name") == PIPELINE else CODES
+    found = index.get("_class_name") if isinstance(index, dict) else None
+    if found in DIFFUSERS:
+        raise ValueError(f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {found} in "
+                         f"{model!r}, load it with diffusers and pass it to mmspec.video.from_diffusers")  # fmt: skip
+    return BLOCKS if found == PIPELINE else CODES
 
 
 def in_zoo(name: str) -> bool:

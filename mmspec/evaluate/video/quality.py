@@ -160,11 +160,10 @@ def told(frames: np.ndarray, named: Sequence[tuple[str, str, str]]) -> tuple[flo
 
 
 def boundaries(pipe: Any, frames: int) -> list[int]:
-    """The first pixel frame of every block but the first: the first latent frame of a video stands for one pixel frame."""
-    each, plan, found, block = pipe.vae.layout.frames, pipe.model.plan, [], 1
-    while (first := 1 + each * (plan.start(block) - 1)) < frames:
+    """The first pixel frame of every block but the first."""
+    each, plan, found = pipe.vae.layout.frames, pipe.model.plan, []
+    while (first := plan.shown(len(found) + 1, each)) < frames:
         found.append(first)
-        block += 1
     return found
 
 

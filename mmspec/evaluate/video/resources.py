@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 from mmspec.evaluate.engine.resources import Resources
 from mmspec.evaluate.image.resources import ImageResources, folder_resources
 from mmspec.evaluate.video.kinds import BLOCKS, ZOO_MODELS, kind_of, zoo_part
+from mmspec.evaluate.video.rewards import check_reward, reward_of
 
 if TYPE_CHECKING:
     from mmspec.video.pipeline import BlockVideoPipeline
     from mmspec.video.rewards.scores import Reward
-
-REWARDS = ("reward", "clip")  # what scores frames: trained for it, or the cosine of the zoo's picture CLIP
 
 
 @dataclass(slots=True)
 class VideoResources(Resources):
     """pipeline: a `BlockVideoPipeline`, or an image pipeline whose model draws several frames.   kind: "blocks" or "codes".
     name: what tables call it.   zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the
-    zoo's own.   scorer: of REWARDS.   codes: the same pipeline as `mmspec image` has it, of models of codes.
+    zoo's own.   scorer: see `reward_of`.   codes: the same pipeline as `mmspec image` has it, of models of codes.
     """
 
     pipeline: Any
@@ -38,7 +37,7 @@ class VideoResources(Resources):
 
     def _drafter(self) -> BlockVideoPipeline:
         if self.draft is not None:
-            if kind_of(self.draft, "--draft") != BLOCKS:
+            if not Path(self.draft).is_dir() or kind_of(self.draft, "--draft") != BLOCKS:
                 raise ValueError(
                     f"--draft: expected a folder with a saved pipeline of blocks, got {self.draft!r}, correct it"
                 )
@@ -55,20 +54,14 @@ class VideoResources(Resources):
         from mmspec.video.pipeline import BlockVideoPipeline
 
         whole, small = self.pipeline, self.drafter()
+        whole.vae.layout.check(small.vae.layout, "--draft")
         return BlockVideoPipeline(
             small.model, whole.vae, small.encoder or whole.encoder, size=whole.size, blocks=whole.blocks
         )
 
     def reward(self) -> Reward:
-        """What scores frames.   Raises ValueError where the zoo has no weights of it."""
-        return self.once("reward", self._reward)
-
-    def _reward(self) -> Reward:
-        if self.scorer == "reward":
-            return zoo_part("video/reward", "--reward")
-        from mmspec.video.rewards.cosine import CosineReward
-
-        return CosineReward(zoo_part("clip", "--reward"), name="clip")
+        """What scores frames.   Raises ValueError as `reward_of` does."""
+        return self.once("reward", lambda: reward_of(self.scorer))
 
 
 def blocks_of(folder: Path) -> BlockVideoPipeline:
@@ -78,18 +71,12 @@ def blocks_of(folder: Path) -> BlockVideoPipeline:
     return BlockVideoPipeline.from_pretrained(folder)
 
 
-def check_scorer(name: str) -> None:
-    """Raises ValueError for what is none of REWARDS."""
-    if name not in REWARDS:
-        raise ValueError(f"--reward: expected one of {', '.join(REWARDS)}, got {name!r}, pick one of these")
-
-
 def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> VideoResources:
     """A model of the zoo or of a folder; drafter and reward are loaded on first use.
 
     Raises ValueError where there is none, and for one that draws single pictures.
     """
-    check_scorer(scorer)
+    check_reward(scorer)
     kind, name = kind_of(model), f"zoo {model}" if model in ZOO_MODELS else model
     own = model if model in ZOO_MODELS else ""
     if kind == BLOCKS:

@@ -58,16 +58,28 @@ def router_records() -> list[dict]:
 
 
 _FROM_NOTHING = "drafted and redrawn blocks against diffusers' own passes"
-_WAN = "published numbers of the causal cache; random checkpoints under the published names"
+_WAN = "published numbers of the causal cache; films of the model written out; random checkpoints under the published names"
 
 
 def video_model_records() -> list[dict]:
     """One record per family of models that draw blocks: its class, what it keeps of the blocks before, how it is tested."""
     rows = [
         ("Self-Forcing, CausVid", "WanVideo(.., Cached())", "a cache that grows, or a window with sinks", _WAN),
-        ("Krea Realtime", "WanVideo(.., Rebuilt(3))", "a few latents, read anew for every block", _WAN),
+        (
+            "LongLive's context",
+            "WanVideo(.., Cached(12, 3, recache=True))",
+            "the same, read again under a new prompt",
+            _WAN,
+        ),
+        ("Krea Realtime", "WanVideo(.., Rebuilt(3, vae))", "a few latents, read anew for every block", _WAN),
         ("AnyFlow FAR", "AnyFlowVideo", "diffusers' cache of chunks", _FROM_NOTHING),
         ("SkyReels-V2, diffusion forcing", "SkyReelsVideo", "a window of latents in every pass", _FROM_NOTHING),
         ("Helios", "HeliosVideo", "a history of three grains in every pass", _FROM_NOTHING),
+        (
+            "Helios in stages, distilled",
+            "HeliosVideo(.., steps=(2, 2, 2))",
+            "a history of three grains in every pass",
+            _FROM_NOTHING,
+        ),
     ]
     return [{"video model": name, "class": made, "keeps": keeps, "tested by": by} for name, made, keeps, by in rows]

@@ -61,6 +61,15 @@ def helios(seed: int = 0) -> object:
     return randomised(HeliosTransformer3DModel(**COMMON, rope_dim=(4, 4, 4)), seed).eval()
 
 
+def staged(distilled: bool = False, stages: int = 3) -> object:
+    """The scheduler of Helios' pipeline of stages."""
+    from diffusers import HeliosDMDScheduler, HeliosScheduler
+
+    ranges = [stage / stages for stage in range(stages + 1)]
+    made = HeliosDMDScheduler if distilled else HeliosScheduler
+    return made(stages=stages, stage_range=ranges, use_dynamic_shifting=True, time_shift_type="linear")
+
+
 def blocks_of(latents: Tensor, plan: BlockPlan) -> list[Tensor]:
     return list(latents.split(plan.cut(latents.shape[2]), 2))
 
@@ -81,7 +90,10 @@ def quiet(pipeline: object) -> object:
 def test_anyflow(mean_velocity: bool) -> None:
     from diffusers import AnyFlowFARPipeline, FlowMapEulerDiscreteScheduler
 
-    plan, frames = BlockPlan(2, first=1), 9  # five chunks, of which two are compressed in the end
+    plan, frames = (
+        BlockPlan(2, first=(1, 2, 2, 2, 1)),
+        8,
+    )  # as published, the last is a part; two are compressed in the end
     pipeline = quiet(AnyFlowFARPipeline(tokenizer=None, text_encoder=None, vae=vae(), transformer=anyflow(),
                                         scheduler=FlowMapEulerDiscreteScheduler(shift=5.0)))  # fmt: skip
     latents = drawn(1, CHANNELS, frames, *SIZE)
@@ -149,10 +161,17 @@ def videos(seed: int = 0) -> dict[str, object]:
         "anyflow": AnyFlowVideo(anyflow(seed), FlowMap(STEPS), BlockPlan(2, first=1)),
         "skyreels": SkyReelsVideo(skyreels(seed), euler, BlockPlan(2), window=6, context_noise=20.0),
         "helios": HeliosVideo(helios(seed), euler.scheduler, STEPS, BlockPlan(3), (4, 2, 1), sampler=euler),
+        "helios, stages": HeliosVideo(helios(seed), staged(stages=2), (2, 2), BlockPlan(3, apart=True), (4, 2, 1)),
+        "helios, distilled": HeliosVideo(
+            helios(seed), staged(True, 2), (2, 1), BlockPlan(3, apart=True), (4, 2, 1), doubled=True
+        ),
     }
 
 
-@pytest.mark.parametrize("family", ("anyflow", "skyreels", "helios"))
+FAMILIES = ("anyflow", "skyreels", "helios", "helios, stages", "helios, distilled")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_whatever_was_kept_the_next_block_is_that_of_a_new_request(family: str) -> None:
     target, drafter = videos()[family], videos(1)[family]
     assert (target.channels, target.plan) == (drafter.channels, drafter.plan)

@@ -22,7 +22,9 @@ WAYS = {
     "optimistic": (Cached(), Cached(), {"optimistic": True}),
     "rolling": (Cached(5, 1), Cached(5, 1), {}),
     "rolling eager, optimistic": (Cached(5, 1), Cached(5, 1), {"sync": "eager", "optimistic": True}),
+    "rolling in the window": (Cached(5, 1, None, "window"), Cached(5, 1, 1, "window"), {"optimistic": True}),
     "rebuilt": (Rebuilt(3), Rebuilt(3), {"optimistic": True}),
+    "rebuilt from pixels": (Rebuilt(3, vae()), Rebuilt(3, vae()), {"optimistic": True}),
     "rebuilt instead of read": (Cached(), Cached(), {"sync": Rebuilt(3)}),
 }
 PATTERNS = list(product((True, False), repeat=3))

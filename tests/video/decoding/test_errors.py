@@ -108,7 +108,10 @@ def test_drafters_of_other_latents_or_blocks_are_refused() -> None:
     other = wan(2, in_channels=4, out_channels=4)
     for model, told in (
         (video(model=other), "expected latents of 3 channels as the target's, got 4"),
-        (drafter(plan=BlockPlan(3)), r"expected blocks as the target's, BlockPlan\(size=2"),
+        (
+            drafter(plan=BlockPlan(3)),
+            "expected blocks as the target's, 2 latent frames a block, got 3 latent frames a block",
+        ),
         (drafter(plan=BlockPlan(2, first=1)), "expected blocks as the target's"),
         (wan(1), "expected a block video model or a pipeline of one"),
         (None, "expected a block video model or a pipeline of one"),

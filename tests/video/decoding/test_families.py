@@ -21,7 +21,7 @@ from mmspec.video import (
     SkyReelsVideo,
     StreamingWanVAE,
 )
-from tests.video.adapters.test_pipelines import SIZE, TEXT, anyflow, helios, skyreels, vae
+from tests.video.adapters.test_pipelines import SIZE, TEXT, anyflow, helios, skyreels, staged, vae
 from tests.video.decoding.tiny import Told
 from tests.video.tiny import apart
 
@@ -35,7 +35,10 @@ def euler(shift: float = 5.0) -> object:
 FAMILIES = {
     "anyflow": lambda seed: AnyFlowVideo(anyflow(seed), FlowMap(2), BlockPlan(2, first=1)),
     "skyreels": lambda seed: SkyReelsVideo(skyreels(seed), Scheduled(euler(), 2), BlockPlan(2), window=6),
-    "helios": lambda seed: HeliosVideo(helios(seed), euler(), 2, BlockPlan(2), (4, 2, 1)),
+    "helios": lambda seed: HeliosVideo(helios(seed), euler(), 2, BlockPlan(2, apart=True), (4, 2, 1)),
+    "helios, stages": lambda seed: HeliosVideo(
+        helios(seed), staged(stages=2), (2, 1), BlockPlan(2, apart=True), (4, 2, 1)
+    ),
 }
 
 

@@ -10,7 +10,8 @@ import torch
 
 from mmspec.core.keys import Keys
 from mmspec.video import BlockWork, Cached, KeyedBlockNoise, Random, Rebuilt, Strided
-from tests.video.decoding.tiny import Told, bright, drafter, encode, pipeline, sdvg, told_by
+from mmspec.video.chunk_cache import ChunkCache
+from tests.video.decoding.tiny import Told, bright, drafter, encode, pipeline, sdvg, told_by, vae
 from tests.video.tiny import GRID, FewStep
 
 PROMPTS = ["a", "bb", "ccc"]
@@ -27,6 +28,21 @@ def test_infinity_is_the_target_alone_bit_for_bit(context: object, how: dict) ->
     plain, routed = pipe(PROMPTS, seed=3), pipe(PROMPTS, seed=3, decoding=sdvg(bright, math.inf, **how))
     assert same(plain, routed) and routed.stats.exact and plain.stats.exact
     assert routed.stats.acceptance == [0.0] * 5 and routed.stats.drafter_passes > 0
+
+
+@pytest.mark.parametrize("how", ({}, {"sync": "eager", "optimistic": True}), ids=str)
+@pytest.mark.parametrize(
+    "context",
+    (Cached(5, 1, positions="window"), Cached(5, 1, recache=True), Rebuilt(3, vae())),
+    ids=("window", "recache", "pixels"),
+)
+def test_infinity_is_the_target_alone_over_a_change_of_prompts(context: object, how: dict) -> None:
+    pipe, switch = pipeline(context), {2: "another", 4: "a third"}
+    plain = pipe("a", seed=3, switch=switch)
+    routed = pipe("a", seed=3, switch=switch, decoding=sdvg(bright, math.inf, drafter=drafter(context), **how))
+    assert same(plain, routed) and routed.stats.exact and routed.stats.drafter_passes > 0
+    kept = pipe("a", seed=3, switch=switch, decoding=sdvg(bright, -math.inf, drafter=drafter(context), **how))
+    assert kept.stats.target_blocks == [3] and not same(plain, kept)  # each prompt's first block is the target's
 
 
 def test_a_target_with_another_context_is_not_the_target_alone() -> None:
@@ -184,18 +200,32 @@ def test_a_mean_lets_stand_what_the_least_frame_does_not() -> None:
     assert least.acceptance == [0] * 5 and mean.acceptance == [0, 1, 1, 1, 1]
 
 
-def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt_holds_at_once() -> None:
+def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt_holds_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write, attended = ChunkCache.write, []
+
+    def recorded(self, layer, key, value):  # noqa: ANN001, ANN202
+        spans = write(self, layer, key, value)
+        attended[-1] += sum((span.last - span.first) * span.keys.shape[2] for span in spans)
+        return spans
+
+    monkeypatch.setattr(ChunkCache, "write", recorded)
     pipe, pattern = pipeline(Cached(6, 1), blocks=40), [float(b % 3) - 0.5 for b in range(38)]
     decoding = sdvg(Told({"a": pattern[:19], "b": pattern[19:]}), drafter=drafter(Cached(6, 1)))
     run, held, passes = pipe.start("a", seed=0, decoding=decoding, switch={20: "b"}), [], []
     row = run.target.rows[0]
-    while run.step():
+    while attended.append(0) or run.step():
         state = run._state.states[0]
         held.append((row.place.nbytes, row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded)))
         passes.append(row.state.passes + state.passes)
     assert len(row.film) == 40 and len(set(held[5:])) == 1 and held[-1][1:3] <= (6, 6) and held[-1][3] == 0
     third = [after - before for before, after in zip(passes[6::3], passes[9::3], strict=False)]
     assert max(third) - min(third) <= 3  # as many passes in the end as in the beginning
+    work = [
+        sum(attended[first : first + 3]) for first in range(6, 36, 3)
+    ]  # queries times keys, of the same three verdicts
+    assert work[0] == work[-1] and max(work) <= 1.1 * min(work)  # one more block is redrawn where the prompt changes
     same = pipe.start("a", seed=0, decoding=sdvg(Told({"a": pattern}), drafter=drafter(Cached(6, 1))))
     for _ in range(21):
         same.step()

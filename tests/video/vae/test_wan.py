@@ -11,6 +11,7 @@ from torch import Tensor
 from mmspec.video.vae.layout import LatentLayout
 from mmspec.video.vae.stream import Stream, VAEState
 from mmspec.video.vae.wan import StreamingWanVAE
+from tests.video.vae.plain import plain_decode, plain_encode
 from tests.video.vae.tiny import CHANNELS, KINDS, MEAN, STD, autoencoder
 
 EXACT = {"atol": 0.0, "rtol": 0.0}
@@ -40,6 +41,39 @@ def test_any_cut_into_chunks_gives_the_pixels_of_one_call(kind: str, sizes: Sequ
     torch.testing.assert_close(frames, whole(vae, given), atol=1e-6, rtol=0)
     assert frames.shape[2] == 1 + 11 * vae.layout.frames
     assert frames.shape[3:] == (2 * vae.layout.stride, 2 * vae.layout.stride)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_give_what_a_pass_over_the_whole_video_without_any_cache_gives(kind: str) -> None:
+    vae, given = StreamingWanVAE(autoencoder(kind)), latents(8)
+    for sizes in ((1, 1, 1, 1, 4), (2, 1, 5), (3, 3, 2)):  # the second latent is where the first one's mark tells
+        frames = in_chunks(Stream(vae.decode), given, sizes)
+        torch.testing.assert_close(frames, plain_decode(vae.model, given), atol=2e-5, rtol=0)
+    each = vae.layout.frames
+    pixels = frames[:, :, : 1 + 5 * each]
+    found = in_chunks(Stream(vae.encode), pixels, (1, each, 2 * each, 2 * each))
+    torch.testing.assert_close(found, plain_encode(vae.model, pixels), atol=5e-5, rtol=0)
+
+
+def forgets_the_mark(state: VAEState) -> VAEState:
+    """The first frame as zeros, as if it had been doubled."""
+    return VAEState(tuple(None if isinstance(entry, str) else entry for entry in state.entries))
+
+
+def cuts_the_past(state: VAEState) -> VAEState:
+    """One frame of the past instead of two."""
+    return VAEState(tuple(e[:, :, -1:] if isinstance(e, Tensor) and e.shape[2] == 2 else e for e in state.entries))
+
+
+@pytest.mark.parametrize(("mutant", "first"), [(forgets_the_mark, 1), (cuts_the_past, 3)])
+def test_a_state_that_loses_something_shows(mutant, first: int) -> None:  # noqa: ANN001
+    vae, given = StreamingWanVAE(autoencoder("wan 2.1")), latents(5)
+    _, state = vae.decode(given[:, :, :first])
+    wanted = plain_decode(vae.model, given)[:, :, 1 + 4 * (first - 1) :]
+    found, _ = vae.decode(given[:, :, first:], state)
+    torch.testing.assert_close(found, wanted, atol=2e-5, rtol=0)
+    wrong, _ = vae.decode(given[:, :, first:], mutant(state))
+    assert wrong.shape != wanted.shape or (wrong - wanted).abs().max() > 1e-3
 
 
 def test_the_first_latent_frame_gives_one_frame_and_every_other_four() -> None:

@@ -131,4 +131,8 @@ def test_published_models_draw_as_they_were_made_to() -> None:
             committed.append(state.generate(committed))
         assert state.passes == 3 * passes + 2
     assert isinstance(model.context, Rebuilt) and krea(wan(), steps=4).passes == 4
+    four = causvid(wan(), steps=4).sampler.timesteps  # of its own shift, 8 s / (1 + 7 s)
+    assert four == pytest.approx((1000.0, 960.0, 888.889, 727.273), abs=1e-3)
+    with pytest.raises(ValueError, match="steps: expected 3 or 4, got 5"):
+        causvid(wan(), steps=5)
     assert self_forcing(wan(), window=6, sinks=1).open(text(), noise(), GRID).cache.window == 6
