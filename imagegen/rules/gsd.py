@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
-from mmspec.core.sample import TINY
+from mmspec.core.sample import TINY, pooled_mass, ranked_window
 from mmspec.imagegen.rules.relaxed import Relaxed
 from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
 
@@ -66,10 +66,9 @@ class GSD(Relaxed):
         """float [B, n], at most 1; the exact rule's threshold for a group of one."""
         own, share = siblings.of(siblings.p), siblings.own_share()
         member, inside = self.members(siblings.p, siblings.token, own)
-        p = siblings.of(siblings.law) + torch.where(inside, siblings.law.gather(2, member), 0.0).sum(-1)
-        q = share
+        p, q = pooled_mass(siblings.law, siblings.token, member, inside), share
         if siblings.share is not None:
-            q = share + torch.where(inside, siblings.share.gather(2, member), 0.0).sum(-1)
+            q = pooled_mass(siblings.share, siblings.token, member, inside)
         grouped = inside.any(-1) & (own > 0)
         if self.cold == "plain":
             grouped = grouped & (share < 1)
@@ -80,16 +79,9 @@ class GSD(Relaxed):
 
         The window is found by two selections of G / 2 values instead of a sort of all; ties rank by index.
         """
-        index, size = torch.arange(p.shape[-1], device=p.device), p.shape[-1]
-        here, own = token[..., None], own[..., None]
-        equal = p == own
-        after = ((p < own) | (equal & (index > here))) & (p > 0)
-        ahead = (p > own) | (equal & (index < here))
-        lower = p.masked_fill(~after, -torch.inf).topk(min(self.group // 2, size), -1)
-        upper = p.masked_fill(~ahead, torch.inf).topk(min((self.group - 1) // 2, size), -1, largest=False)
-        mass = torch.cat((lower.values, upper.values), -1)
-        member = torch.cat((lower.indices, upper.indices), -1)
-        inside = (mass - own).abs() < self.delta_p
+        size = p.shape[-1]
+        member, mass = ranked_window(p, token, min(self.group // 2, size), min((self.group - 1) // 2, size))
+        inside = (mass - own[..., None]).abs() < self.delta_p
         return member, inside if self.distance is None else inside & self._close(token, member)
 
     def _close(self, token: Tensor, member: Tensor) -> Tensor:

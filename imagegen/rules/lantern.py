@@ -11,8 +11,8 @@ from mmspec.core.draft import Draft, expand_tree, gather_nodes
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.rules import Rule, Weights
-from mmspec.core.rules.laws import at, keep_live, law_of, live_nodes
-from mmspec.core.sample import TINY
+from mmspec.core.rules.laws import at, keep_live, live_nodes
+from mmspec.core.sample import TINY, borrowed_mass, law_of
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.canvas_rule import standing
 from mmspec.imagegen.rules.lantern_residual import published_residual
@@ -77,11 +77,7 @@ class Lantern(Relaxed):
         if len(self.table) > law.shape[-1]:
             raise ValueError(f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
                              f"{len(self.table)}; make the table from this model's codebook")  # fmt: skip
-        table = self.table.to(law.device)
-        near = table[:, : self.k][token.clamp_max(len(table) - 1)]
-        total = law.gather(2, near).cumsum(-1)
-        total = torch.where(total <= self.budget(mass)[..., None], total, 0.0).amax(-1)
-        return torch.where(token < len(table), total, 0.0)  # specials have no neighbours
+        return borrowed_mass(law, token, self.table.to(law.device)[:, : self.k], self.budget(mass))
 
     def ratio(self, siblings: Siblings) -> Tensor:
         """(law(x) + C) / s(x), float [B, n], above 1 too; the exact rule's threshold where nothing is borrowed."""

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
-from mmspec.core.rules.laws import law_row, mass_at
-from mmspec.core.sample import TINY
+from mmspec.core.rules.laws import law_row
+from mmspec.core.sample import TINY, mass_at
 from mmspec.imagegen.rules.relaxed import Relaxed
 
 

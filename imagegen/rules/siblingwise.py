@@ -14,6 +14,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.rules.fan import fan_of, put, take
 from mmspec.core.rules.laws import law_row
+from mmspec.core.sample import dense
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ def siblingwise(
     worked out only for parents with another child.
     Returns (ratios [B, N], 0 at nodes that do not count; the laws [B, N, V] that `reject` leaves behind every node).
     """
-    tree, p, fan = draft.tree, weights.p, fan_of(draft.tree)
+    tree, p, fan = draft.tree, dense(weights.p), fan_of(draft.tree)
     token = draft.value.clamp(0, p.shape[-1] - 1)
     live = torch.ones_like(token, dtype=torch.bool) if live is None else live
     exact = weights.threshold
@@ -67,7 +68,7 @@ def siblingwise(
     parents = law = p[:, :-1] if chain else p.index_select(1, fan.node)
     share = None
     if draft.law.kind == "categorical":
-        share = weights.q.index_select(1, law_row(draft)[fan.node])
+        share = dense(weights.q.index_select(1, law_row(draft)[fan.node]))
     tried: list[Tensor] = []
     for rank, child in enumerate(fan.child):
         count = child.shape[-1]

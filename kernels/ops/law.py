@@ -1,33 +1,150 @@
-"""Categorical laws: softmax of scores, lookups at drafted tokens, residual masses and residual laws."""
+"""Categorical laws: softmax of scores, lookups at drafted tokens, residual masses and residual laws.
+
+A law [B, M, V] is a tensor of probabilities or, where kernels run, a `LogLaw`: scores with the statistics of their rows,
+from which kernels work out each probability where they need it. Nothing as wide as the vocabulary is written then.
+
+Contract of the ops here: float32 for scores of 16 and 32 bits, float64 for float64. NaN: a row of scores that holds NaN or
++Inf, or only -Inf, is a law of NaN throughout, thresholds of NaN pass nothing and a residual that is no law becomes p.
+Strides: any, but 1 along the vocabulary. Kernels sum tiles in one order, so results are the same at every launch; they
+differ from the references in rounding.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from mmspec.kernels.backend import on_kernels
+from mmspec.kernels.checks import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows
+
 TINY = 1e-30  # a divisor that keeps float32 finite where the quotient is never used
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogLaw:
+    """Laws of rows that are never written out: p(x) = exp(s - lse) for s = scores(x) / T from the floor up, else 0.
+
+    scores: float [B, R, V].   stats: float32 or float64 [B, R, 3], per row lse, 1 / T and the floor (see `row_stats`).
+    row: int64 [M], which rows of the scores these are; None for all of them in order.
+    """
+
+    scores: Tensor
+    stats: Tensor
+    row: Tensor | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        rows = self.scores.shape[1] if self.row is None else len(self.row)
+        return torch.Size((self.scores.shape[0], rows, self.scores.shape[2]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.stats.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.scores.device
+
+    def index_select(self, dim: int, index: Tensor) -> LogLaw:
+        """The rows int64 [m] of these, as `Tensor.index_select` along axis 1, without a copy."""
+        if dim != 1:
+            raise ValueError(f"dim: expected 1, the axis of rows, got {dim}")
+        return LogLaw(self.scores, self.stats, index if self.row is None else self.row[index])
+
+    def at(self, node: Tensor) -> LogLaw:
+        """One row of each request as a law [B, 1, V], written nowhere but for the gathered scores. node: int64 [B]."""
+        node = node if self.row is None else self.row[node]
+        b = torch.arange(len(node), device=node.device)
+        return LogLaw(self.scores[b, node][:, None], self.stats[b, node][:, None])
+
+    def dense(self) -> Tensor:
+        """The probabilities, float [B, M, V]."""
+        scores, stats = self.scores, self.stats
+        if self.row is not None:
+            scores, stats = scores.index_select(1, self.row), stats.index_select(1, self.row)
+        scaled = scores.to(stats.dtype) * stats[..., 1:2]
+        mass = (scaled - stats[..., :1]).exp()
+        return torch.where(scaled < stats[..., 2:], 0.0 * mass, mass)
+
+
+def dense(law: Tensor | LogLaw) -> Tensor:
+    """The probabilities of a law, float [B, M, V]."""
+    return law.dense() if isinstance(law, LogLaw) else law
 
 
 def law_of(scores: Tensor) -> Tensor:
     """The law softmax(scores) over the last axis, in float64 for float64 scores and float32 otherwise."""
-    return torch.softmax(scores, -1, dtype=torch.float64 if scores.dtype == torch.float64 else torch.float32)
+    return torch.softmax(scores, -1, dtype=wide(scores.dtype))
 
 
-def mass_at(law: Tensor, row: Tensor, token: Tensor) -> Tensor:
-    """law[b, row, token], float [B, N]. law: [B, M, V]; row: int64 [R, N], R in {1, B}; token: int64 [B, N].
+def law_rows(scores: Tensor) -> Tensor | LogLaw:
+    """The laws of scores [B, M, V] in the form this device works with best: probabilities, or a `LogLaw` for kernels."""
+    expect("scores", scores, FLOATS, None, None, None)
+    if not on_kernels(scores):
+        return law_of(scores)
+    from mmspec.kernels.stats import row_stats
+
+    return row_stats(scores).law
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What probabilities of scores of this dtype are kept in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check_laws(p: Tensor | LogLaw, q: Tensor | LogLaw) -> None:
+    """Raises ValueError unless p and q are laws over one vocabulary, of one batch, with dense rows."""
+    for name, law in (("p", p), ("q", q)):
+        if isinstance(law, LogLaw):
+            continue
+        expect(name, law, WIDE, None, None, None)
+        expect_dense(name, law)
+    if q.shape[2] != p.shape[2] or q.shape[0] != p.shape[0]:
+        raise ValueError(f"q: expected laws of the batch and vocabulary of p {list(p.shape)}, got {list(q.shape)}")
+
+
+def mass_at(law: Tensor | LogLaw, row: Tensor, token: Tensor) -> Tensor:
+    """law[b, row, token], float [B, N]. law: [B, M, V]; row: int64 [N] or [R, N], R in {1, B}; token: int64 [B, N].
 
     Rows and tokens out of range are moved to the nearest one: they belong to the root, leaves or undrafted nodes.
     """
+    expect("token", token, INDEX, law.shape[0], None)
+    row = row if row.dim() == 2 else row[None]
+    expect_rows("row", row, law.shape[0], token.shape[1])
+    if isinstance(law, LogLaw) or on_kernels(law):
+        from mmspec.kernels.gpu.law import launch_mass_at
+
+        return launch_mass_at(law, row, token)
+    return mass_at_reference(law, row, token)
+
+
+def mass_at_reference(law: Tensor, row: Tensor, token: Tensor) -> Tensor:
     flat = row.clamp_min(0) * law.shape[-1] + token.clamp(0, law.shape[-1] - 1)
     return law.flatten(1).gather(1, flat)
 
 
-def residual_mass(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+def residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, beta: Tensor) -> Tensor:
     """sum_x [alpha p(x) - beta q(x)]+, float [B, M]. p, q: [B, M, V]; alpha, beta: [B, M]."""
+    check_laws(p, q)
+    expect("alpha", alpha, WIDE, *q.shape[:2])
+    expect("beta", beta, WIDE, *q.shape[:2])
+    if isinstance(p, LogLaw) or on_kernels(p):
+        from mmspec.kernels.gpu.law import launch_residual_mass
+
+        return launch_residual_mass(p, q, alpha, beta)
+    return residual_mass_reference(p, q, alpha, beta)
+
+
+def residual_mass_reference(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     return torch.addcmul(p * alpha[..., None], q, beta[..., None], value=-1).clamp_(min=0).sum(-1)
 
 
 def residual_law(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    """[alpha p - beta q]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; alpha, beta: [B]."""
+    """[alpha p - beta q]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; alpha, beta: [B].
+
+    Written out: for what looks at whole laws. Rounds on a GPU draw from it without that, see `residual_draw`.
+    """
     rest = torch.addcmul(p * alpha[:, None], q, beta[:, None], value=-1).clamp_(min=0)
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)

@@ -1,10 +1,15 @@
-"""Thresholds and residual of target-match: a draft whose law is unknown, judged by the target's law alone."""
+"""Thresholds and residual of target-match: a draft whose law is unknown, judged by the target's law alone.
+
+A mass of NaN makes NaN of its own threshold and of its later siblings', which pass nothing.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from mmspec.kernels.backend import on_kernels
+from mmspec.kernels.checks import BOOL, INDEX, WIDE, expect, expect_rows
 from mmspec.kernels.law import TINY
 
 
@@ -15,6 +20,20 @@ def match_thresholds(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor 
     mass: float [B, N], p at the node's own token.   token: int64 [B, N].
     earlier: bool [R, N, N], True where column j is an earlier sibling of row i.   live: bool [B, N] or None.
     """
+    expect("mass", mass, WIDE, None, None)
+    batch, nodes = mass.shape
+    expect("token", token, INDEX, batch, nodes)
+    expect_rows("earlier", earlier, batch, nodes, nodes)
+    if live is not None:
+        expect("live", live, BOOL, batch, nodes)
+    if on_kernels(mass):
+        from mmspec.kernels.gpu.match import launch_match
+
+        return launch_match(mass, token, earlier, live)
+    return match_thresholds_reference(mass, token, earlier, live)
+
+
+def match_thresholds_reference(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | None) -> Tensor:
     same = (token[:, :, None] == token[:, None, :]) & earlier
     same = same if live is None else same & live[:, None, :]
     fresh = torch.where(same.any(-1), 0.0, mass)

@@ -1,9 +1,16 @@
-"""Which nodes of a tree a round accepts, from thresholds and uniforms alone."""
+"""Which nodes of a tree a round accepts, from thresholds and uniforms alone.
+
+Integers but for one comparison, so both sides of the wrapper give the same nodes. A threshold that is NaN or 0 passes
+nothing; a threshold of 1 passes everything. Uniforms may be float64 while thresholds are float32: they are compared wide.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from mmspec.kernels.backend import on_kernels
+from mmspec.kernels.checks import BOOL, INDEX, WIDE, expect, expect_rows
 
 
 def select_path(
@@ -24,6 +31,25 @@ def select_path(
     descend: True walks from the root to the first passing sibling again and again (token-wise and recursive rules);
         False takes the passing node that comes first in post-order (block and traversal verification).
     """
+    expect("threshold", threshold, WIDE, None, None)
+    batch, nodes = threshold.shape
+    expect("uniform", uniform, WIDE, batch, nodes)
+    expect_rows("ancestor", ancestor, batch, nodes, nodes)
+    if valid is not None:
+        expect("valid", valid, BOOL, batch, nodes)
+    if on_kernels(threshold):
+        from mmspec.kernels.gpu.select import launch_select
+
+        for name, ints in (("parent", parent), ("sibling_rank", sibling_rank), ("post_rank", post_rank)):
+            expect(name, ints, INDEX, ancestor.shape[0], nodes)
+        return launch_select(threshold, uniform, parent, ancestor, sibling_rank, post_rank, valid, descend)
+    return select_path_reference(threshold, uniform, parent, ancestor, sibling_rank, post_rank, valid, descend)
+
+
+def select_path_reference(
+    threshold: Tensor, uniform: Tensor, parent: Tensor, ancestor: Tensor, sibling_rank: Tensor, post_rank: Tensor,
+    valid: Tensor | None, descend: bool,
+) -> Tensor:  # fmt: skip
     batch, nodes = threshold.shape
     passing = uniform < threshold
     if valid is not None:

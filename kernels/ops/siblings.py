@@ -1,4 +1,9 @@
-"""Siblings drawn one after the other and rejected one after the other: two scalars per node hold the whole residual."""
+"""Siblings drawn one after the other and rejected one after the other: two scalars per node hold the whole residual.
+
+Unreachable nodes (an earlier weight of 1) give finite values that are never used. NaN in a law makes NaN of its children's
+weights, which pass nothing. On kernels a call is one launch whatever the number of siblings: a program takes a node, and
+where a row of the vocabulary fits one tile both laws are read once.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmspec.kernels.law import TINY, residual_mass
+from mmspec.kernels.backend import on_kernels
+from mmspec.kernels.checks import BOOL, INDEX, WIDE, expect
+from mmspec.kernels.law import TINY, LogLaw, check_laws, residual_mass
 
 
-def mass_left(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
+def mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
     """What q keeps before each rank of children, when every child takes its token away: per rank [B, n], 1 at rank 0.
 
     q: float [B, M, V], the nodes with most children first.   token, drawn: per rank [B, n] for the first n nodes, the
@@ -19,6 +26,17 @@ def mass_left(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None
     """
     if not token:
         return []
+    check_ranks("token", token, INDEX, q.shape)
+    if drawn is not None:
+        check_ranks("drawn", drawn, BOOL, q.shape)
+    if isinstance(q, LogLaw) or on_kernels(q):
+        from mmspec.kernels.gpu.siblings import launch_mass_left
+
+        return launch_mass_left(q, token, drawn)
+    return mass_left_reference(q, token, drawn)
+
+
+def mass_left_reference(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
     left = [torch.ones_like(token[0], dtype=q.dtype)]
     q = q.clone() if len(token) > 1 else q
     for rank in range(1, len(token)):
@@ -32,7 +50,7 @@ def mass_left(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None
 
 
 def reject_in_turn(
-    p: Tensor, q: Tensor, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
+    p: Tensor | LogLaw, q: Tensor | LogLaw, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
 ) -> tuple[list[Tensor], Tensor]:
     """Weights of the children of M nodes, and the nodes' state once every child has been rejected.
 
@@ -46,6 +64,33 @@ def reject_in_turn(
     child's token and s / q; bool [B, n], whether there is such a child (None: there is).
     Returns (per rank the child's weight [B, n]; a, A and B of the nodes [3, B, M]).
     """
+    check_laws(p, q)
+    expect("weight", weight, WIDE, *p.shape[:2])
+    for rank, values in enumerate(child):
+        expect(f"child[{rank}]", values, WIDE, 4, p.shape[0], None)
+    if drawn is not None:
+        check_ranks("drawn", drawn, BOOL, p.shape)
+    if isinstance(p, LogLaw) or on_kernels(p):
+        from mmspec.kernels.gpu.siblings import launch_reject
+
+        return launch_reject(p, q, weight, child, drawn)
+    return reject_in_turn_reference(p, q, weight, child, drawn)
+
+
+def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtype], shape: Sequence[int]) -> None:
+    """Raises ValueError unless every rank is [B, n], n at most as many as the rank before has."""
+    most = shape[1]
+    for rank, tensor in enumerate(ranks):
+        expect(f"{name}[{rank}]", tensor, dtypes, shape[0], None)
+        if tensor.shape[1] > most:
+            raise ValueError(f"{name}[{rank}]: expected at most {most} columns as nodes with most children come first, got "
+                             f"{tensor.shape[1]}")  # fmt: skip
+        most = tensor.shape[1]
+
+
+def reject_in_turn_reference(
+    p: Tensor, q: Tensor, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
+) -> tuple[list[Tensor], Tensor]:
     state = torch.stack((weight, weight, torch.zeros_like(weight)))
     accepted = []
     for rank, values in enumerate(child):

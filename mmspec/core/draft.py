@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from mmspec.core.tree import Tree, chain
+from mmspec.kernels.slots import take_nodes
 
 Drawn = Literal["without_replacement", "with_replacement", "deterministic", "none"]
 
@@ -78,5 +78,4 @@ def expand_tree(tensor: Tensor, batch: int) -> Tensor:
 
 def gather_nodes(tensor: Tensor, node: Tensor) -> Tensor:
     """tensor [B, N, ...] at node int64 [B, K] -> [B, K, ...]."""
-    index = node.reshape(*node.shape, *([1] * (tensor.dim() - 2))).expand(*node.shape, *tensor.shape[2:])
-    return torch.gather(tensor, 1, index)
+    return take_nodes(tensor, node)

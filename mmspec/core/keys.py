@@ -14,9 +14,7 @@ from operator import index
 import torch
 from torch import Tensor
 
-_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
-_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
-_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+from mmspec.kernels.counter import GOLDEN, mix, mix_int, shift, uniforms
 
 
 def whole(name: str, value: object) -> int:
@@ -35,27 +33,6 @@ class Purpose(IntEnum):
     RESIDUAL = 3
     BONUS = 4
     ORDER = 5
-
-
-def _shift(x: Tensor, bits: int) -> Tensor:
-    return (x >> bits) & ((1 << (64 - bits)) - 1)  # int64 shifts are arithmetic; this one is logical
-
-
-def _mix(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 ("Fast splittable pseudorandom number generators"): a bijection of 64 bits."""
-    x = (x ^ _shift(x, 30)) * _MIX1
-    x = (x ^ _shift(x, 27)) * _MIX2
-    return x ^ _shift(x, 31)
-
-
-def _mix_int(x: int) -> int:
-    """`_mix` of one Python int, as a signed 64-bit number: no tensor calls for what all rows share."""
-    mask = (1 << 64) - 1
-    x &= mask
-    x = (x ^ x >> 30) * _MIX1 & mask
-    x = (x ^ x >> 27) * _MIX2 & mask
-    x ^= x >> 31
-    return x - (x >> 63 << 64)
 
 
 def _gumbel(uniform: Tensor) -> Tensor:
@@ -87,33 +64,33 @@ class Keys:
             seed = int(torch.randint(2**62, ()))
         if not isinstance(seed, Sequence) and getattr(seed, "ndim", 0) == 0:
             seed = whole("seed", seed)
-            rows = torch.full((batch,), seed % 2**62, dtype=torch.int64) + _mix(torch.arange(batch) * _GOLDEN)
+            rows = torch.full((batch,), seed % 2**62, dtype=torch.int64) + mix(torch.arange(batch) * GOLDEN)
         else:
             if len(seed) != batch:
                 raise ValueError(f"seed: expected one int or {batch} ints (one a row), got {len(seed)}")
             rows = torch.tensor([whole("seed", s) % 2**62 for s in seed], dtype=torch.int64)
-        return Keys(_mix(rows.to(device) + _GOLDEN))
+        return Keys(mix(rows.to(device) + GOLDEN))
 
     def child(self, number: int) -> Keys:
         """Keys of a request that runs inside this one for the same rows; each number from 0 up gives streams of its own."""
-        return Keys(_mix(self.seeds ^ _mix_int(~number * 8 * 65536 * _GOLDEN + 1)))
+        return Keys(mix(self.seeds ^ mix_int(~number * 8 * 65536 * GOLDEN + 1)))
 
     def at(self, position: Tensor) -> Keys:
         """Keys with one row for each of the positions int64 [B, K], from 0 up, row after row: B * K of them. What they give
         belongs to the position and stays the same in every round.
         """
-        return Keys(_mix(self.seeds[:, None] ^ _mix(~position * 8 * 65536 * _GOLDEN + 2)).flatten())
+        return Keys(mix(self.seeds[:, None] ^ mix(~position * 8 * 65536 * GOLDEN + 2)).flatten())
+
+    def stream(self, purpose: Purpose, step: int = 0) -> int:
+        """The number of this round's stream for a purpose, as ops take it that draw their numbers themselves."""
+        return (self.round * 8 + int(purpose)) * 65536 + step
 
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float64 [B, *shape] in [0, 1): the numbers of this round and purpose; `step` separates draws within a round."""
         count = 1
         for size in shape:
             count *= size
-        stream = (self.round * 8 + int(purpose)) * 65536 + step
-        row = _mix(self.seeds ^ _mix_int(stream * _GOLDEN))
-        lane = torch.arange(1, count + 1, device=row.device) * _GOLDEN
-        bits = _mix(row[:, None] + lane)
-        return (_shift(bits, 11).double() * 2.0**-53).reshape(-1, *shape)
+        return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)
 
     def gumbel(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float32 [B, *shape] standard Gumbel noise."""
@@ -135,7 +112,7 @@ class Keys:
         return _normal(self._uniform_at(position, lanes, Purpose.DRAFT))
 
     def _uniform_at(self, position: Tensor, lanes: int, purpose: int) -> Tensor:
-        row = _mix(self.seeds[:, None] ^ _mix((~position * 8 + purpose) * 65536 * _GOLDEN))
-        lane = torch.arange(1, lanes + 1, device=row.device) * _GOLDEN
-        bits = _mix(row[..., None] + lane)
-        return _shift(bits, 11).double() * 2.0**-53
+        row = mix(self.seeds[:, None] ^ mix((~position * 8 + purpose) * 65536 * GOLDEN))
+        lane = torch.arange(1, lanes + 1, device=row.device) * GOLDEN
+        bits = mix(row[..., None] + lane)
+        return shift(bits, 11).double() * 2.0**-53

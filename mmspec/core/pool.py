@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.kernels.slots import move_slots
 from mmspec.kernels.tree_mask import tree_bias
 
 
@@ -117,12 +118,7 @@ class SlotPool:
     def _move(self, path: list[list[int]]) -> None:
         longest = max(map(len, path))
         source = torch.tensor([p + list(range(len(p), longest)) for p in path] * self.copies, device=self.length.device)
-        row = torch.arange(source.shape[0], device=source.device)[:, None]
-        taken = self.length[:, None] + source
-        target = self.length[:, None] + torch.arange(longest, device=source.device)
-        for pool in (self.keys, self.values):
-            slots = pool.permute(1, 3, 0, 2, 4)
-            slots[row, target] = slots[row, taken]
+        move_slots(self.keys, self.values, self.length, source)
 
     def bias(self, ancestor: Tensor, dtype: torch.dtype, back: int = 0) -> Tensor:
         """The attention bias of a pass over a drafted tree, [rows or 1, 1, N, width + N] (see `tree_bias`).

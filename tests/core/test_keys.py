@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.keys import Keys, Purpose, _mix, _mix_int
+from mmspec.core.keys import Keys, Purpose
+from mmspec.kernels.counter import mix, mix_int
 
 
 def test_rows_do_not_depend_on_the_batch() -> None:
@@ -126,7 +127,7 @@ def test_seeds() -> None:
 
 def test_the_mixer_of_one_number_is_the_mixer_of_tensors() -> None:
     for number in (0, 1, -1, 12345678901234567, -(2**63), 2**63 - 1):
-        assert _mix_int(number) == int(_mix(torch.tensor([number])))
+        assert mix_int(number) == int(mix(torch.tensor([number])))
 
 
 def test_a_request_inside_another_has_streams_of_its_own() -> None:

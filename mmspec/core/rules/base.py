@@ -12,6 +12,8 @@ from mmspec.core.draft import Draft, expand_tree
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.verdict import Verdict
+from mmspec.kernels.law import LogLaw
+from mmspec.kernels.race import Residual, residual_race
 from mmspec.kernels.sample import sample_categorical
 from mmspec.kernels.select import select_path
 
@@ -25,15 +27,15 @@ class Weights:
     threshold: float [B, N], the probability that node i passes its own test; the root's entry is ignored.
     order: "descend" (from the root, first passing sibling), "post" (first passing node in post-order) or
         "mask" (every node stands or falls alone).
-    p, q: float [B, N, V] and [B, M, V], laws the residual needs, kept so that they are computed once.
+    p, q: laws [B, N, V] and [B, M, V] that the residual needs, kept so that they are computed once.
     alpha, beta: float [B, N]; after all children of node i were rejected its residual is [alpha p - beta q]+.
     extra: float [B, N], one more scalar per node where a rule needs it.
     """
 
     threshold: Tensor
     order: Literal["descend", "post", "mask"]
-    p: Tensor | None = None
-    q: Tensor | None = None
+    p: Tensor | LogLaw | None = None
+    q: Tensor | LogLaw | None = None
     alpha: Tensor | None = None
     beta: Tensor | None = None
     extra: Tensor | None = None
@@ -44,7 +46,7 @@ class Misfit(ValueError):
 
 
 class Rule:
-    """An acceptance rule. Subclasses set the class attributes and implement `weigh` and `residual`.
+    """An acceptance rule. Subclasses set the class attributes and implement `weigh` and one of `form` and `residual`.
 
     name: what tables print.   exact: the emitted sequence has the target's law.
     proven_for: (law kind, how siblings were drawn) pairs the rule is proven for; `check` refuses others.
@@ -94,9 +96,17 @@ class Rule:
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         raise TypeError(f"{type(self).__name__} must define weigh")
 
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual | None:
+        """What follows the accepted node int64 [B], in a form that kernels draw from without writing it out; None for a
+        residual that has none."""
+        return None
+
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         """Unnormalised law float [B, V] of the value that follows the accepted node int64 [B]."""
-        raise TypeError(f"{type(self).__name__} must define residual or resample")
+        form = self.form(evidence, draft, weights, node)
+        if form is None:
+            raise TypeError(f"{type(self).__name__} must define form, residual or resample")
+        return form.at(node)
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
         """The verdict without its correction, from explicit uniforms float [B, N]."""
@@ -114,8 +124,16 @@ class Rule:
         path = expand_tree(tree.path, batch)[rows, node]
         return Verdict("path", node, path, expand_tree(tree.depth, batch)[rows, node])
 
+    def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
+        """The value that follows the accepted node int64 [B], int64 [B]: a race over the residual's form where kernels
+        run, else one uniform and an inversion, which costs a CPU less."""
+        form = self.form(evidence, draft, weights, node)
+        if form is not None and form.raced:
+            return residual_race(form, node, keys.seeds, keys.stream(Purpose.RESIDUAL))
+        law = self.residual(evidence, draft, weights, node)
+        return sample_categorical(law, keys.uniform(Purpose.RESIDUAL, 1)[:, 0])
+
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
         """Fills `verdict.correction`."""
-        law = self.residual(evidence, draft, weights, verdict.node)
-        verdict.correction = sample_categorical(law, keys.uniform(Purpose.RESIDUAL, 1)[:, 0])
+        verdict.correction = self.draw(evidence, draft, weights, verdict.node, keys)
         return verdict

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.laws import goes_on, keep_live, laws_of, two_scalar_residual
+from mmspec.core.rules.base import Weights
+from mmspec.core.rules.laws import TwoScalar, goes_on, keep_live, laws_of
 from mmspec.kernels.block import block_thresholds
 from mmspec.kernels.law import TINY
 
 
-class BlockVerification(Rule):
+class BlockVerification(TwoScalar):
     """Accepts the longest prefix whose joint test passes. Exact for chains drawn from q, and never shorter on average than
     token-wise rejection.
 
@@ -37,6 +36,3 @@ class BlockVerification(Rule):
         threshold, weight = block_thresholds(ratio, laws.p, q, drawn)
         threshold = keep_live(threshold, laws.live)
         return Weights(threshold, "post", laws.p, laws.q, weight, goes_on(threshold, laws.live))
-
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return two_scalar_residual(draft, weights, node)

@@ -9,9 +9,10 @@ from mmspec.core.draft import Draft, expand_tree
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.rules.fan import fan_of
-from mmspec.core.rules.laws import at, keep_live, law_row, laws_of
-from mmspec.kernels.kseq import kseq_discount, kseq_residual
+from mmspec.core.rules.laws import keep_live, law_row, laws_of
+from mmspec.kernels.kseq import kseq_discount
 from mmspec.kernels.law import TINY
+from mmspec.kernels.race import Residual
 
 
 class KSeq(Rule):
@@ -40,6 +41,5 @@ class KSeq(Rule):
         threshold = (laws.child_p / (rho.gather(1, parent) * laws.child_q).clamp_min(TINY)).clamp_max(1)
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)
 
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        row = law_row(draft)[node]
-        return kseq_residual(at(weights.p, node), at(weights.q, row), at(weights.extra, node), at(weights.alpha, node))
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
+        return Residual("kseq", weights.p, weights.q, law_row(draft), weights.alpha, weights.extra)

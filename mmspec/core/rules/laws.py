@@ -10,8 +10,9 @@ from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, expand_tree
 from mmspec.core.evidence import Evidence
-from mmspec.core.rules.base import Weights
-from mmspec.kernels.law import law_of, mass_at, residual_law
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.kernels.law import LogLaw, law_rows, mass_at
+from mmspec.kernels.race import Residual
 
 
 def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
@@ -31,15 +32,15 @@ def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
 
 @dataclass(slots=True)
 class Laws:
-    """p: float [B, N, V], the target's law after each node.   q: [B, M, V], the laws children were drawn from.
+    """p: [B, N, V], the target's law after each node.   q: [B, M, V], the laws children were drawn from.
 
     child_p, child_q: float [B, N], both at each node's own token, under the laws of its parent.
     token: int64 [B, N], in range at undrafted nodes too.   row: int64 [N], row of q for a node's children, 0 for leaves.
     live: bool [B, N] or None, see `live_nodes`.
     """
 
-    p: Tensor
-    q: Tensor
+    p: Tensor | LogLaw
+    q: Tensor | LogLaw
     child_p: Tensor
     child_q: Tensor
     token: Tensor
@@ -49,8 +50,8 @@ class Laws:
 
 def laws_of(evidence: Evidence, draft: Draft) -> Laws:
     """Both laws of a draft whose q record is categorical."""
-    p = law_of(evidence.scores)
-    q = p if draft.law.scores is None else law_of(draft.law.scores)  # a root alone has no law and needs none
+    p = law_rows(evidence.scores)
+    q = p if draft.law.scores is None else law_rows(draft.law.scores)  # a root alone has no law and needs none
     if q.shape[-1] != p.shape[-1]:
         raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
                          "map the drafter's vocabulary onto the target's")  # fmt: skip
@@ -73,15 +74,18 @@ def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
     return threshold if live is None else torch.where(live, threshold, 0.0)
 
 
-def at(tensor: Tensor, node: Tensor) -> Tensor:
-    """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]."""
+def at(tensor: Tensor | LogLaw, node: Tensor) -> Tensor:
+    """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
+    if isinstance(tensor, LogLaw):
+        return tensor.at(node).dense()[:, 0]
     return tensor[torch.arange(tensor.shape[0], device=tensor.device), node]
 
 
-def two_scalar_residual(draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-    """[alpha p - beta q]+ at the accepted node int64 [B], float [B, V]."""
-    row = law_row(draft)[node]
-    return residual_law(at(weights.p, node), at(weights.q, row), at(weights.alpha, node), at(weights.beta, node))
+class TwoScalar(Rule):
+    """Base of rules whose residual is [alpha p - beta q]+ at every node."""
+
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
+        return Residual("scaled", weights.p, weights.q, law_row(draft), weights.alpha, weights.beta)
 
 
 def goes_on(tensor: Tensor, live: Tensor | None) -> Tensor:

@@ -14,8 +14,10 @@ from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.rules.laws import at, keep_live, live_nodes
 from mmspec.core.tree import Tree
 from mmspec.core.verdict import Verdict
-from mmspec.kernels.law import law_of, mass_at
-from mmspec.kernels.match import law_without, match_thresholds
+from mmspec.kernels.law import law_rows, mass_at
+from mmspec.kernels.match import match_thresholds
+from mmspec.kernels.race import Residual
+from mmspec.kernels.stats import row_best
 
 
 class TargetMatch(Rule):
@@ -38,24 +40,23 @@ class TargetMatch(Rule):
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         tree, live = draft.tree, live_nodes(evidence, draft)
         if evidence.greedy:
-            best = evidence.scores.argmax(-1)
+            best = row_best(evidence.scores)
             hit = draft.value == best.gather(1, expand_tree(tree.parent, draft.batch))
             return Weights((hit if live is None else hit & live).float(), "descend", extra=best)
-        p = law_of(evidence.scores)
+        p = law_rows(evidence.scores)
         if tree.nodes == 1:
-            return Weights(p.new_ones(draft.batch, 1), "descend", p)
+            return Weights(evidence.scores.new_ones(draft.batch, 1, dtype=p.dtype), "descend", p)
         token = draft.value.clamp(0, p.shape[-1] - 1)
         threshold = match_thresholds(mass_at(p, tree.parent, token), token, _earlier(tree), live)
         return Weights(keep_live(threshold, live), "descend", p)
 
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        p = at(weights.p, node)
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
         if draft.tree.nodes == 1:
-            return p
+            return Residual("without", weights.p)
         live, column = live_nodes(evidence, draft), torch.arange(draft.tree.nodes, device=node.device)
         child = (draft.tree.parent == node[:, None]) & (column > 0)
         child = child if live is None else child & live
-        return law_without(p, draft.value.clamp(0, p.shape[-1] - 1), child)
+        return Residual("without", weights.p, token=draft.value.clamp(0, weights.p.shape[-1] - 1), remove=child)
 
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
         if not evidence.greedy:

@@ -10,15 +10,15 @@ from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
-from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.rules.base import Weights
 from mmspec.core.rules.fan import Fan, fan_of, fans_by_depth, put, take
-from mmspec.core.rules.laws import Laws, keep_live, laws_of, two_scalar_residual
+from mmspec.core.rules.laws import Laws, TwoScalar, keep_live, laws_of
 from mmspec.core.tree import Tree
 from mmspec.kernels.law import TINY
 from mmspec.kernels.siblings import mass_left, reject_in_turn
 
 
-class RecursiveRejection(Rule):
+class RecursiveRejection(TwoScalar):
     """Tests siblings in draw order against the residual that the earlier ones left, from the root down. Exact.
 
     "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
@@ -36,11 +36,8 @@ class RecursiveRejection(Rule):
         laws = laws_of(evidence, draft)
         return _weigh(laws, draft.tree, (fan_of(draft.tree),), "descend", self.replacement)
 
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return two_scalar_residual(draft, weights, node)
 
-
-class Traversal(Rule):
+class Traversal(TwoScalar):
     """Tests leaves before their ancestors, so that a path is judged as a whole. Exact for trees drawn without replacement;
     on a chain it is block verification.
 
@@ -59,9 +56,6 @@ class Traversal(Rule):
         laws = laws_of(evidence, draft)
         return _weigh(laws, draft.tree, fans_by_depth(draft.tree), "post", False)
 
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return two_scalar_residual(draft, weights, node)
-
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[Fan], order: str, replacement: bool) -> Weights:
     """Recursive rejection runs one fan of all parents at weight 1, traversal one fan per depth at the weights so far."""
@@ -70,7 +64,7 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[Fan], order: str, replacement:
         # the last column stands for the children a parent lacks
         live = pad(torch.ones_like(laws.token, dtype=torch.bool) if live is None else live, (0, 1))
         columns += 1
-    state = laws.p.new_ones(3, len(laws.token), columns)  # per node the weight, A and B
+    state = laws.child_p.new_ones(3, len(laws.token), columns)  # per node the weight, A and B
     state[2] = 0
     if tree.nodes > 1:
         values = _at_children(laws, tree, live, replacement)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.laws import goes_on, keep_live, laws_of, two_scalar_residual
+from mmspec.core.rules.base import Weights
+from mmspec.core.rules.laws import TwoScalar, goes_on, keep_live, laws_of
 from mmspec.kernels.law import TINY
 
 
-class TokenWise(Rule):
+class TokenWise(TwoScalar):
     """Accepts a value with probability min(1, p / q), on to the first failure. Exact for chains drawn from q.
 
     "Fast Inference from Transformers via Speculative Decoding", "Accelerating Large Language Model Decoding with
@@ -29,6 +28,3 @@ class TokenWise(Rule):
         threshold = (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)
         alpha, beta = torch.ones_like(threshold), goes_on(threshold, laws.live)
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha, beta)
-
-    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return two_scalar_residual(draft, weights, node)

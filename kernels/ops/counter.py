@@ -1,0 +1,66 @@
+"""Counter-based random numbers: 53 bits for every (seed of a row, stream, lane), the same on every device.
+
+The wrapper's two sides give bitwise the same numbers: integer arithmetic modulo 2^64, one conversion, one power of two.
+A row's numbers depend on its seed, never on its slot in the batch. Nothing is stateful and nothing is read back, so a
+stream that a GPU counts itself works too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.backend import on_kernels
+from mmspec.kernels.checks import INDEX, expect, expect_dense
+
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def shift(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # int64 shifts are arithmetic; this one is logical
+
+
+def mix(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 ("Fast splittable pseudorandom number generators"): a bijection of 64 bits."""
+    x = (x ^ shift(x, 30)) * _MIX1
+    x = (x ^ shift(x, 27)) * _MIX2
+    return x ^ shift(x, 31)
+
+
+def mix_int(x: int) -> int:
+    """`mix` of one Python int, as a signed 64-bit number: no tensor calls for what all rows share."""
+    mask = (1 << 64) - 1
+    x &= mask
+    x = (x ^ x >> 30) * _MIX1 & mask
+    x = (x ^ x >> 27) * _MIX2 & mask
+    x ^= x >> 31
+    return x - (x >> 63 << 64)
+
+
+def row_keys(seeds: Tensor, stream: int | Tensor) -> Tensor:
+    """int64 [B], the key of every row in a stream, an int or an int64 tensor of no axes."""
+    return mix(seeds ^ (mix(stream * GOLDEN) if isinstance(stream, Tensor) else mix_int(stream * GOLDEN)))
+
+
+def uniforms(seeds: Tensor, stream: int | Tensor, lanes: int) -> Tensor:
+    """float64 [B, lanes] in [0, 1), multiples of 2^-53.
+
+    seeds: int64 [B].   stream: an int, or an int64 tensor of no axes on the seeds' device.
+    """
+    expect("seeds", seeds, INDEX, None)
+    if isinstance(stream, Tensor):
+        expect("stream", stream, INDEX)
+    if on_kernels(seeds):
+        from mmspec.kernels.gpu.counter import launch_uniforms
+
+        expect_dense("seeds", seeds)
+        return launch_uniforms(seeds, stream, lanes)
+    return uniforms_reference(seeds, stream, lanes)
+
+
+def uniforms_reference(seeds: Tensor, stream: int | Tensor, lanes: int) -> Tensor:
+    lane = torch.arange(1, lanes + 1, device=seeds.device) * GOLDEN
+    bits = mix(row_keys(seeds, stream)[:, None] + lane)
+    return shift(bits, 11).double() * 2.0**-53

@@ -1,0 +1,70 @@
+"""The discount of K-SEQ, a program a node: a bisection whose every step is a pass over both laws."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, tile_of, wide
+from mmspec.kernels.gpu.pieces import law_at, law_row
+from mmspec.kernels.kseq import STEPS
+from mmspec.kernels.law import TINY, LogLaw
+
+
+@triton.jit
+def any_of(beta, count):
+    """1 - (1 - beta)^n as beta times the sum of (1 - beta)^i for i < n, which cancels nowhere."""
+    total, power = beta - beta, beta - beta + 1
+    for _ in range(count):
+        total += power
+        power *= 1 - beta
+    return beta * total
+
+
+@triton.jit
+def overlap(p, p_stat, q, q_stat, rho, V: tl.constexpr, P_LOG: tl.constexpr, Q_LOG: tl.constexpr, WIDE: tl.constexpr,
+            TINY: tl.constexpr, TILE: tl.constexpr):  # fmt: skip
+    total = tl.zeros((TILE,), dtype=WIDE)
+    for start in range(0, V, TILE):
+        o = start + tl.arange(0, TILE)
+        mass, share = law_at(p, p_stat, o, o < V, P_LOG, WIDE), law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
+        total += tl.minimum(mass, share * rho)
+    return tl.minimum(tl.maximum(tl.sum(total, 0) / rho, TINY), 1.0)
+
+
+@triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes"])
+def kseq_kernel(
+    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
+    p_count, p_rho, p_scale, nodes,
+    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
+    WIDE: tl.constexpr, TINY: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    node = tl.program_id(0)
+    b, m = node // nodes, node % nodes
+    p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
+    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, m, Q_LOG, Q_PICKED)
+    count = tl.load(p_count + node)
+    low, high = tl.full((), 1.0, WIDE), tl.maximum(count, 1).to(WIDE)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        beta = overlap(p, p_stat, q, q_stat, middle, V, P_LOG, Q_LOG, WIDE, TINY, TILE)
+        valid = any_of(beta, count) <= middle * beta
+        low, high = tl.where(valid, low, middle), tl.where(valid, middle, high)
+    beta = overlap(p, p_stat, q, q_stat, high, V, P_LOG, Q_LOG, WIDE, TINY, TILE)
+    tl.store(p_rho + node, high)
+    tl.store(p_scale + node, any_of(beta, count) / beta)
+
+
+def launch_kseq(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[Tensor, Tensor]:
+    of_p, (p_log, p_picked) = law_arguments(p)
+    of_q, (q_log, q_picked) = law_arguments(q)
+    batch, nodes, size = p.shape
+    rho, scale = (torch.empty(batch, nodes, dtype=p.dtype, device=p.device) for _ in range(2))
+    launch(
+        kseq_kernel, (batch * nodes,), *of_p, *of_q, count.contiguous(), rho, scale, nodes,
+        V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TINY=TINY,
+        STEPS=STEPS, TILE=tile_of(size, SPAN),
+    )  # fmt: skip
+    return rho, scale
