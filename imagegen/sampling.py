@@ -12,6 +12,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mmspec.core.sample import without_tail
+
 COLDEST = 1e-5
 FilterOrder = Literal["top_k_first", "top_p_first"]
 
@@ -88,21 +90,4 @@ class Warp:
             return logits
         if self.temperature != 1:
             logits = logits / max(self.temperature, COLDEST)
-        steps = (self._top_k, self._top_p) if self.filter_order == "top_k_first" else (self._top_p, self._top_k)
-        for step in steps:
-            logits = step(logits)
-        return logits
-
-    def _top_k(self, logits: Tensor) -> Tensor:
-        if not 0 < self.top_k < logits.shape[-1]:
-            return logits
-        least = logits.topk(self.top_k, -1).values[..., -1:]
-        return logits.masked_fill(logits < least, -torch.inf)
-
-    def _top_p(self, logits: Tensor) -> Tensor:
-        if self.top_p >= 1:
-            return logits
-        ordered, place = logits.sort(-1, descending=True)
-        law = ordered.softmax(-1)
-        cut = law.cumsum(-1) - law > self.top_p  # the value that crosses top_p stays
-        return logits.masked_fill(cut.scatter(-1, place, cut), -torch.inf)
+        return without_tail(logits, self.top_k, self.top_p, self.filter_order)

@@ -1,8 +1,7 @@
 """Siblings drawn one after the other and rejected one after the other: two scalars per node hold the whole residual.
 
 Unreachable nodes (an earlier weight of 1) give finite values that are never used. NaN in a law makes NaN of its children's
-weights, which pass nothing. On kernels a call is one launch whatever the number of siblings: a program takes a node, and
-where a row of the vocabulary fits one tile both laws are read once.
+weights, which pass nothing. On kernels a call is one launch whatever the number of siblings: a program takes a node.
 """
 
 from __future__ import annotations

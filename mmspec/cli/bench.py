@@ -13,8 +13,8 @@ from mmspec.cli.bench_options import parameters, settings
 from mmspec.cli.console import check_writable, quiet_transformers, refusing, save_json, screen, told, waiting
 from mmspec.cli.options import Json, Markdown, Plot, named_paths
 from mmspec.cli.steps import steps
-from mmspec.cli.tables import bench_log, save_figures, show
-from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
+from mmspec.cli.tables import bench_log, print_records, save_figures, show
+from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.config import BenchConfig
@@ -58,6 +58,28 @@ def command(name: str) -> Callable[..., None]:
 
 for _name in DOMAINS:
     app.command(_name)(command(_name))
+
+
+@app.command()
+@told
+def kernels(
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="cpu or cuda; a GPU where there is one, if left out.")
+    ] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Small sizes: that it runs, not how fast.")] = False,
+    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each op.")] = 20,
+    json: Json = None,
+) -> None:
+    """The verify core's ops against straightforward torch code and the memory they have to read.
+
+    Microseconds, bandwidth and launches are figures of a GPU; a CPU gives ratios only.
+    """
+    check_writable(json)
+    bench = machine_bench("kernels")
+    with refusing():
+        result = bench.run(device, tiny, repeats)
+    save_json(json, result)
+    print_records(bench.ABOUT, [bench.shown(row) for row in result["rows"]])
 
 
 def _config(config: type[BenchConfig], given: dict[str, Any]) -> BenchConfig:

@@ -25,6 +25,16 @@ def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
         log.unlink(missing_ok=True)
 
 
+def print_records(title: str, records: list[dict[str, str]]) -> None:
+    """Prints records of the same keys as one table."""
+    from rich.table import Table
+
+    table = Table(*records[0], title=title, title_justify="left")
+    for record in records:
+        table.add_row(*record.values())
+    screen().print(table)
+
+
 def show(domain: Domain, result: dict, markdown: Path | None, plot: Path | None) -> None:
     """Prints the tables, writes them and the curves where asked to; raises ValueError for what is wrong with the rows."""
     from mmspec.core.files import write_text_atomic

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.kernels.cut import without_tail
 from mmspec.kernels.law import TINY, dense, law_of, mass_at, residual_law
 from mmspec.kernels.neighbours import borrowed_mass, pooled_mass, ranked_window
 from mmspec.kernels.sample import sample_categorical
 
 __all__ = ["TINY", "borrowed_mass", "dense", "draw", "draw_several", "law_of", "mass_at", "pooled_mass", "ranked_window",
-           "residual_law", "sample_categorical"]  # fmt: skip
+           "residual_law", "sample_categorical", "without_tail"]  # fmt: skip
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:

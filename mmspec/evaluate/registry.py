@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ DOMAINS = {
     "continuous": "mmspec.evaluate.continuous",
     "video": "mmspec.evaluate.video",
 }
+# benches of the machine and not of a domain: what stands there has ABOUT, `run` and `shown`
+MACHINE = {"kernels": "mmspec.evaluate.kernels.bench"}
 
 
 def config_of(name: str) -> type[BenchConfig]:
@@ -25,6 +28,11 @@ def config_of(name: str) -> type[BenchConfig]:
 def domain_of(name: str) -> Domain:
     """All that the engine needs of this domain."""
     return import_module(f"{_folder(name)}.domain").DOMAIN
+
+
+def machine_bench(name: str) -> ModuleType:
+    """The module of a bench of the machine."""
+    return import_module(MACHINE[name])
 
 
 def _folder(name: str) -> str:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, tile_of, wide
+from mmspec.kernels.gpu.launch import launch, law_arguments, tile_of, wide
 from mmspec.kernels.gpu.pieces import law_at, law_row
 from mmspec.kernels.kseq import STEPS
 from mmspec.kernels.law import TINY, LogLaw
@@ -65,6 +65,6 @@ def launch_kseq(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[
     launch(
         kseq_kernel, (batch * nodes,), *of_p, *of_q, count.contiguous(), rho, scale, nodes,
         V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TINY=TINY,
-        STEPS=STEPS, TILE=tile_of(size, SPAN),
+        STEPS=STEPS, TILE=tile_of(size),
     )  # fmt: skip
     return rho, scale

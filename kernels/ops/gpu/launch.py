@@ -15,10 +15,20 @@ TILE = 4096  # values of a vocabulary that one program looks at together
 SPAN = 16384  # values that one program works through; a row of an image vocabulary is one program's
 
 
+_launched = 0
+
+
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Runs a kernel over a grid; nothing at all over an empty one."""
+    global _launched
     if all(grid):
+        _launched += 1
         kernel[grid](*arguments, **constants)
+
+
+def launched() -> int:
+    """How many kernels of ours this process has launched; benches look at differences."""
+    return _launched
 
 
 def wide(dtype: torch.dtype) -> tl.dtype:

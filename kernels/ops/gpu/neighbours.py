@@ -19,7 +19,7 @@ def borrowed_kernel(
     law = p_law + at // nodes * s_batch + at % nodes * s_row
     token = tl.load(p_token + at)
     o = tl.arange(0, TILE)
-    inside = (o < WIDTH) & (token < codes)
+    inside = tl.where(token < codes, o, WIDTH) < WIDTH  # specials have no neighbours
     near = tl.load(p_table + tl.minimum(token, codes - 1) * s_table + o, mask=inside, other=0)
     mass = tl.load(law + near, mask=inside, other=0.0)
     total = tl.cumsum(mass, 0)
@@ -36,31 +36,54 @@ def launch_borrowed(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -
     return out
 
 
-@triton.jit(do_not_specialize=["nodes"])
+@triton.jit
+def next_below(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
+    """The likeliest code behind (last, here) in the ranking: less likely, or as likely with a higher id."""
+    best, code = last * 0 + float("-inf"), here * 0 + V
+    for start in range(0, V, TILE):
+        o = start + tl.arange(0, TILE)
+        p = tl.load(law + o, mask=o < V, other=-1.0)
+        after = ((p < last) | ((p == last) & (o > here))) & (p > 0)
+        high = tl.max(tl.where(after, p, float("-inf")), 0)
+        first = tl.min(tl.where(after & (p == high), o, V), 0)
+        code = tl.where(high > best, first, code)
+        best = tl.maximum(best, high)
+    return best, code
+
+
+@triton.jit
+def next_above(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
+    """The unlikeliest code ahead of (last, here) in the ranking: likelier, or as likely with a lower id."""
+    best, code = last * 0 + float("inf"), here * 0 - 1
+    for start in range(0, V, TILE):
+        o = start + tl.arange(0, TILE)
+        p = tl.load(law + o, mask=o < V, other=-1.0)
+        ahead = (p > last) | ((p == last) & (o < here) & (o < V))
+        low = tl.min(tl.where(ahead, p, float("inf")), 0)
+        final = tl.max(tl.where(ahead & (p == low), o, -1), 0)
+        code = tl.where(low < best, final, tl.where(low == best, tl.maximum(code, final), code))
+        best = tl.minimum(best, low)
+    return best, code
+
+
+@triton.jit(do_not_specialize=["nodes", "below", "above"])
 def window_kernel(
-    p_law, s_batch, s_row, p_token, p_member, p_mass, nodes,
-    V: tl.constexpr, BELOW: tl.constexpr, ABOVE: tl.constexpr, TILE: tl.constexpr,
+    p_law, s_batch, s_row, p_token, p_member, p_mass, nodes, below, above, V: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     at = tl.cast(tl.program_id(0), tl.int64)
     law = p_law + at // nodes * s_batch + at % nodes * s_row
     token = tl.load(p_token + at)
-    o = tl.arange(0, TILE)
-    p = tl.load(law + o, mask=o < V, other=-1.0)
-    out = at * (BELOW + ABOVE)
-    last, here = tl.load(law + token), token
-    for i in range(BELOW):
-        after = ((p < last) | ((p == last) & (o > here))) & (p > 0)
-        last = tl.max(tl.where(after, p, float("-inf")), 0)
-        here = tl.min(tl.where(after & (p == last), o, V), 0).to(tl.int64)
+    out = at * (below + above)
+    last, here = tl.load(law + token), token.to(tl.int32)
+    for i in range(below):
+        last, here = next_below(law, last, here, V, TILE)
         tl.store(p_mass + out + i, last)
-        tl.store(p_member + out + i, tl.minimum(here, V - 1))
-    last, here = tl.load(law + token), token
-    for i in range(ABOVE):
-        ahead = ((p > last) | ((p == last) & (o < here))) & (o < V)
-        last = tl.min(tl.where(ahead, p, float("inf")), 0)
-        here = tl.max(tl.where(ahead & (p == last), o, -1), 0).to(tl.int64)
-        tl.store(p_mass + out + BELOW + i, last)
-        tl.store(p_member + out + BELOW + i, tl.maximum(here, 0))
+        tl.store(p_member + out + i, tl.minimum(here, V - 1).to(tl.int64))
+    last, here = tl.load(law + token), token.to(tl.int32)
+    for i in range(above):
+        last, here = next_above(law, last, here, V, TILE)
+        tl.store(p_mass + out + below + i, last)
+        tl.store(p_member + out + below + i, tl.maximum(here, 0).to(tl.int64))
 
 
 def launch_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Tensor, Tensor]:
@@ -69,7 +92,7 @@ def launch_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Ten
     mass = torch.empty(shape, dtype=p.dtype, device=p.device)
     launch(
         window_kernel, (token.numel(),), p, *p.stride()[:2], token.contiguous(), member, mass, token.shape[1],
-        V=p.shape[2], BELOW=below, ABOVE=above, TILE=tile_of(p.shape[2], 1 << 18),
+        below, above, V=p.shape[2], TILE=tile_of(p.shape[2]),
     )  # fmt: skip
     return member, mass
 

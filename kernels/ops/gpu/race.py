@@ -92,6 +92,7 @@ def launch_race(
     residual: Residual, node: Tensor, seeds: Tensor, stream: int | Tensor, uniform: Tensor | None
 ) -> Tensor:
     """See `residual_draw`; uniform: float64 [B, V] in place of the stream's lanes, or None."""
+    node, seeds = node.contiguous(), seeds.contiguous()
     p, q = residual.p, residual.p if residual.q is None else residual.q
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
@@ -100,7 +101,7 @@ def launch_race(
     tiles, device = triton.cdiv(size, tile), node.device
     pace, mass = (torch.empty(batch, tiles, n, dtype=p.dtype, device=device) for n in (2, 1))
     found = torch.empty(batch, tiles, 2, dtype=torch.int64, device=device)
-    out, counted = torch.empty_like(node), isinstance(stream, Tensor)
+    out, counted = torch.empty(batch, dtype=torch.int64, device=device), isinstance(stream, Tensor)
     rest = (residual.q_row, residual.alpha, residual.beta, residual.token, residual.remove)
     launch(
         race_kernel, (batch, tiles), *of_p, *of_q, node, *(node if t is None else t.contiguous() for t in rest), seeds,

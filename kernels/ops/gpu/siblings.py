@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, tile_of, wide
+from mmspec.kernels.gpu.launch import launch, law_arguments, tile_of, wide
 from mmspec.kernels.gpu.pieces import law_at, law_row
 from mmspec.kernels.law import TINY, LogLaw
 
@@ -100,7 +100,7 @@ def launch_reject(
     launch(
         reject_kernel, (batch * nodes,), *of_p, *of_q, weight.contiguous(), _packed(child, nodes), there, accept, state,
         nodes, ranks, batch * nodes, V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked,
-        WIDE=wide(p.dtype), TINY=TINY, TILE=tile_of(size, SPAN),
+        WIDE=wide(p.dtype), TINY=TINY, TILE=tile_of(size),
     )  # fmt: skip
     return [accept[rank, :, : values.shape[2]] for rank, values in enumerate(child)], state
 

@@ -1,0 +1,108 @@
+"""Compiles every kernel for a GPU that is not there, down to machine code, and says which: run as a program of its own.
+
+The wrappers run on tensors of the CPU as they would on a GPU's; Triton compiles what they launch and launches nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from mmspec.kernels import backend
+from mmspec.kernels.block import block_thresholds
+from mmspec.kernels.counter import uniforms
+from mmspec.kernels.cut import cut_floor
+from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
+from mmspec.kernels.kseq import kseq_discount
+from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass
+from mmspec.kernels.match import match_thresholds
+from mmspec.kernels.neighbours import borrowed_mass, pooled_mass, ranked_window
+from mmspec.kernels.race import Residual, residual_race
+from mmspec.kernels.reflect import log_ratio, reflect_point
+from mmspec.kernels.select import select_path
+from mmspec.kernels.siblings import mass_left, reject_in_turn
+from mmspec.kernels.slots import move_slots, take_nodes
+from mmspec.kernels.stats import row_stats
+from mmspec.kernels.tree_attention import tree_attention
+
+
+class Absent:
+    """A driver of a GPU that compiles for it and knows nothing else."""
+
+    def __init__(self, capability: int):
+        self.target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def everything(size: int, dtype: torch.dtype) -> None:
+    """One call of every wrapper, B = 2, N = 4, V = size."""
+    batch, nodes = 2, 4
+    scores = torch.zeros(batch, nodes, size, dtype=dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    one, index = torch.ones(batch, nodes, dtype=wide), torch.arange(nodes)
+    flags, token = torch.ones(batch, nodes, dtype=torch.bool), torch.zeros(batch, nodes, dtype=torch.long)
+    square, node, seeds = flags[:1, None].repeat(1, nodes, 1), token[:, 0], torch.zeros(batch, dtype=torch.long)
+    row_stats(scores, one[:, 0], one)
+    cut_floor(scores, min(3, size - 1), 0.9, one[:, 0])
+    cut_floor(scores, min(3, size - 1), 0.9, None, "top_p_first")
+    p, dense = law_rows(scores), law_of(scores)
+    for law in (p, p.index_select(1, index), dense):
+        mass_at(law, index, token)
+        residual_mass(p, law, one, one)
+        kseq_discount(law, law, token)
+        mass_left(law, [token, token[:, :2]], [flags, flags[:, :2]])
+        reject_in_turn(law, law, one, [torch.stack([one] * 4)], [flags])
+    block_thresholds(one[:, 1:], p, p.index_select(1, index[1:]), flags[:, 1:])
+    match_thresholds(one, token, square, flags)
+    for descend in (True, False):
+        select_path(one, one.double(), token[:1], square, token[:1], token[:1], flags, descend)
+    for stream in (1, 2**40, seeds[0]):
+        uniforms(seeds, stream, 100)
+        residual_race(Residual("scaled", p, p, index, one, one), node, seeds, stream)
+    residual_race(Residual("kseq", dense, p, index, one, one), node, seeds, 3)
+    residual_race(Residual("without", p, token=token, remove=flags), node, seeds, 3)
+    value = torch.zeros(batch, 3, 16, dtype=wide)
+    for ratio in (log_ratio, reflect_point):
+        ratio(value, value, value, value[..., :1])
+    table, member = torch.zeros(size, min(size, 1000), dtype=torch.long), token[..., None].repeat(1, 1, 5)
+    borrowed_mass(dense, token, table, one)
+    ranked_window(dense, token, 7, 6)
+    pooled_mass(dense, token, member, member == 0)
+    pool = torch.zeros(2, batch, 2, 40, 64, dtype=dtype)
+    move_slots(pool, pool, node, token)
+    take_nodes(scores, token)
+    if dtype != torch.float64:
+        query = pool[0, :, :, :nodes].repeat(1, 2, 1, 1)
+        tree_attention(query, pool[0], pool[1], node, 20, square, flags)
+
+
+def main() -> None:
+    made: Counter[str] = Counter()
+    run = triton.runtime.jit.JITFunction.run
+
+    def compile_only(kernel, *arguments, grid, warmup, **constants):
+        made[kernel.fn.__name__] += run(kernel, *arguments, grid=grid, warmup=True, **constants) is not None
+
+    triton.runtime.jit.JITFunction.run = compile_only
+    backend.INTERPRETED = True  # the wrappers take kernels on a CPU; Triton itself read the environment before
+    driver.set_active(Absent(int(sys.argv[1])))
+    for size, dtype in ((16384, torch.float32), (128256, torch.bfloat16)):
+        everything(size, dtype)
+    print(" ".join(sorted(made)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Thresholds, selection and draws: the same decisions but where a number lies within 1e-6 of its threshold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmspec.core.tree import chain, static_tree
+from mmspec.kernels.block import block_thresholds, block_thresholds_reference
+from mmspec.kernels.kseq import kseq_discount, kseq_discount_reference
+from mmspec.kernels.law import TINY, mass_at
+from mmspec.kernels.match import match_thresholds, match_thresholds_reference
+from mmspec.kernels.race import Residual, race_reference, residual_race
+from mmspec.kernels.select import select_path, select_path_reference
+from mmspec.kernels.siblings import mass_left, mass_left_reference, reject_in_turn, reject_in_turn_reference
+from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
+
+over_sizes = pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES, ids=IDS)
+ENDS = (0.0, 1 - 2.0**-24)
+
+
+def agree(found: Tensor, expected: Tensor, uniform: Tensor, allowed: int) -> None:
+    """Whether uniform < threshold may differ within 1e-6 of it only, and in at most `allowed` cases."""
+    differ = (uniform < found) != (uniform < expected)
+    near = (uniform - expected).abs() < 1e-6
+    assert not (differ & ~near).any() and int(differ.sum()) <= allowed
+
+
+@over_sizes
+@pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
+@pytest.mark.poison
+def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
+    p, dense_p = both_forms(scores(size, nodes + 1, dtype, 0, spoiled=True))
+    q, dense_q = both_forms(scores(size, nodes, dtype, 1))
+    batch = len(dense_p)
+    token, node = torch.randint(size, (batch, nodes)), torch.arange(nodes)
+    ratio = mass_at(dense_p, node, token) / mass_at(dense_q, node, token).clamp_min(TINY)
+    drawn = torch.arange(nodes) < torch.tensor([[nodes - 1], [nodes]])[:batch] if ragged else None
+    ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
+    found, weight = block_thresholds(ratio, p, q, drawn)
+    expected, prefix = block_thresholds_reference(ratio, dense_p, dense_q, drawn)
+    torch.testing.assert_close(weight, prefix, equal_nan=True, **tolerance(dtype))
+    torch.testing.assert_close(found, expected, equal_nan=True, **tolerance(dtype))
+    for u in ENDS:
+        agree(found, expected, torch.full_like(found, u), 0)
+    agree(found, expected, torch.rand(1000, *found.shape), 1 + found.numel() // 10)
+
+
+@over_sizes
+@pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
+def test_siblings_rejected_in_turn(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
+    parents, counts = 3 if size < 2000 else 1, (3, 2, 1) if size < 2000 else (1, 1)
+    p, dense_p = both_forms(scores(size, parents, dtype, 2))
+    q, dense_q = both_forms(scores(size, parents, dtype, 3))
+    token = [torch.randint(size, (2, n)) for n in counts]
+    drawn = [torch.rand(2, n) < 0.7 for n in counts] if ragged else None
+    left, expected = mass_left(q, token, drawn), mass_left_reference(dense_q, token, drawn)
+    torch.testing.assert_close(left, expected, **tolerance(dtype))
+    child = []
+    for one, rest in zip(token, expected, strict=True):
+        at = torch.stack([law[:, : one.shape[1]].gather(2, one[..., None])[..., 0] for law in (dense_p, dense_q)])
+        child.append(torch.cat((at, (at[1] / rest).clamp_min(TINY)[None], rest.reciprocal()[None])))
+    weight = torch.rand(2, parents, dtype=p.dtype)
+    weight[0, 0] = 1
+    found, state = reject_in_turn(p, q, weight, child, drawn)
+    same, end = reject_in_turn_reference(dense_p, dense_q, weight, child, drawn)
+    for one, other, (px, qx, share, _) in zip(found, same, child, strict=True):
+        # where rejection could not happen the scalars are of no meaning, and neither is what follows
+        sound = (px + qx + share).isfinite() & (other < 1)
+        torch.testing.assert_close(one[sound], other[sound], rtol=1e-3, atol=1e-4)
+    sound = end[0] > 1e-3
+    torch.testing.assert_close(state[:, sound], end[:, sound], rtol=1e-2 if dtype != torch.float64 else 1e-9, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES[:4], ids=IDS[:4])
+def test_discounts_of_kseq(size: int, nodes: int, dtype: torch.dtype) -> None:
+    p, dense_p = both_forms(scores(size, 2, dtype, 4))
+    q, dense_q = both_forms(scores(size, 2, dtype, 5))
+    count = torch.tensor([[0, 3], [1, 5]])
+    rho, scale = kseq_discount(p, q, count)
+    expected, other = kseq_discount_reference(dense_p, dense_q, count)
+    assert ((rho - expected).abs() <= 4 / 2**12 + 1e-6).all()  # one step of the bisection
+    same = (rho - expected).abs() < 1e-6
+    assert same.sum() >= 3
+    torch.testing.assert_close(scale[same], other[same], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nodes", (1, 2, 31, 63))
+@pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
+@pytest.mark.poison
+def test_selection_and_target_match_on_trees(nodes: int, ragged: bool) -> None:
+    generator = torch.Generator().manual_seed(nodes)
+    tree = static_tree([0] + [int(torch.randint(i, (), generator=generator)) for i in range(1, nodes)])
+    threshold = torch.rand(8, nodes, generator=generator)
+    threshold[0], threshold[1], threshold[2, : nodes // 2] = 1, 0, torch.nan
+    uniform = torch.rand(8, nodes, generator=generator, dtype=torch.float64)
+    uniform[3:5] = torch.tensor(ENDS, dtype=torch.float64)[:, None]
+    valid = torch.rand(8, nodes, generator=generator) < 0.8 if ragged else None
+    per_row = [
+        t.expand(8, *t.shape[1:]).clone() for t in (tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank)
+    ]
+    for shape in ((tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank), per_row):
+        for descend in (True, False):
+            found = select_path(threshold, uniform, *shape, valid, descend)
+            assert torch.equal(found, select_path_reference(threshold, uniform, *shape, valid, descend))
+    earlier = (tree.parent[:, :, None] == tree.parent[:, None, :]) & (
+        torch.arange(nodes) < torch.arange(nodes)[:, None]
+    )
+    earlier[:, :, 0] = False
+    mass, token = torch.rand(8, nodes, generator=generator) / 4, torch.randint(6, (8, nodes), generator=generator)
+    found, expected = (f(mass, token, earlier, valid) for f in (match_thresholds, match_thresholds_reference))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_long_chain_is_selected_to_its_end() -> None:
+    tree = chain(95)
+    shape = (tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank)
+    one, zero = torch.ones(1, 96), torch.zeros(1, 96)
+    for descend in (True, False):
+        assert int(select_path(one, zero, *shape, None, descend)) == 95
+
+
+def forms(size: int, nodes: int, dtype: torch.dtype, batch: int) -> dict[str, Residual]:
+    p, _ = both_forms(scores(size, nodes, dtype, 6, batch=batch))
+    q, _ = both_forms(scores(size, nodes, dtype, 7, batch=batch))
+    row, one = torch.zeros(nodes, dtype=torch.long), torch.ones(batch, nodes, dtype=p.dtype)
+    token, remove = torch.randint(size, (batch, nodes)), torch.rand(batch, nodes) < 0.7
+    if batch == 1:
+        return {"residual": Residual("scaled", p, q, row, one, one)}
+    return {
+        "bonus": Residual("scaled", p, q, row, one, 0 * one),
+        "residual": Residual("scaled", p, q, row, one, one),
+        "nothing left": Residual("scaled", p, p, torch.arange(nodes), 0.5 * one, one),
+        "kseq": Residual("kseq", p, q, row, 0.9 * one, 1.7 * one),
+        "without": Residual("without", p, token=token, remove=remove),
+        "plain": Residual("without", p),
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "nodes", "dtype"), [case if case[1] < 31 else (7, 3, case[2]) for case in SIZES], ids=IDS
+)
+@pytest.mark.poison
+def test_races_have_the_winner_of_the_reference(size: int, nodes: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(8)
+    batch = 4 if size < 2000 else 1
+    uniform = torch.rand(batch, size, generator=generator, dtype=torch.float64)
+    if batch > 1:
+        uniform[1], uniform[2] = ENDS[0], ENDS[1]  # all paces are the weights then, but for one factor
+    node = torch.randint(nodes, (batch,), generator=generator)
+    seeds = torch.zeros(batch, dtype=torch.long)
+    for name, residual in forms(size, nodes, dtype, batch).items():
+        found = residual_race(residual, node, seeds, 0, uniform)
+        weight = residual.at(node)
+        weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, residual.p.at(node).dense()[:, 0])
+        expected = race_reference(weight, weight, uniform)
+        pace = weight.double() / -uniform.clamp(2.0**-53, 1 - 2.0**-53).log()
+        best, other = (pace.gather(1, one[:, None])[:, 0] for one in (expected, found))
+        assert (weight.gather(1, found[:, None]) > 0).all(), name
+        assert (other >= best * (1 - 1e-4)).all() and int((found != expected).sum()) <= 1, name
+
+
+def test_a_race_without_a_law_stays_in_range() -> None:
+    p, _ = both_forms(torch.full((2, 1, 5000), torch.nan))
+    for residual in (Residual("without", p), Residual("scaled", p, p, torch.zeros(1).long(), *torch.ones(2, 2, 1))):
+        found = residual_race(residual, torch.zeros(2).long(), torch.arange(2), 3)
+        assert ((found >= 0) & (found < 5000)).all()
+
+
+def test_a_race_reads_the_rows_own_lanes_in_any_slot() -> None:
+    p, _ = both_forms(scores(1013, 1, torch.float32, 9, batch=4))
+    seeds, node = torch.tensor([5, -7, 11, 2**61]), torch.zeros(4, dtype=torch.long)
+    found = residual_race(Residual("without", p), node, seeds, 77)
+    from mmspec.kernels.counter import uniforms_reference
+
+    expected = race_reference(p.dense()[:, 0], p.dense()[:, 0], uniforms_reference(seeds, 77, 1013))
+    assert torch.equal(found, expected)
+    order = torch.tensor([2, 0, 3, 1])
+    moved, _ = both_forms(p.scores[order])
+    assert torch.equal(residual_race(Residual("without", moved), node, seeds[order], torch.tensor(77)), found[order])

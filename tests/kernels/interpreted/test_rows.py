@@ -1,0 +1,119 @@
+"""Statistics, lookups, masses, cuts and random numbers: kernels give what the references give."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.kernels.counter import row_keys, uniforms, uniforms_reference
+from mmspec.kernels.cut import cut_floor, cut_floor_reference, without_tail
+from mmspec.kernels.law import (
+    LogLaw,
+    law_of,
+    law_rows,
+    mass_at,
+    mass_at_reference,
+    residual_mass,
+    residual_mass_reference,
+)
+from mmspec.kernels.stats import row_best, row_stats, row_stats_reference
+from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
+
+over_sizes = pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES, ids=IDS)
+
+
+@over_sizes
+def test_statistics(size: int, nodes: int, dtype: torch.dtype) -> None:
+    given = scores(size, nodes, dtype, 0, spoiled=True)
+    inverse = torch.tensor([0.5, 1.3], dtype=torch.float64 if dtype == torch.float64 else torch.float32)[: len(given)]
+    floor = (given.to(inverse.dtype) * inverse[:, None, None]).amax(-1) - 1.0
+    for how in ((None, None), (inverse, floor)) if nodes < 31 else ((inverse, None),):
+        found, expected = row_stats(given, *how), row_stats_reference(given, *how)
+        torch.testing.assert_close(found.law.stats, expected.law.stats, equal_nan=True, **tolerance(dtype))
+        sound = expected.top.isfinite()
+        torch.testing.assert_close(found.top[sound], expected.top[sound], rtol=0, atol=0)
+        assert torch.equal(found.best[sound], expected.best[sound])
+        assert ((found.best >= 0) & (found.best < size)).all()
+
+
+@over_sizes
+@pytest.mark.poison
+def test_a_law_of_statistics_is_the_softmax(size: int, nodes: int, dtype: torch.dtype) -> None:
+    given = scores(size, nodes, dtype, 1, spoiled=True)
+    law = law_rows(given)
+    assert isinstance(law, LogLaw) and law.shape == given.shape
+    expected = law_of(given)
+    torch.testing.assert_close(law.dense(), expected, equal_nan=True, **tolerance(dtype))
+    index = torch.arange(nodes).flip(0)
+    picked = law.index_select(1, index).index_select(1, index[:1])
+    torch.testing.assert_close(picked.dense(), law.dense()[:, nodes - 1 - index[:1]], equal_nan=True, rtol=0, atol=0)
+
+
+def test_ties_go_to_the_lowest_id_across_tiles_and_spans() -> None:
+    given = torch.zeros(1, 1, 40_000)
+    given[0, 0, [39_999, 17_000, 9_000]] = 1.0
+    assert int(row_best(given)) == 9_000
+    assert int(row_best(torch.zeros(1, 1, 40_000))) == 0
+
+
+@over_sizes
+def test_lookups(size: int, nodes: int, dtype: torch.dtype) -> None:
+    law, dense = both_forms(scores(size, nodes, dtype, 2))
+    generator = torch.Generator().manual_seed(3)
+    for rows in {1, len(dense)}:
+        row = torch.randint(-1, nodes, (rows, 63), generator=generator)
+        token = torch.randint(-1, size + 1, (len(dense), 63), generator=generator)
+        expected = mass_at_reference(dense, row, token)
+        torch.testing.assert_close(mass_at(law, row, token), expected, **tolerance(dtype))
+        assert torch.equal(mass_at(dense, row, token), expected)
+
+
+@over_sizes
+def test_masses_of_residuals(size: int, nodes: int, dtype: torch.dtype) -> None:
+    p, dense_p = both_forms(scores(size, nodes, dtype, 4))
+    q, dense_q = both_forms(scores(size, nodes, dtype, 5))
+    alpha, beta = torch.rand(2, *p.shape[:2], dtype=p.dtype)
+    expected = residual_mass_reference(dense_p, dense_q, alpha, beta)
+    torch.testing.assert_close(residual_mass(p, q, alpha, beta), expected, **tolerance(dtype))
+    if nodes == 2:
+        torch.testing.assert_close(residual_mass(dense_p, q, alpha, beta), expected, **tolerance(dtype))
+        assert (residual_mass(p, p, alpha, alpha) == 0).all()  # nothing is left of a law without itself
+
+
+def test_numbers_are_bitwise_the_counter_of_the_core() -> None:
+    seeds = torch.randint(-(2**63), 2**63 - 1, (3,))
+    for stream in (0, 1, 16, -5, 2**40 + 7, torch.tensor(9), torch.tensor(-(2**50))):
+        for lanes in (1, 63, 1500):
+            found = uniforms(seeds, stream, lanes)
+            assert torch.equal(found, uniforms_reference(seeds, stream, lanes))
+            assert torch.equal(found[[2]], uniforms(seeds[[2]], stream, lanes))  # a row's numbers, in any slot
+    assert torch.equal(row_keys(seeds, 9), row_keys(seeds, torch.tensor(9)))
+
+
+@pytest.mark.parametrize(
+    ("size", "nodes", "dtype"),
+    [(7, 2, torch.float64), (1013, 2, torch.float32), (127, 2, torch.bfloat16), (16384, 1, torch.float32)],
+)
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "order"),
+    [(3, 1.0, "top_k_first"), (0, 0.8, "top_k_first"), (50, 0.7, "top_k_first"), (50, 0.9, "top_p_first")],
+)
+def test_cuts_are_where_a_sort_finds_them(
+    size: int, nodes: int, dtype: torch.dtype, top_k: int, top_p: float, order: str
+) -> None:
+    if size > 2000 and order == "top_p_first":
+        top_k = 0  # a pass over a wide row takes the interpreter long
+    given = scores(size, nodes, dtype, 6, batch=1)
+    given[:, -1] = given[:, -1].round()  # ties at the cut all stay
+    inverse = torch.tensor([0.7])
+    found = cut_floor(given, top_k, top_p, inverse, order)
+    expected = cut_floor_reference(given, top_k if top_k < size else 0, top_p, inverse, order)
+    assert torch.equal(found, expected)
+
+
+def test_a_cut_is_what_a_row_keeps_at_least_k_of() -> None:
+    given = scores(127, 2, torch.float32, 7)
+    kept = without_tail(given, 20, 1.0) > -torch.inf
+    assert (kept.sum(-1) >= 20).all() and (given[kept].min() >= given.topk(20, -1).values.amin()).all()
+    spoiled = cut_floor(scores(127, 3, torch.float32, 7, batch=1, spoiled=True), 20, 0.9)
+    assert spoiled[0, [0, 2]].isnan().all() and spoiled[0, 1] == -torch.inf

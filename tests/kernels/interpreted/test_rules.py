@@ -1,0 +1,60 @@
+"""The exact rules are exact through the kernels: enumeration, and draws with the real keys."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.core.draft import Drawn
+from mmspec.core.evidence import Evidence
+from mmspec.core.exactness import inexactness
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.simulation import markov_draft
+from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.kernels.counter import uniforms_reference
+from mmspec.kernels.law import LogLaw
+from mmspec.kernels.race import race_reference
+from tests.core.rules.cases import laws
+from tests.core.rules.mutants import Lenient, NoResidual
+
+TREE = static_tree([0, 0, 0])
+CASES = [
+    (TokenWise(), chain(2), "without_replacement"),
+    (BlockVerification(), chain(2), "without_replacement"),
+    (RecursiveRejection(), TREE, "without_replacement"),
+    (Traversal(), static_tree([0, 0, 0, 1]), "without_replacement"),
+    (KSeq(), TREE, "with_replacement"),
+    (TargetMatch(), TREE, "deterministic"),
+]
+
+
+@pytest.mark.parametrize(("rule", "tree", "drawn"), CASES, ids=[case[0].name for case in CASES])
+def test_enumeration_is_exact(rule: Rule, tree: Tree, drawn: Drawn) -> None:
+    p, q = laws("both with zeros", 3, tree.max_depth, seed=1)
+    assert inexactness(rule, tree, p, q, drawn=drawn) < 1e-12
+
+
+@pytest.mark.parametrize("mutant", (Lenient, NoResidual))
+def test_mutants_fail(mutant: type[Rule]) -> None:
+    tree = chain(1)
+    p, q = laws("random", 3, tree.max_depth, seed=1)
+    assert inexactness(mutant(TokenWise()), tree, p, q) > 1e-3
+
+
+@pytest.mark.parametrize(("rule", "tree", "drawn"), CASES, ids=[case[0].name for case in CASES])
+def test_what_follows_a_rejection_wins_the_residuals_race(rule: Rule, tree: Tree, drawn: Drawn) -> None:
+    rows, size = 3, 5
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(size, size, generator=generator, dtype=torch.float64).softmax(-1)
+    q = (3 * torch.rand(size, size, generator=generator, dtype=torch.float64)).softmax(-1)
+    keys = Keys.of(3, rows)
+    keys.round = 7
+    draft = markov_draft(tree, torch.zeros(rows, dtype=torch.long), q, keys, drawn, q)
+    evidence = Evidence(p.log().float()[draft.value])
+    weights = rule.weigh(evidence, draft)
+    assert isinstance(weights.p, LogLaw)
+    node = torch.tensor([0, 1, 0])
+    law = rule.residual(evidence, draft, weights, node)
+    lanes = uniforms_reference(keys.seeds, keys.stream(Purpose.RESIDUAL), size)
+    assert torch.equal(rule.draw(evidence, draft, weights, node, keys), race_reference(law, law, lanes))
