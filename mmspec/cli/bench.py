@@ -11,7 +11,7 @@ import typer
 
 from mmspec.cli.bench_options import parameters, settings
 from mmspec.cli.console import check_writable, quiet_transformers, refusing, save_json, screen, told, waiting
-from mmspec.cli.options import Json, Markdown, Plot, named_paths
+from mmspec.cli.options import Json, Markdown, Plot, named_paths, names
 from mmspec.cli.steps import steps
 from mmspec.cli.tables import bench_log, print_records, save_figures, show
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
@@ -60,24 +60,45 @@ for _name in DOMAINS:
     app.command(_name)(command(_name))
 
 
+_Device = Annotated[
+    str | None, typer.Option(metavar="NAME", help="cpu or cuda; a GPU where there is one, if left out.")
+]
+_Tiny = Annotated[bool, typer.Option("--tiny", help="Small sizes: that it runs, not how fast.")]
+_Repeats = Annotated[int, typer.Option(metavar="N", help="Timed runs of each op and pass.")]
+
+
 @app.command()
 @told
-def kernels(
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="cpu or cuda; a GPU where there is one, if left out.")
-    ] = None,
-    tiny: Annotated[bool, typer.Option("--tiny", help="Small sizes: that it runs, not how fast.")] = False,
-    repeats: Annotated[int, typer.Option(metavar="N", help="Timed runs of each op.")] = 20,
-    json: Json = None,
-) -> None:
+def kernels(device: _Device = None, tiny: _Tiny = False, repeats: _Repeats = 20, json: Json = None) -> None:
     """The verify core's ops against straightforward torch code and the memory they have to read.
 
     Microseconds, bandwidth and launches are figures of a GPU; a CPU gives ratios only.
     """
+    _machine("kernels", json, device, tiny, repeats)
+
+
+@app.command()
+@told
+def gpu(
+    steps: Annotated[str | None, typer.Option(metavar="NAMES", help="Some of kernels, cost; all if left out.")] = None,
+    device: _Device = None,
+    tiny: _Tiny = False,
+    repeats: _Repeats = 20,
+    json: Json = None,
+) -> None:
+    """What a GPU is worth: the ops, and what a pass over several drafted values costs models of 7B and 3B shapes.
+
+    The models have random weights: their curve is a cost and no speed.
+    """
+    _machine("gpu", json, device, tiny, repeats, steps=names("--steps", steps) if steps else ())
+
+
+def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
+    """Runs a bench of the machine, prints its rows and writes them."""
     check_writable(json)
-    bench = machine_bench("kernels")
+    bench = machine_bench(name)
     with refusing():
-        result = bench.run(device, tiny, repeats)
+        result = bench.run(*given, **more)
     save_json(json, result)
     print_records(bench.ABOUT, [bench.shown(row) for row in result["rows"]])
 

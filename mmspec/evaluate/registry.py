@@ -17,7 +17,7 @@ DOMAINS = {
     "video": "mmspec.evaluate.video",
 }
 # benches of the machine and not of a domain: what stands there has ABOUT, `run` and `shown`
-MACHINE = {"kernels": "mmspec.evaluate.kernels.bench"}
+MACHINE = {"kernels": "mmspec.evaluate.kernels.bench", "gpu": "mmspec.evaluate.gpu.bench"}
 
 
 def config_of(name: str) -> type[BenchConfig]:

@@ -37,14 +37,14 @@ def run(
     the interpreter ratios are None too: it shows that everything runs, and how many kernels are launched.
     Raises ValueError for a device that is not there and for fewer than one repeat.
     """
-    where = _device(device)
+    where = device_of(device)
     if repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
     interpreted = INTERPRETED and where.type == "cpu"
     bandwidth, rows = copy_bandwidth(where), []
     with torch.no_grad():
         for make in cases(where, tiny or interpreted):
-            rows.append(_row(make(), where, 1 if interpreted else repeats, bandwidth, interpreted))
+            rows.append(_row(make(), where, 0 if interpreted else repeats, bandwidth))
             if on_row is not None:
                 on_row(rows[-1])
     kind = "interpreter" if interpreted else "kernels" if on_kernels(torch.empty(0, device=where)) else "reference"
@@ -67,7 +67,8 @@ def _said(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _device(name: str | None) -> torch.device:
+def device_of(name: str | None) -> torch.device:
+    """The device of this name, a GPU where there is one for None.   Raises ValueError for one that is not there."""
     if name not in (None, "cpu", "cuda"):
         raise ValueError(f"--device: expected cpu or cuda, got {name!r}, pick one of these")
     at_hand = torch.cuda.is_available()
@@ -76,13 +77,15 @@ def _device(name: str | None) -> torch.device:
     return torch.device("cuda" if at_hand and name != "cpu" else "cpu")
 
 
-def _row(case: Case, device: torch.device, repeats: int, bandwidth: float | None, interpreted: bool) -> dict:
-    ours, _, ratio = paired(case.ours, case.plain, device, repeats)
-    timed = device.type == "cuda"
+def _row(case: Case, device: torch.device, repeats: int, bandwidth: float | None) -> dict:
+    """repeats: 0 for no times at all."""
+    ours, ratio, timed = None, None, device.type == "cuda"
+    if repeats:
+        ours, _, ratio = paired(case.ours, case.plain, device, repeats)
     return {
         "case": case.name,
         "shape": case.shape,
-        "ratio": None if interpreted else round(ratio, 3),
+        "ratio": None if ratio is None else float(f"{ratio:.3g}"),
         "microseconds": round(ours * 1e6, 2) if timed else None,
         "floor_microseconds": round(case.floor / bandwidth * 1e6, 2) if timed else None,
         "bytes_moved": case.moved,
