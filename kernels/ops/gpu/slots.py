@@ -12,12 +12,14 @@ from mmspec.kernels.gpu.launch import launch, tile_of
 
 @triton.jit
 def move_row(p_pool, p_source, width, s_slot, SIZE: tl.constexpr, TILE: tl.constexpr):
-    """One head's slots, front to back: a lane writes what it read itself, and never a slot that is still to be read."""
+    """One head's slots, front to back: nothing is written to a slot that is still to be read."""
     o = tl.arange(0, TILE)
     for r in range(width):
         a = tl.load(p_source + r)
         if a != r:
-            tl.store(p_pool + r * s_slot + o, tl.load(p_pool + a * s_slot + o, mask=o < SIZE), mask=o < SIZE)
+            held = tl.load(p_pool + a * s_slot + o, mask=o < SIZE)
+            tl.debug_barrier()  # no warp runs ahead and writes what another has yet to read
+            tl.store(p_pool + r * s_slot + o, held, mask=o < SIZE)
 
 
 @triton.jit(do_not_specialize=["width", "rows", "heads"])
