@@ -61,6 +61,13 @@ class LogLaw:
 
     def dense(self) -> Tensor:
         """The probabilities, float [B, M, V]."""
+        if on_kernels(self.scores):
+            from mmspec.kernels.gpu.law import launch_dense
+
+            return launch_dense(self)
+        return self.dense_reference()
+
+    def dense_reference(self) -> Tensor:
         scores, stats = self.scores, self.stats
         if self.row is not None:
             scores, stats = scores.index_select(1, self.row), stats.index_select(1, self.row)

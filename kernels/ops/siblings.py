@@ -1,7 +1,8 @@
 """Siblings drawn one after the other and rejected one after the other: two scalars per node hold the whole residual.
 
 Unreachable nodes (an earlier weight of 1) give finite values that are never used. NaN in a law makes NaN of its children's
-weights, which pass nothing. On kernels a call is one launch whatever the number of siblings: a program takes a node.
+weights, which pass nothing. On kernels a call is one launch whatever the number of siblings, and two a rank where a row is
+wider than a span.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from mmspec.kernels.counter import uniforms
 from mmspec.kernels.cut import cut_floor
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
 from mmspec.kernels.kseq import kseq_discount
+from mmspec.kernels.law import dense as as_masses
 from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass
 from mmspec.kernels.match import match_thresholds
 from mmspec.kernels.neighbours import borrowed_mass, pooled_mass, ranked_window
@@ -60,10 +61,13 @@ def everything(size: int, dtype: torch.dtype) -> None:
     p, dense = law_rows(scores), law_of(scores)
     for law in (p, p.index_select(1, index), dense):
         mass_at(law, index, token)
+        as_masses(law)
         residual_mass(p, law, one, one)
         kseq_discount(law, law, token)
         mass_left(law, [token, token[:, :2]], [flags, flags[:, :2]])
         reject_in_turn(law, law, one, [torch.stack([one] * 4)], [flags])
+    image = law_rows(scores[..., :16_384].contiguous())
+    reject_in_turn(image, image, one, [torch.stack([one] * 4)], [flags])
     block_thresholds(one[:, 1:], p, p.index_select(1, index[1:]), flags[:, 1:])
     match_thresholds(one, token, square, flags)
     for descend in (True, False):

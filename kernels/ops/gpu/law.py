@@ -1,4 +1,4 @@
-"""Lookups in laws and masses of residuals."""
+"""Lookups in laws, masses of residuals, and laws written out."""
 
 from __future__ import annotations
 
@@ -42,6 +42,28 @@ def launch_mass_at(law: Tensor | LogLaw, row: Tensor, token: Tensor) -> Tensor:
     launch(
         mass_at_kernel, (batch,), *given, row, nodes if len(row) > 1 else 0, token, nodes, out, nodes,
         V=law.shape[2], LOG=log, PICKED=picked, WIDE=wide(law.dtype), NODES=tile_of(nodes, 1 << 16),
+    )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["rows", "nodes"])
+def dense_kernel(
+    p_law, p_stats, p_row, s_batch, s_row, rows, p_out, nodes,
+    V: tl.constexpr, PICKED: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    node, tile = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
+    law, stat = law_row(p_law, p_stats, p_row, s_batch, s_row, rows, node // nodes, node % nodes, True, PICKED)
+    o = tile * TILE + tl.arange(0, TILE)
+    tl.store(p_out + node * V + o, law_at(law, stat, o, o < V, True, WIDE), mask=o < V)
+
+
+def launch_dense(law: LogLaw) -> Tensor:
+    given, (_, picked) = law_arguments(law)
+    batch, nodes, size = law.shape
+    tile, out = tile_of(size), torch.empty(batch, nodes, size, dtype=law.dtype, device=law.device)
+    launch(
+        dense_kernel, (batch * nodes, triton.cdiv(size, tile)), *given, out, nodes,
+        V=size, PICKED=picked, WIDE=wide(law.dtype), TILE=tile,
     )  # fmt: skip
     return out
 

@@ -1,6 +1,7 @@
-"""Sequential rejection of a node's children: a program a node, its children in turn.
+"""Sequential rejection of a node's children, in turn.
 
-Ranks come packed in one table [ranks, B, M], with 0 children marked as not there: a tree of any shape is one launch.
+A vocabulary of one span is one launch, a program a node. Wider ones take two launches a rank: spans side by side, then a step
+of every node's scalars. Ranks come packed in one table [ranks, B, M] with missing children marked: trees of any shape.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import launch, law_arguments, tile_of, wide
+from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, tile_of, wide
 from mmspec.kernels.gpu.pieces import law_at, law_row
 from mmspec.kernels.law import TINY, LogLaw
 
@@ -88,6 +89,54 @@ def reject_kernel(
     tl.store(p_state + 2 * per_rank + node, lower)
 
 
+@triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes", "rank", "per_rank"])
+def reject_span_kernel(
+    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
+    p_child, p_state, p_part, nodes, rank, per_rank,
+    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
+    WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
+):  # fmt: skip
+    """The mass that the rejection of the children of one rank leaves in a span."""
+    node, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
+    b, m = node // nodes, node % nodes
+    p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
+    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, m, Q_LOG, Q_PICKED)
+    upper = tl.load(p_state + per_rank + node)
+    lower = tl.load(p_state + 2 * per_rank + node) + tl.load(p_child + (rank * 4 + 3) * per_rank + node).to(WIDE)
+    total = tl.zeros((TILE,), dtype=WIDE)
+    for start in range(0, SPAN, TILE):
+        o = span * SPAN + start + tl.arange(0, TILE)
+        rest = upper * law_at(p, p_stat, o, o < V, P_LOG, WIDE) - lower * law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
+        total += tl.where(rest <= 0, 0.0, rest)
+    tl.store(p_part + node * tl.num_programs(1) + span, tl.sum(total, 0))
+
+
+@triton.jit(do_not_specialize=["spans", "rank", "per_rank"])
+def reject_step_kernel(
+    p_child, p_there, p_part, p_accept, p_state, spans, rank, per_rank,
+    WIDE: tl.constexpr, TINY: tl.constexpr, SPANS: tl.constexpr,
+):  # fmt: skip
+    """The weights of the children of one rank, and every node's scalars behind their rejection."""
+    node = tl.cast(tl.program_id(0), tl.int64)
+    a, upper = tl.load(p_state + node), tl.load(p_state + per_rank + node)
+    lower = tl.load(p_state + 2 * per_rank + node)
+    o_child = (rank * 4) * per_rank + node
+    px, qx = tl.load(p_child + o_child).to(WIDE), tl.load(p_child + o_child + per_rank).to(WIDE)
+    share = tl.load(p_child + o_child + 2 * per_rank).to(WIDE)
+    there = tl.load(p_there + rank * per_rank + node) != 0
+    accept = (upper * px - lower * qx) / share
+    accept = tl.where(accept < 0, 0.0, tl.where(accept > 1, 1.0, accept))
+    tl.store(p_accept + rank * per_rank + node, tl.where(there, accept, 0.0))
+    span = tl.arange(0, SPANS)
+    mass = tl.sum(tl.load(p_part + node * spans + span, mask=span < spans, other=0.0), 0)
+    room = 1 - a + mass
+    room = tl.where(room < TINY, TINY, room)
+    lower_next = (lower + tl.load(p_child + o_child + 3 * per_rank).to(WIDE)) / room
+    tl.store(p_state + node, tl.where(there, mass / room, a))
+    tl.store(p_state + per_rank + node, tl.where(there, upper / room, upper))
+    tl.store(p_state + 2 * per_rank + node, tl.where(there, lower_next, lower))
+
+
 def launch_reject(
     p: Tensor | LogLaw, q: Tensor | LogLaw, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
 ) -> tuple[list[Tensor], Tensor]:
@@ -96,12 +145,34 @@ def launch_reject(
     batch, nodes, size = p.shape
     ranks, there = len(child), _there([values[0] for values in child], drawn, nodes)
     accept = torch.empty(ranks, batch, nodes, dtype=p.dtype, device=p.device)
-    state = torch.empty(3, batch, nodes, dtype=p.dtype, device=p.device)
-    launch(
-        reject_kernel, (batch * nodes,), *of_p, *of_q, weight.contiguous(), _packed(child, nodes), there, accept, state,
-        nodes, ranks, batch * nodes, V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked,
-        WIDE=wide(p.dtype), TINY=TINY, TILE=tile_of(size),
-    )  # fmt: skip
+    packed, per_rank, sums = _packed(child, nodes), batch * nodes, wide(p.dtype)
+    laws = {
+        "V": size,
+        "P_LOG": p_log,
+        "P_PICKED": p_picked,
+        "Q_LOG": q_log,
+        "Q_PICKED": q_picked,
+        "TILE": tile_of(size),
+    }
+    if size <= SPAN:
+        state = torch.empty(3, batch, nodes, dtype=p.dtype, device=p.device)
+        launch(
+            reject_kernel, (per_rank,), *of_p, *of_q, weight.contiguous(), packed, there, accept, state,
+            nodes, ranks, per_rank, WIDE=sums, TINY=TINY, **laws,
+        )  # fmt: skip
+    else:
+        state = torch.stack((weight, weight, torch.zeros_like(weight))).to(p.dtype)
+        spans = triton.cdiv(size, SPAN)
+        part = torch.empty(per_rank, spans, dtype=p.dtype, device=p.device)
+        for rank in range(ranks):
+            launch(
+                reject_span_kernel, (per_rank, spans), *of_p, *of_q, packed, state, part, nodes, rank, per_rank,
+                WIDE=sums, SPAN=SPAN, **laws,
+            )  # fmt: skip
+            launch(
+                reject_step_kernel, (per_rank,), packed, there, part, accept, state, spans, rank, per_rank,
+                WIDE=sums, TINY=TINY, SPANS=tile_of(spans, 1 << 16),
+            )  # fmt: skip
     return [accept[rank, :, : values.shape[2]] for rank, values in enumerate(child)], state
 
 

@@ -41,12 +41,13 @@ def cases(device: torch.device, tiny: bool) -> list[Callable[[], Case]]:
     bushy = static_tree([0, 0, 0, 1] if tiny else [0, *([0] * 4), *[i for i in range(1, 5) for _ in range(6)], 5, 5, 5])
     line = chain(text[0] - 1, device)
     return [
-        lambda: _round("text chain, block", BlockVerification(), line, text[1], device, dtype, text[0] - 1),
-        lambda: _round("text tree, traversal", Traversal(), _to(bushy, device), text[1], device, dtype, bushy.nodes - 1),
+        # masses of residuals read both laws once a drafted value; siblings' shares one law more
+        lambda: _round("text chain, block", BlockVerification(), line, text[1], device, dtype, 2),
+        lambda: _round("text tree, traversal", Traversal(), _to(bushy, device), text[1], device, dtype, 3),
         lambda: _round("text chain, greedy", TargetMatch(), line, text[1], device, dtype, 0),
         lambda: _round(
             "image chain, LANTERN", _lantern(image[1], device), chain(image[0] - 1, device), image[1], device,
-            torch.float32, image[0] - 1,
+            torch.float32, 4,  # both laws are written out: read once more and written
         ),
         lambda: _cut(*((2, 127) if tiny else (64, 131_072)), device),
         lambda: _commit(*((2, 2, 24, 8) if tiny else (32, 8, 2048, 128)), device, dtype),
@@ -64,8 +65,12 @@ def _lantern(size: int, device: torch.device) -> Rule:
     return Lantern(table.to(device), near, delta=0.1)
 
 
-def _round(name: str, rule: Rule, tree: Tree, size: int, device: torch.device, dtype: torch.dtype, drawn: int) -> Case:
-    """From the target's logits to the token behind the accepted path; `drawn` rows of a law of the drafter's, 0: greedy."""
+def _round(
+    name: str, rule: Rule, tree: Tree, size: int, device: torch.device, dtype: torch.dtype, reads: int
+) -> Case:  # fmt: skip
+    """From the target's logits to the token behind the accepted path.   reads: rows as wide as the vocabulary that a drafted
+    value costs beside the statistics of its own two; 0 is a greedy request, where nothing has a law of the drafter's."""
+    drawn = tree.nodes - 1 if reads else 0
     generator = torch.Generator().manual_seed(0)
     scores = (2 * torch.randn(1, tree.nodes, size, generator=generator)).to(device, dtype)
     record = scores + torch.randn(1, tree.nodes, size, generator=generator).to(device, dtype)
@@ -88,12 +93,14 @@ def _round(name: str, rule: Rule, tree: Tree, size: int, device: torch.device, d
         ratio = p[0, parent, token] / q[0, parent, token]
         passed = (torch.rand(tree.nodes, device=device) < ratio).cumprod(0).sum()
         rest = (p - q).clamp_min(0)
-        return torch.multinomial(rest[0] / rest[0].sum(-1, keepdim=True).clamp_min(1e-30), 1)[passed.clamp_max(1)]
+        return torch.multinomial(rest[0] / rest[0].sum(-1, keepdim=True).clamp_min(1e-30), 1)[
+            passed.clamp_max(tree.nodes - 1)
+        ]
 
     wide = size * scores.element_size()
     floor = (tree.nodes + drawn) * wide
-    # statistics read all once, masses of residuals once more, the race a row of each
-    moved = floor + 2 * drawn * wide + (2 * wide if drawn else 0)
+    # statistics read all once, and the race a row of each law
+    moved = floor + reads * drawn * wide + (2 * wide if drawn else 0)
     return Case(name, f"1 x {tree.nodes} x {size}", ours, plain, moved, floor)
 
 

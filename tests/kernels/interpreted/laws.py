@@ -48,4 +48,4 @@ def both_forms(given: Tensor) -> tuple[LogLaw, Tensor]:
     """The laws of scores as kernels hold them, and written out."""
     law = law_rows(given)
     assert isinstance(law, LogLaw)
-    return law, law.dense()
+    return law, law.dense_reference()

@@ -50,7 +50,7 @@ def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: boo
 @over_sizes
 @pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
 def test_siblings_rejected_in_turn(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
-    parents, counts = 3 if size < 2000 else 1, (3, 2, 1) if size < 2000 else (1, 1)
+    parents, counts = (3, (3, 2, 1)) if size < 2000 else (1, (1, 1))  # the widest goes span by span
     p, dense_p = both_forms(scores(size, parents, dtype, 2))
     q, dense_q = both_forms(scores(size, parents, dtype, 3))
     token = [torch.randint(size, (2, n)) for n in counts]
