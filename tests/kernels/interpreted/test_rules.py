@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mmspec.certify.mistakes import Lenient, NoResidual
+from mmspec.core.context_tables import contrasted_tables as laws
 from mmspec.core.draft import Drawn
 from mmspec.core.evidence import Evidence
 from mmspec.core.exactness import inexactness
@@ -15,8 +17,6 @@ from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.law import LogLaw
 from mmspec.kernels.race import race_reference
-from tests.core.rules.cases import laws
-from tests.core.rules.mutants import Lenient, NoResidual
 
 TREE = static_tree([0, 0, 0])
 CASES = [
