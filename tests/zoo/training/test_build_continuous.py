@@ -23,7 +23,9 @@ from mmspec.zoo.world.pictures import HELD_OUT
 
 TINY = {"steps": 4, "batch": 2, "pictures": 4, "copies": 2, "again": 0}
 MAR = replace(
-    build_mar.target_recipe(), config=replace(build_mar.mar_config(16, 1, 2, 1, 16), num_sampling_steps="2"), **TINY | {"again": 2}
+    build_mar.target_recipe(),
+    config=replace(build_mar.mar_config(16, 1, 2, 1, 16), num_sampling_steps="2"),
+    **TINY | {"again": 2},
 )
 CAR = replace(build_car.target_recipe(), config=replace(build_car.car_config(16, 1, 2, 1, 16), head_steps=2), **TINY)
 
