@@ -8,7 +8,9 @@ from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
 from mmspec.cli.certify import certify
 from mmspec.cli.demo import demo
+from mmspec.cli.evaluate import evaluate
 from mmspec.cli.image import image
+from mmspec.cli.report import report
 from mmspec.cli.supported import supported
 from mmspec.cli.video import video
 
@@ -26,6 +28,8 @@ app.command()(image)
 app.command()(video)
 app.add_typer(bench.app, name="bench")
 app.add_typer(train.app, name="train")
+app.command()(evaluate)
+app.command()(report)
 app.add_typer(zoo.app, name="zoo")
 app.command()(certify)
 app.command()(supported)

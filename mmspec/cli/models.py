@@ -42,16 +42,10 @@ def reading(spec: str, what: str, option: str = "--model") -> Iterator[None]:
 
 
 def _published(spec: str, option: str) -> VlmResources:
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    from mmspec.core.checkpoints import load_model, load_part
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.evaluate.vlm.resources import published_resources
 
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
         raise BadOption(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
     with reading(spec, "a safetensors model that takes pictures and text", option):
-        processor = load_part(AutoProcessor, spec, local=local)
-        model = load_model(AutoModelForImageTextToText, spec, local=local)
-    size = sum(p.numel() for p in model.parameters())
-    return VlmResources(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)
+        return published_resources(spec, local)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.config import BenchConfig
     from mmspec.evaluate.engine.domain import Domain
+    from mmspec.evaluate.engine.sweep import Sweep
 
 DOMAINS = {
     "vlm": "mmspec.evaluate.vlm",
@@ -33,6 +34,11 @@ def domain_of(name: str) -> Domain:
 def machine_bench(name: str) -> ModuleType:
     """The module of a bench of the machine."""
     return import_module(MACHINE[name])
+
+
+def sweep_of(name: str) -> Sweep:
+    """What this domain gives to sweeps."""
+    return import_module(f"{_folder(name)}.sweep").SWEEP
 
 
 def _folder(name: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import cache
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -17,9 +19,11 @@ from typer.testing import CliRunner
 
 from mmspec.certify.named import step_named
 from mmspec.cli import app
+from mmspec.evaluate.engine.fingerprint import fingerprint
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.registry import LOADERS
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
+from tests.evaluate.report.kept import grid, written
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "benchmarks"
@@ -67,6 +71,12 @@ COMMANDS = sorted({tuple(a) for page in PAGES for line in shown(page) if "mmspec
                    for a in filled(line)})  # fmt: skip
 
 
+@cache
+def code() -> str:
+    """Of this checkout, as a run of it says."""
+    return fingerprint()
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with what the placeholders name, tiny models in the place of the zoo's, and nothing expensive."""
@@ -93,6 +103,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.names", lambda: [*dict.fromkeys((*LOADERS, *tiny_video.tiny_video_zoo()))])
     for expensive in ("bench._run", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
+    # the package has the command in the place of its module
+    monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", begin)
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
@@ -101,6 +113,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)
     Path("made/work/log.jsonl").write_text('{"step": 1, "accept_length": 2.0}\n')
+    written(Path("runs/zoo"), grid(2), about={"code": code(), "seed": 0})
     Path("requests.jsonl").write_text((json.dumps({"text": "What?", "images": ["scene.png"]}) + "\n") * 12)
 
 
@@ -114,7 +127,7 @@ def test_a_shown_command_runs(arguments: tuple[str, ...]) -> None:
 
 def test_every_page_and_every_command_is_among_them() -> None:
     assert len(COMMANDS) > 25
-    assert {"image", "video", "caption", "train", "bench", "zoo", "supported", "certify"} <= {
+    assert {"image", "video", "caption", "train", "bench", "zoo", "supported", "certify", "evaluate", "report"} <= {
         arguments[0] for arguments in COMMANDS
     }
     assert all(any("mmspec " in line for line in shown(page)) for page in PAGES if page.parent.name == "docs")

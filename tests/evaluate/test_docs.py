@@ -22,8 +22,8 @@ from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
 from tests.video.tiny import wan
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
-IMAGES, CONTINUOUS, VIDEO, CERTIFY, ENABLE = (
-    PAGE.with_name(f"{name}.md") for name in ("images", "continuous", "video", "certify", "enable")
+IMAGES, CONTINUOUS, VIDEO, CERTIFY, ENABLE, EVALUATE = (
+    PAGE.with_name(f"{name}.md") for name in ("images", "continuous", "video", "certify", "enable", "evaluate")
 )
 
 
@@ -193,3 +193,35 @@ def test_the_page_on_enabling_runs(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     said = capsys.readouterr().out
     assert "1 calls, 0 refused; exact" in said and "True False\n" in said and said.endswith("False\n")
     assert all("start" not in vars(names[pipe]) for pipe in ("pipe", "film"))
+
+
+def test_the_page_on_quality_against_speed_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    use_tiny_images(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", EVALUATE.read_text(), re.S)
+    exec(block, {})
+    said = capsys.readouterr().out
+    assert (
+        "SJD (window 8)" in said
+        and "('plain', True, 1.0, 1.0)" in said
+        and Path("runs/small/report/pareto.png").is_file()
+    )
+
+
+def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> None:
+    from mmspec.cli.evaluate import EXPORT, PROMPTS
+    from mmspec.evaluate.exports.by_name import KINDS
+    from mmspec.evaluate.registry import DOMAINS, sweep_of
+
+    page = EVALUATE.read_text()
+    models = re.search(r"^\| `--model` \| (.*?) of the zoo", page, re.M)[1]
+    assert set(re.findall(r"`([\w/]+)`", models)) == {model for name in DOMAINS for model in sweep_of(name).models}
+    sets = {
+        row.partition("=")[0] for row in re.findall(r"^\| `(\w+(?:=\w+)?)` \|", page.split("## Prompt sets")[1], re.M)
+    }
+    assert sets == {"zoo", "coco", "imagenet", "folder", "texts", "jsonl", "mmspec"} and all(
+        one in PROMPTS for one in sets
+    )
+    assert all(f"`--export {kind}=DIR`" in page and kind in EXPORT for kind in KINDS)

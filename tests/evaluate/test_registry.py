@@ -96,7 +96,7 @@ def test_every_domain_has_a_command_and_the_same_shape() -> None:
         name: {path.name for path in Path(registry.__file__).parent.joinpath(name).glob("*.py")} for name in DOMAINS
     }
     shape = {"config.py", "domain.py", "requests.py", "methods.py", "runner.py", "certainty.py", "suites.py", "page.py",
-             "resources.py", "drafters.py", "rows.py", "quality.py"}  # fmt: skip
+             "resources.py", "drafters.py", "rows.py", "quality.py", "sweep.py"}  # fmt: skip
     assert all(shape <= found for found in files.values())
     assert [one.name for one in bench_command.app.registered_commands if one.name] == [*DOMAINS]
     for name in DOMAINS:

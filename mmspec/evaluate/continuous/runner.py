@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from time import perf_counter
 
+from PIL.Image import Image
 from torch import Tensor, nn
 
 from mmspec.core.loop import Decoding
@@ -15,7 +16,7 @@ from mmspec.evaluate.continuous.counting import Counting
 from mmspec.evaluate.continuous.kinds import MASKED
 from mmspec.evaluate.continuous.methods import ContinuousMethod, How
 from mmspec.evaluate.continuous.resources import ContinuousResources
-from mmspec.evaluate.engine.runs import Run, Runner, row_passes, timed_run
+from mmspec.evaluate.engine.runs import Run, Runner, Sampler, row_passes, timed_run, without_output
 from mmspec.evaluate.image.requests import Request
 from mmspec.imagegen.output import ImageOutput
 
@@ -52,25 +53,30 @@ def make_draw(method: ContinuousMethod, resources: ContinuousResources, setting:
     return draw
 
 
-def runner(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Runner:
-    """A function of (requests, seed) that generates once, timed, pixels included where there are such."""
+def sampler(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Sampler:
+    """A function of (requests, seed) that generates once, timed, pixels included where there are such; returns what it cost
+    and the images, none of a model without pixels."""
     how = method.make(resources) | arguments(resources, setting)
     pipe = resources.pipeline
 
-    def run(asked: Sequence[Request], seed: int) -> Run:
+    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[Image]]:
         with forwards(resources.transformer) as passes:
             began = perf_counter()
             request = pipe.start([one.given for one in asked], seed=seed, **how)
             counting = request.drafter = Counting(request.drafter)
             request.run()
             tokens = pipe.tokens(request.target)
-            if resources.pixels:
-                pipe.to_videos(tokens, request.target.errors)
+            made = pipe.to_videos(tokens, request.target.errors) if resources.pixels else []
             seconds = perf_counter() - began
         _check(request.target.errors)
-        return _run(request, tokens, seconds, len(passes), counting)
+        return _run(request, tokens, seconds, len(passes), counting), [frames[0] for frames in made]
 
     return run
+
+
+def runner(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Runner:
+    """A function of (requests, seed) that generates once, timed, pixels included where there are such."""
+    return without_output(sampler(method, resources, setting))
 
 
 def _run(request: Decoding, tokens: Tensor, seconds: float, passes: int, counting: Counting) -> HeadRun:

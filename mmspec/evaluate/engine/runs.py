@@ -35,6 +35,7 @@ class Run:
     drafter_passes: int = 0
     row_passes: tuple[int, ...] = ()
     rounds: int | None = None
+    accepted: tuple[tuple[int | None, ...], ...] = ()
 
     @property
     def decode_rounds(self) -> int:
@@ -56,6 +57,7 @@ class Failure:
 
 Attempt = Run | Failure
 Runner = Callable[[Case, int], Run]
+Sampler = Callable[[Case, int], tuple[Run, list]]
 
 
 def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
@@ -148,4 +150,10 @@ def timed_run(
         stats.drafter_passes,
         tuple(row_passes),
         rounds,
+        tuple(map(tuple, stats.accepted)),
     )
+
+
+def without_output(sampler: Sampler) -> Runner:
+    """A sampler as benches run it, which look at figures and not at what was made."""
+    return lambda case, seed: sampler(case, seed)[0]

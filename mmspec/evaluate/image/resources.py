@@ -33,13 +33,19 @@ class ImageResources(Resources):
 
         Raises ValueError for a class that does not exist, and for words of which the model knows none.
         """
-        config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
-        if getattr(config, "model_type", None) != "c2i":
+        if self.draws_texts:
             check = getattr(getattr(self.pipeline.model, "captions", None), "check", None)
             if check is not None:
                 check(list(prompts))
             return list(prompts)
-        return labels_of(prompts, config.num_classes, class_names() if self.zoo else ())
+        classes = self.pipeline.model.transformer.config.num_classes
+        return labels_of(prompts, classes, class_names() if self.zoo else ())
+
+    @property
+    def draws_texts(self) -> bool:
+        """Whether the model draws what words say, and not classes."""
+        config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
+        return getattr(config, "model_type", None) != "c2i"
 
     def part(self, name: str) -> Any:
         """What the zoo has for its model: "eagle", "low"...   Raises ValueError where the model is another one."""

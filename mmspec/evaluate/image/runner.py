@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
+from PIL.Image import Image
+
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.runs import Run, Runner, row_passes, timed_run
+from mmspec.evaluate.engine.runs import Run, Runner, Sampler, row_passes, timed_run, without_output
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.requests import Request
@@ -31,17 +33,22 @@ def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSett
     return draw
 
 
-def runner(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Runner:
-    """A function of (prompts, seed) that generates once, timed, pixels included."""
+def sampler(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Sampler:
+    """A function of (prompts, seed) that generates once, timed, pixels included; returns what it cost and the images."""
     draw = make_draw(method, resources, setting)
 
-    def run(asked: Sequence[Request], seed: int) -> Run:
+    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[Image]]:
         began = perf_counter()
         out = draw(asked, seed)
         seconds, stats = perf_counter() - began, out.stats
-        return timed_run(stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(stats))
+        return timed_run(stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(stats)), out.images
 
     return run
+
+
+def runner(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Runner:
+    """A function of (prompts, seed) that generates once, timed, pixels included."""
+    return without_output(sampler(method, resources, setting))
 
 
 def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:

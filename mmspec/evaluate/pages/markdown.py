@@ -22,9 +22,9 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
     if plot is not None:
         lines += [f"![{page.about}]({plot})", ""]
     for title, rows, failures in sections(page, result["rows"]):
-        lines += [f"## {title}", "", _line(page.columns)]
-        lines.append(_line(["---:" if right(number) else "---" for number in range(len(page.columns))]))
-        lines += [_line([cell(row) for cell in page.columns.values()]) for row in rows]
+        lines += [f"## {title}", "", table_line(page.columns)]
+        lines.append(table_line(["---:" if right(number) else "---" for number in range(len(page.columns))]))
+        lines += [table_line([cell(row) for cell in page.columns.values()]) for row in rows]
         lines += ["", *(f"- {note}" for note in failures)]
         lines += [""] if failures else []
     return "\n".join(lines)
@@ -44,7 +44,7 @@ def _measured(env: dict) -> list[str]:
         "timing": env.get("timing"),
         "quality": env.get("quality"),
     }
-    return [_line(["", ""]), _line(["---", "---"]), *(_line(pair) for pair in facts.items() if pair[1])]
+    return [table_line(["", ""]), table_line(["---", "---"]), *(table_line(pair) for pair in facts.items() if pair[1])]
 
 
 def linked(plot: Path | None, page: Path) -> str | None:
@@ -52,5 +52,6 @@ def linked(plot: Path | None, page: Path) -> str | None:
     return None if plot is None else Path(os.path.relpath(plot, page.parent)).as_posix()
 
 
-def _line(cells: Sequence[str]) -> str:
+def table_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

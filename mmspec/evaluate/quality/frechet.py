@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmspec.evaluate.quality.moments import Moments
+
 RESAMPLES = 200
 Features = np.ndarray
 
@@ -20,7 +22,7 @@ def frechet(a: Features, b: Features) -> float:
     Raises ValueError for sets that differ in shape, hold less than two rows, or numbers that are not finite.
     """
     _check(a, b)
-    return _distance(_moments(a), _moments(b))
+    return distance(Moments.of(a), Moments.of(b))
 
 
 def _check(*sets: Features) -> None:
@@ -32,17 +34,17 @@ def _check(*sets: Features) -> None:
         raise ValueError("features: expected finite numbers, got NaN or Inf; look at the images they are from")
 
 
-def _moments(features: Features) -> tuple[np.ndarray, np.ndarray]:
-    rows = np.asarray(features, dtype=np.float64)
-    return rows.mean(0), np.atleast_2d(np.cov(rows, rowvar=False))
+def distance(a: Moments, b: Moments) -> float:
+    """`frechet` of sets whose moments are known, of any sizes: below 0 by rounding where they are one set.
 
-
-def _distance(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> float:
-    (mean_a, cov_a), (mean_b, cov_b) = a, b
-    value, vector = np.linalg.eigh(cov_a)
+    Raises ValueError for features of other lengths and fewer than two rows.
+    """
+    if a.dim != b.dim:
+        raise ValueError(f"features: expected one length, got {a.dim} and {b.dim}; use one extractor")
+    value, vector = np.linalg.eigh(a.covariance)
     root = (vector * _root(value)) @ vector.T
-    shared = _root(np.linalg.eigvalsh(root @ cov_b @ root)).sum()
-    return float(np.square(mean_a - mean_b).sum() + np.trace(cov_a) + np.trace(cov_b) - 2 * shared)
+    shared = _root(np.linalg.eigvalsh(root @ b.covariance @ root)).sum()
+    return float(np.square(a.mean - b.mean).sum() + np.trace(a.covariance) + np.trace(b.covariance) - 2 * shared)
 
 
 def _root(eigenvalue: np.ndarray) -> np.ndarray:
@@ -86,9 +88,17 @@ def distances(
     return Distances(value, own, value / own, _around(value, np.array(frechets)), _around(value / own, ratios))
 
 
+def frechet_interval(a: Features, b: Features, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
+    """The 90 % bootstrap interval of `distance`, both sets resampled at their sizes, moved to the measured value as in
+    `distances`.   Raises ValueError as `distance` does."""
+    value = distance(Moments.of(a), Moments.of(b))
+    found = [distance(*map(Moments.of, picked)) for picked in _resampled((a, b), resamples, seed)]
+    return _around(value, np.array(found))
+
+
 def _pair(sets: tuple[Features, ...]) -> tuple[float, float]:
-    method, first, second = (_moments(one) for one in sets)
-    return (_distance(method, first) + _distance(method, second)) / 2, _distance(first, second)
+    method, first, second = (Moments.of(one) for one in sets)
+    return (distance(method, first) + distance(method, second)) / 2, distance(first, second)
 
 
 def _resampled(sets: tuple[Features, ...], count: int, seed: int) -> Iterator[tuple[Features, ...]]:

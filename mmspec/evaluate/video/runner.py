@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
-from mmspec.evaluate.engine.runs import Run, Runner, row_passes, timed_run
+from mmspec.evaluate.engine.runs import Run, Runner, Sampler, row_passes, timed_run, without_output
 from mmspec.evaluate.image.requests import Request
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.kinds import BLOCKS
@@ -30,10 +31,16 @@ class BlockRun(Run):
     alone: bool
 
 
-def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Runner:
-    """A function of (requests, seed) that generates once, timed, pixels included."""
+def sampler(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Sampler:
+    """A function of (requests, seed) that generates once, timed, pixels included; returns what it cost and the videos, uint8
+    [F, H, W, 3]."""
     way = method.make(resources, setting)
     return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
+
+
+def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Runner:
+    """A function of (requests, seed) that generates once, timed, pixels included."""
+    return without_output(sampler(method, resources, setting))
 
 
 def draw(way: Way, asked: Sequence[Request], setting: VideoSetting, seed: int | Sequence[int]) -> VideoOutput:
@@ -43,10 +50,10 @@ def draw(way: Way, asked: Sequence[Request], setting: VideoSetting, seed: int | 
     return out
 
 
-def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Runner:
+def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Sampler:
     alone = method.key == ALONE
 
-    def run(asked: Sequence[Request], seed: int) -> Run:
+    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[np.ndarray]]:
         began = perf_counter()
         out = draw(way, asked, setting, seed)
         seconds, stats = perf_counter() - began, out.stats
@@ -58,19 +65,20 @@ def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Runner:
             parts = dict(made.parts)
             parts |= {"draft": parts["draft"] + parts["target"], "target": 0.0}
             shared |= {"parts": parts, "exact": False}
-        return BlockRun(**shared, stats=stats, way=way, alone=alone)
+        return BlockRun(**shared, stats=stats, way=way, alone=alone), out.videos
 
     return run
 
 
-def _codes(way: Way, setting: VideoSetting) -> Runner:
-    def run(asked: Sequence[Request], seed: int) -> Run:
+def _codes(way: Way, setting: VideoSetting) -> Sampler:
+    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[np.ndarray]]:
         given, how = [one.given for one in asked], {"temperature": setting.temperature, **way.arguments}
         began = perf_counter()
         out = way.pipeline(given, seed=seed, **how)
         seconds = perf_counter() - began
         _check(out.errors)
-        return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(out.stats))
+        made = timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(out.stats))
+        return made, list(out.arrays())
 
     return run
 

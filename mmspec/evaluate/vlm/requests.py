@@ -70,6 +70,13 @@ def albums(count: int, seed: int = 0, pictures: int = 16) -> list[Prompt]:
     ]
 
 
+def long_scenes(count: int, seed: int = 0) -> list[Scene]:
+    """`count` scenes of five objects and more that no training saw, those that `held_out` asks about first."""
+    _check(count, seed)
+    scenes = _long_scenes(_FIRST + seed * _APART)
+    return [next(scenes) for _ in range(count)]
+
+
 def _check(count: int, seed: int) -> None:
     if count < 1:
         raise ValueError(f"--prompts: expected at least 1, got {count}, ask for more")

@@ -50,3 +50,18 @@ def zoo_resources() -> VlmResources:
     model, processor = zoo.load("vlm")
     size = sum(p.numel() for p in model.parameters())
     return VlmResources(model, processor, f"zoo vlm, {size:,} parameters")
+
+
+def published_resources(spec: str, local: bool) -> VlmResources:
+    """The model of transformers in a folder, or the one a hub id names. local: nothing is fetched.
+
+    Raises ValueError and whatever its readers raise where there is none that takes pictures and text.
+    """
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from mmspec.core.checkpoints import load_model, load_part
+
+    processor = load_part(AutoProcessor, spec, local=local)
+    model = load_model(AutoModelForImageTextToText, spec, local=local)
+    size = sum(p.numel() for p in model.parameters())
+    return VlmResources(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)

@@ -1,0 +1,95 @@
+"""One request of a prompt set, whatever the domain."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from PIL.Image import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """key: its name in the set, which no other prompt has.   turns: what is said, one text after another.
+    label: a class, for models that draw classes.   pictures: that it shows, opened when they are asked for.
+    category: groups of a set that tables tell apart.   answers: what a right answer is or contains.
+    real: a real picture of what is asked, that drawn ones are held against; opened when it is asked for.
+    world: seed of the zoo's scene it is about.   source: the record of a file it was read from, which judges may want back.
+    """
+
+    key: str
+    turns: tuple[str, ...]
+    label: int | None = None
+    pictures: tuple[Callable[[], Image], ...] = ()
+    category: str = ""
+    answers: tuple[str, ...] = ()
+    real: Callable[[], Image] | None = None
+    world: int | None = None
+    source: Mapping[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """What is said first."""
+        return self.turns[0]
+
+    def digest(self) -> str:
+        """A hash of all that decides what a model makes of it, pictures pixel by pixel."""
+        found = hashlib.sha256(repr((self.turns, self.label)).encode())
+        for one in self.pictures:
+            picture = one()
+            found.update(f"{picture.mode}{picture.size}".encode() + picture.tobytes())
+        return found.hexdigest()[:16]
+
+
+def set_digest(digests: Iterable[str]) -> str:
+    """A hash over the prompts of a set in their order."""
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
+
+
+def named(decoding: str, rule: str, titles: Mapping[str, str]) -> str:
+    """What tables call a decoding under a rule: "SJD (window 32) + LANTERN (delta 0.2)"; of exact rules the default has no
+    name."""
+    parts = [decoding] if rule in ("", "exact") else [decoding, rule]
+    return " + ".join(Spec.read(one, "--decoding").said(titles) for one in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A name and its settings, from "name:setting=value,...".   text: as it was written."""
+
+    text: str
+    name: str
+    settings: dict[str, str]
+
+    @classmethod
+    def read(cls, text: str, option: str) -> Spec:
+        """Raises ValueError for a text of another form. option: whose value it is."""
+        name, _, rest = text.partition(":")
+        pairs = [part.partition("=") for part in rest.split(",") if part]
+        if not name or not all(key and sign and value for key, sign, value in pairs):
+            raise ValueError(f"{option}: expected name or name:setting=value,..., got {text!r}, write it so")
+        return cls(text, name, {key: value for key, _, value in pairs})
+
+    def said(self, titles: Mapping[str, str]) -> str:
+        """In words: "SJD (window 32)".   titles: what names are called, where not by themselves."""
+        settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in self.settings.items())
+        return titles.get(self.name, self.name) + (f" ({settings})" if settings else "")
+
+    def values(self, option: str, **kinds: type) -> dict[str, Any]:
+        """The settings, read as these types.   Raises ValueError for a setting that is none of them."""
+        found = {}
+        for key, value in self.settings.items():
+            if key not in kinds:
+                takes = ", ".join(kinds) or "none"
+                raise ValueError(
+                    f"{option}: expected settings that {self.name} takes ({takes}), got {key!r}, leave it out"
+                )
+            try:
+                found[key] = kinds[key](value)
+            except ValueError as error:
+                raise ValueError(
+                    f"{option}: expected a number for {key} of {self.name}, got {value!r}, correct it"
+                ) from error
+        return found

@@ -1,0 +1,149 @@
+"""Image models of codes in sweeps: decodings by name, prompts and classes of the world, real pictures of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mmspec import zoo
+from mmspec.core.loop import Drafter
+from mmspec.core.rules.resolve import names as exact_names
+from mmspec.evaluate.engine.prompt import Prompt, Spec, named
+from mmspec.evaluate.engine.sweep import Sweep
+from mmspec.evaluate.engine.sweep import Wishes as Drawn
+from mmspec.evaluate.image.config import ImageSetting
+from mmspec.evaluate.image.decodings import DECODINGS, Wishes, check_decoding, decoding_of, short_name
+from mmspec.evaluate.image.methods import ImageMethod
+from mmspec.evaluate.image.requests import FIRST, STEP, Request, requests_of
+from mmspec.evaluate.image.resources import ZOO_MODELS, ImageResources, folder_resources, zoo_resources
+from mmspec.evaluate.image.runner import sampler
+from mmspec.evaluate.image.suites import SUITES
+from mmspec.imagegen.rules.by_name import relaxed_names
+from mmspec.zoo.files.registry import folder_of
+from mmspec.zoo.world.pictures import CLASSES, class_picture, render_picture, sample_picture
+from mmspec.zoo.world.prompts import named_objects
+
+GUIDANCE = 4.0  # of the zoo's models, as benches judge them; a model of a folder has its own
+TITLES = {"ar": "plain", "sjd": "SJD", "scd": "SCD", "pac": "SJD-PAC", "eagle": "EAGLE", "lantern": "LANTERN",
+          "lantern++": "LANTERN++", "gsd": "GSD", "cool": "Cool-SD", "coolsd": "Cool-SD", "runjoint": "run-joint",
+          "zipar": "ZipAR", "pjd": "PJD", "mulo": "MuLo-SD", "rows": "row drafts"}  # fmt: skip
+_DEFAULTS = (
+    ("ar", ""),
+    ("sjd:window=32", ""),
+    ("scd:window=32", ""),
+    ("eagle", ""),
+    *(("sjd:window=32", f"lantern:delta={delta},k=64") for delta in (0.05, 0.2, 0.4)),
+    ("scd:window=32", "gsd:group=14"),
+    ("zipar:window=8", ""),
+)
+
+
+def defaults(model: str) -> list[tuple[str, str]]:
+    """Plain decoding, exact decodings, and relaxed ones at several settings; the trained drafter where the model has one."""
+    return [one for one in _DEFAULTS if one[0] != "eagle" or f"{model}/eagle" in zoo.names()]
+
+
+def method(model: str, decoding: str, rule: str) -> ImageMethod:
+    """A decoding of `mmspec image` with its settings, "sjd:window=32,init=up", or a row of the benches by its key."""
+    spec = Spec.read(short_name(decoding), "--decoding")
+    if rule and Spec.read(rule, "--rule").name not in (known := (*exact_names(), *relaxed_names())):
+        raise ValueError(f"--rule: expected one of {', '.join(known)} for codes, got {rule!r}, pick one of these")
+    rows = (
+        one for suite in SUITES.values() for one in suite.methods if one.key == decoding and decoding not in DECODINGS
+    )
+    found = next(rows, None)
+    if found is not None:
+        title = found.title if not rule else f"{found.title} + {Spec.read(rule, '--rule').said(TITLES)}"
+        return replace(found, rule=rule or found.rule, title=title)
+    wishes = Wishes(**spec.values("--decoding", **{one.name: str for one in fields(Wishes)} | {"window": int}))
+    check_decoding(spec.name, wishes)
+    own = DECODINGS[spec.name].rule
+
+    def make(resources: ImageResources) -> Drafter | None:
+        return decoding_of(spec.name, resources, wishes)[0]
+
+    return ImageMethod(decoding, named(decoding, rule, TITLES), rule or own or "exact", make=make)
+
+
+def setting(model: str, temperature: float, wishes: Drawn) -> ImageSetting:
+    zoos = model in ZOO_MODELS
+    drawn = wishes.given(guidance=GUIDANCE if zoos else None, top_k=0 if zoos else None)
+    return ImageSetting(batch=1, temperature=temperature, prompts=1, seed=0, model=model, **drawn)
+
+
+def prompts(model: str, count: int, seed: int) -> list[Prompt]:
+    """Prompts of the zoo's text-to-image model, each with a picture the world has of it; classes in turn for its other one."""
+    if model == "c2i":
+        return class_prompts(count, seed)
+    asked = requests_of("t2i", count, seed)
+    return [
+        Prompt(f"picture-{FIRST + STEP * seed + i}", (one.text,), real=partial(_real, FIRST + STEP * seed + i))
+        for i, one in enumerate(asked)
+    ]
+
+
+def class_prompts(count: int, seed: int) -> list[Prompt]:
+    """Classes of the world in turn, each with another picture of it."""
+    return [
+        Prompt(
+            f"class-{i}",
+            (one.text,),
+            label=i % CLASSES,
+            real=partial(_real_class, i % CLASSES, FIRST + STEP * seed + i),
+        )
+        for i, one in enumerate(requests_of("c2i", count, seed))
+    ]
+
+
+def _real(seed: int) -> Image.Image:
+    return Image.fromarray(render_picture(sample_picture(seed)))
+
+
+def _real_class(label: int, seed: int) -> Image.Image:
+    return Image.fromarray(render_picture(class_picture(label, seed)))
+
+
+def case(resources: ImageResources, setting: ImageSetting, prompt: Prompt) -> list[Request]:
+    text = prompt.text if prompt.label is None or resources.draws_texts else str(prompt.label)
+    return [Request(resources.given([text])[0], prompt.text)]
+
+
+class ObjectsDrawn:
+    """Of the objects that a prompt in the world's words asks for, the share whose colour and shape the zoo's judge finds."""
+
+    name, about = "objects_drawn", "share of asked objects whose color and shape the zoo's judge finds"
+
+    def __init__(self) -> None:
+        from mmspec.evaluate.engine.hashes import files_digest
+
+        self.judge, self.hash = zoo.load("image_judge"), files_digest([folder_of("image_judge")])
+
+    def __call__(self, made: Sequence[Image.Image], prompts: Sequence[Prompt]) -> np.ndarray:
+        return np.array([
+            self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
+            for image, one in zip(made, prompts, strict=True)
+        ], dtype=np.float64)  # fmt: skip
+
+
+def open_model(model: str) -> ImageResources:
+    return zoo_resources(model) if model in ZOO_MODELS else folder_resources(Path(model))
+
+
+SWEEP = Sweep(
+    models=ZOO_MODELS,
+    shows="picture",
+    temperatures=(1.0,),
+    defaults=defaults,
+    method=method,
+    setting=setting,
+    open=open_model,
+    prompts=prompts,
+    case=case,
+    sampler=sampler,
+    scorers=lambda model: [ObjectsDrawn()] if model in ZOO_MODELS else [],
+)

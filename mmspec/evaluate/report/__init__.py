@@ -1,0 +1,1 @@
+"""What a finished sweep shows: tables, and plots that a paper would print."""

@@ -1,0 +1,104 @@
+"""Quality of a cell's output: figures of single samples, and distances of pictures from real ones, with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmspec.evaluate.quality.confidence import SPLITS, inception_score
+from mmspec.evaluate.quality.frechet import distance, frechet_interval
+from mmspec.evaluate.quality.kernel import kernel_distance
+from mmspec.evaluate.quality.manifold import NEIGHBOUR, precision_recall
+from mmspec.evaluate.quality.moments import Moments
+from mmspec.evaluate.quality.resampling import interval
+from mmspec.evaluate.sweep.records import unpacked
+
+RESAMPLED_WIDTH = (
+    512  # longest features whose Frechet distance is resampled: a root of larger matrices takes seconds each
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """title: of its column and axis.   better: "higher" or "lower"."""
+
+    title: str
+    better: str
+
+
+MEASURES: dict[str, Measure] = {
+    "frechet": Measure("Fréchet distance", "lower"),
+    "kernel": Measure("kernel distance (KID)", "lower"),
+    "inception_score": Measure("Inception Score", "higher"),
+    "precision": Measure("precision", "higher"),
+    "recall": Measure("recall", "higher"),
+    "clip_score": Measure("CLIP score", "higher"),
+    "objects_drawn": Measure("objects drawn right", "higher"),
+    "objects_right": Measure("objects named right", "higher"),
+    "answer_right": Measure("answers right", "higher"),
+    "reward": Measure("reward", "higher"),
+    "truth": Measure("truth of motion", "higher"),
+}
+# what plots show of a kind, as far as it was measured
+PLOTTED = ("objects_right", "answer_right", "frechet", "kernel", "truth", "reward", "clip_score")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """value: of all samples.   interval: 90 % by bootstrap, None where there are too few.   count: samples."""
+
+    value: float
+    interval: tuple[float, float] | None
+    count: int
+
+
+def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, Value]:
+    """Means of the figures of single samples; prompts are resampled with all their samples.   entries: scores, by prompt."""
+    names = dict.fromkeys(name for one in entries.values() for entry in one for name in entry["figures"])
+    found = {}
+    for name in names:
+        groups = [[entry["figures"][name] for entry in one if entry["figures"].get(name) is not None]
+                  for one in entries.values()]  # fmt: skip
+        groups = [one for one in groups if one]
+        if groups:
+            values = np.concatenate(groups)
+            ends = interval(groups, lambda rows: float(rows.mean()))
+            found[name] = Value(float(values.mean()), None if ends is None else (ends[0], ends[1]), len(values))
+    return found
+
+
+def features(entries: Sequence[Mapping], name: str = "features") -> np.ndarray | None:
+    """float32 [N, d] of the entries that have some; None where none has."""
+    rows = [unpacked(entry[name]) for entry in entries if entry.get(name) is not None]
+    return np.stack(rows) if rows else None
+
+
+def distances(made: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, Value]:
+    """What is told by all pictures together.   made, real: features [N, d] and [M, d].   odds: [N, K] of made pictures."""
+    count, found = len(made), {}
+    if odds is not None:
+        score, _ = inception_score(odds, SPLITS if count >= 10 * SPLITS else 1)
+        found["inception_score"] = Value(score, None, count)
+    if real is None or min(count, len(real)) < 2:
+        return found
+    # rows of one order sum to the same moments whoever made them
+    value = distance(Moments.of(made), Moments.of(real))
+    ends = frechet_interval(made, real) if made.shape[1] <= RESAMPLED_WIDTH else None
+    found["frechet"] = Value(value, ends, count)
+    apart = kernel_distance(made, real)
+    found["kernel"] = Value(apart.value, apart.interval, count)
+    if min(count, len(real)) > NEIGHBOUR:
+        precision, recall = precision_recall(made, real)
+        found |= {"precision": Value(precision, None, count), "recall": Value(recall, None, count)}
+    return found
+
+
+def columns(values: Mapping[str, Value]) -> dict[str, object]:
+    """Fields of a row: NAME, NAME_interval."""
+    row: dict[str, object] = {}
+    for name, one in values.items():
+        row[name] = float(f"{one.value:.6g}")
+        row[f"{name}_interval"] = None if one.interval is None else [float(f"{end:.6g}") for end in one.interval]
+    return row

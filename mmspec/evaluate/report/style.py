@@ -1,0 +1,109 @@
+"""How the plots of a report look: for print, for the colour-blind, and the same marks for the same method in all of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmspec.core.files import replacing
+from mmspec.evaluate.pages.plots import need_matplotlib
+
+# Okabe and Ito's colours, which remain apart in every kind of colour blindness; black is plain decoding's
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
+MARKS = "osD^vP<>Xh"
+BLACK, GRID = "#000000", "#D9D9D9"
+WIDE, TALL = 3.3, 2.6  # inches of a panel; two fit a page of text
+PRINT = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "axes.axisbelow": True,
+    "savefig.dpi": 220,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mmspec",
+}
+FORMATS = ("png", "svg")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """colour: of a decoding.   mark: of a decoding under one rule.   filled: exact."""
+
+    colour: str
+    mark: str
+    filled: bool
+
+    def marks(self, size: float = 5.5) -> dict[str, Any]:
+        """Arguments of a marker."""
+        face = self.colour if self.filled else "white"
+        return {"marker": self.mark, "ms": size, "mfc": face, "mec": self.colour, "mew": 1.1, "color": self.colour}
+
+
+def looks(rows: Sequence[dict]) -> dict[str, Look]:
+    """By method: a colour for every decoding, marks in turn within one colour, filled for exact methods and hollow for relaxed
+    ones; plain decoding is a black star."""
+    found: dict[str, Look] = {}
+    colours: dict[str, str] = {}
+    used: dict[str, int] = {}
+    for row in rows:
+        if row["method"] in found or row["exact"] is None:
+            continue
+        if row["plain"]:
+            found[row["method"]] = Look(BLACK, "*", True)
+            continue
+        family = row["decoding"].partition(":")[0].rpartition("-")[0] or row["decoding"].partition(":")[0]
+        colour = colours.setdefault(family, COLOURS[len(colours) % len(COLOURS)])
+        mark = MARKS[used.get(family, 0) % len(MARKS)]
+        used[family] = used.get(family, 0) + 1
+        found[row["method"]] = Look(colour, mark, bool(row["exact"]))
+    return found
+
+
+@contextmanager
+def panels(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes [down, across], in the style of print; closed behind the block."""
+    plt = need_matplotlib()
+    with plt.rc_context(PRINT):
+        figure, axes = plt.subplots(
+            down, across, figsize=(wide * across, tall * down), squeeze=False, layout="constrained"
+        )
+        try:
+            yield figure, axes
+        finally:
+            plt.close(figure)
+
+
+def keep(figure: Any, stem: Path) -> list[Path]:
+    """Writes a figure as STEM.png and STEM.svg; both files."""
+    made = []
+    for kind in FORMATS:
+        drawn = io.BytesIO()
+        # without a date the same figures give the same bytes
+        told = {"Software": None} if kind == "png" else {"Date": None}
+        figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=told)
+        file = stem.with_name(f"{stem.name}.{kind}")
+        with replacing(file) as temporary:
+            temporary.write_bytes(drawn.getvalue())
+        made.append(file)
+    return made
+
+
+def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """Below all panels, in as many columns as fit the width."""
+    widest = 0.058 * max(map(len, names)) + 0.42  # inches of an entry
+    columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4, columnspacing=1.4
+    )

@@ -1,0 +1,143 @@
+"""Tables of a sweep: a Markdown page and a CSV file, with the same figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmspec.evaluate.pages.columns import Cell, figure, law, ratio
+from mmspec.evaluate.pages.markdown import table_line
+from mmspec.evaluate.pages.page import right
+from mmspec.evaluate.report.measures import MEASURES
+from mmspec.evaluate.sweep.shards import Records
+
+
+def _measured(name: str) -> Cell:
+    def cell(row: dict) -> str:
+        if row.get(name) is None:
+            return "-"
+        ends = row.get(f"{name}_interval")
+        return f"{row[name]:.4g}" + ("" if ends is None else f" ({ends[0]:.4g} to {ends[1]:.4g})")
+
+    return cell
+
+
+SPEED: dict[str, Cell] = {
+    "method": lambda row: row["method"],
+    "law": law,
+    "samples": figure("samples"),
+    "passes": figure("target_passes"),
+    "accept length": figure("accept_length"),
+    "x plain, end to end (10-90 %)": ratio("speedup_vs_ar", "spread"),
+    "x plain, decode only (10-90 %)": ratio("decode_speedup_vs_ar", "decode_spread"),
+    "identical": figure("identical"),
+}
+
+
+def columns_of(rows: Sequence[dict]) -> dict[str, Cell]:
+    """Heads and cells of a table: what is told of speed, and the measures that one of its rows has."""
+    quality = {
+        one.title: _measured(name) for name, one in MEASURES.items() if any(row.get(name) is not None for row in rows)
+    }
+    return {**SPEED, **quality}
+
+
+def by_table(rows: Sequence[dict]) -> dict[str, list[dict]]:
+    """Rows of every table, by its title."""
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(row["table"], []).append(row)
+    return found
+
+
+CATEGORY = ("samples", "accept length", "x plain, end to end (10-90 %)", "x plain, decode only (10-90 %)")
+
+
+def category_lines(rows: Sequence[dict]) -> list[str]:
+    """A table of every setting, a row per category and method; [] where there are no categories."""
+    lines: list[str] = []
+    columns = {"category": figure("category"), "method": SPEED["method"], **{name: SPEED[name] for name in CATEGORY}}
+    for title, part in by_table(rows).items():
+        lines += [f"## {title}, by category", "", table_line(list(columns))]
+        lines.append(table_line(["---:" if right(number) else "---" for number in range(len(columns))]))
+        lines += [*(table_line([cell(row) for cell in columns.values()]) for row in part), ""]
+    return lines
+
+
+def page(
+    found: Records, rows: Sequence[dict], categories: Sequence[dict], notes: Sequence[str], pictures: Mapping[str, str]
+) -> str:
+    """A Markdown page.   categories: rows of single categories.   notes: cautions and failures.   pictures: files beside it,
+    by what they show."""
+    lines = ["# Quality against speed", "", *facts(found), ""]
+    if notes:
+        lines += [*(f"- **{note}**" for note in notes), ""]
+    lines += [
+        "Exact methods keep the law of plain decoding: their quality differs from its by chance alone. End to "
+        "end is the whole call,",
+        "pictures read and prompt prefilled included; decode only is what comes behind the prefill. Ratios are "
+        "medians over the same",
+        "prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
+        "",
+    ]
+    lines += [line for title, file in pictures.items() for line in (f"![{title}]({file})", "")]
+    for title, part in by_table(rows).items():
+        columns = columns_of(part)
+        lines += [f"## {title}", "", table_line(list(columns))]
+        lines.append(table_line(["---:" if right(number) else "---" for number in range(len(columns))]))
+        lines += [table_line([cell(row) for cell in columns.values()]) for row in part]
+        lines.append("")
+    return "\n".join([*lines, *category_lines(categories)])
+
+
+def facts(found: Records) -> list[str]:
+    """A table of how and with what the run was made, from the first header and the models' own lines."""
+    first = found.headers[0]
+    versions = ", ".join(f"{name} {number}" for name, number in first["versions"].items())
+    sets = ", ".join(
+        f"{model}: {one['count']} of {one['set']} ({one['hash']})" for model, one in first["prompts"].items()
+    )
+    named = {
+        model: row["extractor"] + " " + row["extractor_hash"]
+        for model, row in first["judges"].items()
+        if "extractor" in row
+    }
+    models = ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in found.models.values())
+    told = {
+        "command": f"`{first['command']}`",
+        "date": first["date"],
+        "models": models,
+        "machine": f"{first['processor']}, cores: {first['cores']}, threads: {first['threads']}, {first['system']}",
+        "versions": versions,
+        "code and weights": first["about"]["code"],
+        "seed": str(first["about"]["seed"]),
+        "prompts": sets,
+        "pictures read by": ", ".join(dict.fromkeys(named.values())),
+        "writers": str(len(found.headers)),
+    }
+    return [table_line(["", ""]), table_line(["---", "---"]), *(table_line(pair) for pair in told.items() if pair[1])]
+
+
+def as_csv(rows: Sequence[dict]) -> str:
+    """All fields of all rows; pairs of ends in two columns, NAME_low and NAME_high."""
+    flat = [_flat(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    made = io.StringIO()
+    writer = csv.DictWriter(made, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return made.getvalue()
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    paired = {name for name in row if name.endswith(("_interval", "spread"))}
+    made: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in paired:
+            low, high = value or (None, None)
+            made |= {f"{name}_low": low, f"{name}_high": high}
+        else:
+            made[name] = value
+    return made

@@ -1,0 +1,193 @@
+"""One worker of a sweep: draws samples and scores them, and adds what it has to a shard of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from mmspec.core.images import open_image
+from mmspec.evaluate.engine.fingerprint import fingerprint
+from mmspec.evaluate.engine.method import Method
+from mmspec.evaluate.engine.prompt import Prompt
+from mmspec.evaluate.engine.runs import Failure, Sampler, attempt, runner_or_failure
+from mmspec.evaluate.registry import sweep_of
+from mmspec.evaluate.sweep.judges import Judges
+from mmspec.evaluate.sweep.media import found, stored
+from mmspec.evaluate.sweep.pictures import picture_files
+from mmspec.evaluate.sweep.plan import Group, Plan, groups
+from mmspec.evaluate.sweep.prompt_sets import prompts_for
+from mmspec.evaluate.sweep.records import record_key, request_seed, sample_record
+from mmspec.evaluate.sweep.shards import Records, Shard, read_shards, run_name
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A prompt under every method of a group in turn, so that slow drifts of the machine meet all methods alike.
+
+    group, prompt: their numbers.   digest: of the prompt.   sample: which of its samples.
+    """
+
+    group: int
+    prompt: int
+    digest: str
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Samples of one model that are scored together, by their keys."""
+
+    domain: str
+    model: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reals:
+    """Real pictures whose features are taken together.   keys: of prompts, or names of files in the plan's folder."""
+
+    domain: str
+    model: str
+    keys: tuple[str, ...]
+
+
+Task = Draws | Scores | Reals
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    """What all records of a run have in common."""
+    return {"code": fingerprint(), "seed": plan.seed}
+
+
+class Worker:
+    """Does tasks one after another; models, prompts and judges are opened when the first task needs them, and kept.
+
+    What is in the run's folder already is not made again. header: of its shard, see `Shard`.
+    """
+
+    def __init__(self, plan: Plan, header: Mapping[str, Any]):
+        self.plan, self.groups, own = plan, groups(plan), about(plan)
+        self.known: Records = read_shards(plan.folder, run_name(own))
+        self.shard = Shard(plan.folder, own, header)
+        self._kept: dict[Any, Any] = {}
+        torch.set_num_threads(plan.threads)
+
+    def __call__(self, task: Task) -> str:
+        """Does a task; what it was, in words."""
+        if isinstance(task, Draws):
+            return self._draw(task)
+        return self._score(task) if isinstance(task, Scores) else self._real(task)
+
+    def _draw(self, task: Draws) -> str:
+        group = self.groups[task.group]
+        prompt = self._prompts(*group.name)[task.prompt]
+        count, methods = len(group.methods), group.methods
+        start = (task.prompt + task.sample) % count
+        resources = self._resources(group)
+        try:
+            case: Any = group.sweep.case(resources, group.setting, prompt)
+        except ValueError as error:
+            case = Failure(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+        for method in methods[start:] + methods[:start]:
+            self._sample(group, method, prompt, task, case)
+        return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
+
+    def _sample(self, group: Group, method: Method, prompt: Prompt, task: Draws, case: Any) -> None:
+        cell, seed = group.key(method), request_seed(self.plan.seed, prompt.key, task.sample)
+        key = record_key(cell, prompt, task.digest, task.sample)
+        if key in self.known.samples:
+            return
+        made = case
+        if not isinstance(case, Failure):
+            made = attempt(self._sampler(group, method, cell, case, seed), case, seed)
+        shown = None
+        if not isinstance(made, Failure):
+            made, output = made
+            shown = stored(self.plan.folder, key, output[0], group.sweep.shows) if output else None
+        told = {
+            "cell": cell,
+            "of": group.cell(method),
+            "title": method.title,
+            "shows": group.sweep.shows,
+            "prompt": prompt.key,
+            "digest": task.digest,
+            "order": task.prompt,
+            "category": prompt.category,
+            "asked": {"text": prompt.text, "source": prompt.source},
+            "sample": task.sample,
+            "seed": seed,
+        }
+        record = sample_record(key, told, made, shown)
+        self.shard.add([record])
+        self.known.samples[key] = record
+
+    def _sampler(self, group: Group, method: Method, cell: str, case: Any, seed: int) -> Sampler:
+        """Warmed up by one untimed request."""
+
+        def make() -> Sampler:
+            made = runner_or_failure(partial(group.sweep.sampler, method, self._resources(group), group.setting))
+            attempt(made, case, seed)
+            return made
+
+        return self._once(("sampler", cell), make)
+
+    def _score(self, task: Scores) -> str:
+        judges, sweep = self._judges(task.domain, task.model), sweep_of(task.domain)
+        prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
+        samples = [self._sample_of(key) for key in task.keys]
+        made = [found(self.plan.folder, one["shown"], sweep.shows) for one in samples]
+        entries = judges.scores(made, [prompts[one["prompt"]] for one in samples])
+        lines = zip(task.keys, entries, strict=True)
+        self.shard.add([{"kind": "score", "key": key, "by": judges.hash, **entry} for key, entry in lines])
+        return f"{task.model}: scores of {len(task.keys)} samples"
+
+    def _sample_of(self, key: str) -> dict:
+        if key not in self.known.samples:  # drawn by another worker since this one began
+            self.known = read_shards(self.plan.folder, self.shard.run)
+        return self.known.samples[key]
+
+    def _real(self, task: Reals) -> str:
+        judges = self._judges(task.domain, task.model)
+        if self.plan.reference is not None:
+            files = {one.name: one for one in picture_files(self.plan.reference)}
+            pictures = [open_image(files[key]) for key in task.keys]
+        else:
+            prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
+            pictures = [prompts[key].real() for key in task.keys]
+        entries, _ = judges.pictures(pictures)
+        lines = zip(task.keys, entries, strict=True)
+        self.shard.add([
+            {"kind": "real", "model": task.model, "key": key, "by": judges.extractor.hash, **entry} for key, entry in lines
+        ])  # fmt: skip
+        return f"{task.model}: features of {len(task.keys)} real pictures"
+
+    def _resources(self, group: Group) -> Any:
+        def make() -> Any:
+            opened = group.sweep.open(group.model)
+            self.shard.add([{"kind": "model", "model": group.model, "name": opened.name, **_weights(opened)}])
+            return opened
+
+        return self._once(("resources", group.name), make)
+
+    def _prompts(self, domain: str, model: str) -> list[Prompt]:
+        return self._once(("prompts", domain, model), lambda: prompts_for(self.plan, sweep_of(domain), model))
+
+    def _judges(self, domain: str, model: str) -> Judges:
+        return self._once(("judges", domain, model), lambda: Judges(self.plan, sweep_of(domain), model))
+
+    def _once(self, name: Any, make: Any) -> Any:
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+
+def _weights(resources: Any) -> dict[str, str]:
+    """dtype and device of a model."""
+    model = resources.model if hasattr(resources, "model") else resources.pipeline.model
+    model = model if isinstance(model, torch.nn.Module) else model.transformer
+    first = next(iter(model.parameters()))
+    return {"dtype": str(first.dtype).removeprefix("torch."), "device": str(first.device)}

@@ -1,0 +1,196 @@
+"""Vision-language models in sweeps: drafters by name, pictures of the world, conversations of several turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from mmspec.core.rules.resolve import names as rule_names
+from mmspec.evaluate.engine.prompt import Prompt, Spec
+from mmspec.evaluate.engine.runs import Run, Sampler
+from mmspec.evaluate.engine.sweep import Sweep, Wishes
+from mmspec.evaluate.vlm.config import VlmSetting
+from mmspec.evaluate.vlm.conversations import encode_turns
+from mmspec.evaluate.vlm.drafters import drafter_names, short_name, title_of
+from mmspec.evaluate.vlm.methods import PEER, VlmMethod
+from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, long_scenes
+from mmspec.evaluate.vlm.resources import VlmResources, published_resources, zoo_resources
+from mmspec.evaluate.vlm.runner import generation_of, run_ours, run_peer
+from mmspec.evaluate.vlm.suites import SUITES
+from mmspec.evaluate.vlm.variants import chained
+from mmspec.zoo.world.parse import parse_caption, truth
+from mmspec.zoo.world.render import render
+from mmspec.zoo.world.scene import sample_scene
+
+RELAXED = ("typical",)
+_DEFAULTS = ("eagle", "msd", "vispec", "flash", "small", "lookup", "recycling")
+
+
+def defaults(model: str) -> list[tuple[str, str]]:
+    """Plain decoding, the drafters there are, and one relaxed rule; drafters without training for a model of a folder."""
+    known = drafter_names() if model == "vlm" else ("lookup", "recycling")
+    found = [(name, "") for name in _DEFAULTS if name in known]
+    return [("ar", ""), *found, ("recycling", "typical:threshold=0.09,alpha=0.3")]
+
+
+def method(model: str, decoding: str, rule: str) -> VlmMethod:
+    """A drafter by name or folder, with `length` for chains; "ar" is plain decoding, "hf" transformers' own. The keys of the
+    benches' rows are taken too."""
+    spec = Spec.read(decoding, "--decoding")
+    own = (PEER, "plain", *drafter_names())
+    rows = (one for suite in SUITES.values() for one in suite.rows() if one.key == decoding and decoding not in own)
+    found = next(rows, None)
+    if found is not None:
+        rule_of(rule or found.rule)
+        return replace(found, rule=rule or found.rule)
+    rule = rule or "exact"
+    rule_of(rule)
+    if spec.name in ("ar", "none", PEER):
+        spec.values("--decoding")
+        engine, title = ("transformers", "transformers") if spec.name == PEER else ("mmspec", "plain")
+        return VlmMethod(decoding, title, rule, engine=engine)
+    name = short_name(spec.name)
+    if name not in drafter_names():
+        known = ", ".join(("ar", PEER, *drafter_names()))
+        raise ValueError(f"--decoding: expected one of {known} for {model}, got {spec.name!r}, pick one of these")
+    length = spec.values("--decoding", length=int).get("length")
+    title = title_of(name) + (f" (chain of {length})" if length else "")
+    title += "" if rule == "exact" else f" + {Spec.read(rule, '--rule').said({})}"
+    return VlmMethod(decoding, title, rule, drafter=name, change=chained(length) if length else None)
+
+
+def rule_of(text: str) -> Any:
+    """An exact rule's name as it is, or the relaxed rule of "typical:threshold=..,alpha=..".   Raises ValueError for
+    others."""
+    spec = Spec.read(text, "--rule")
+    if spec.name in rule_names():
+        spec.values("--rule")
+        return spec.name
+    if spec.name not in RELAXED:
+        known = ", ".join((*rule_names(), *RELAXED))
+        raise ValueError(f"--rule: expected one of {known} for texts, got {spec.name!r}, pick one of these")
+    from mmspec.core.rules.typical import TypicalAcceptance
+
+    return TypicalAcceptance(**spec.values("--rule", threshold=float, alpha=float))
+
+
+def setting(model: str, temperature: float, wishes: Wishes) -> VlmSetting:
+    limit = wishes.given(new_tokens=CAPTIONS.new_tokens)["new_tokens"]
+    return VlmSetting(batch=1, temperature=temperature, prompts=1, seed=0, task=CAPTIONS, limit=limit)
+
+
+def prompts(model: str, count: int, seed: int) -> list[Prompt]:
+    """Requests to describe scenes of five objects and more, which no training saw."""
+    return [
+        Prompt(
+            f"scene-{scene.seed}", (REQUESTS[i % len(REQUESTS)],), pictures=(partial(render, scene),), world=scene.seed
+        )
+        for i, scene in enumerate(long_scenes(count, seed))
+    ]
+
+
+def case(resources: VlmResources, setting: VlmSetting, prompt: Prompt) -> Prompt:
+    return prompt
+
+
+def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
+    """A function of (prompt, seed) that answers turn after turn, each from all that was said before; returns what all answers
+    cost together, and the answers as one text. Encoding is not timed."""
+    model, asked = resources.model, generation_of(resources, setting)
+    if method.engine == "transformers":
+        options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
+        decode = partial(run_peer, model, **asked, **options)
+    else:
+        drafter, rule = method.build_drafter(resources), rule_of(method.rule)
+        decode = partial(run_ours, model, drafter=drafter, rule=rule, **asked)
+
+    def run(prompt: Prompt, seed: int) -> tuple[Run, list[str]]:
+        runs: list[Run] = []
+        answers: list[str] = []
+        pictures = tuple(one() for one in prompt.pictures)
+        for turn in range(len(prompt.turns)):
+            inputs = encode_turns(resources.processor, prompt.turns[: turn + 1], answers, pictures)
+            runs.append(decode(inputs, seed=seed + turn))
+            ids = list(runs[-1].output[0])
+            answers.append(resources.processor.decode(ids, skip_special_tokens=True).strip())
+        return together(runs), ["\n\n".join(answers)]
+
+    return run
+
+
+def together(runs: Sequence[Run]) -> Run:
+    """What requests for one row cost one after another, as one."""
+    if len(runs) == 1:
+        return runs[0]
+    output = tuple(chain.from_iterable(run.output[0] for run in runs))
+    passes = sum(run.target_passes for run in runs)
+    parts = None
+    if all(run.parts is not None for run in runs):
+        parts = {name: sum(run.parts[name] for run in runs) for name in runs[0].parts}
+    return Run(
+        seconds=sum(run.seconds for run in runs),
+        output=(output,),
+        target_passes=passes,
+        accept_length=len(output) / passes,
+        parts=parts,
+        exact=all(run.exact for run in runs),
+        drafter_passes=sum(run.drafter_passes for run in runs),
+        rounds=sum(run.decode_rounds for run in runs),
+        accepted=tuple(chain.from_iterable(run.accepted for run in runs)),
+    )
+
+
+class ObjectsRight:
+    """Of the objects of the zoo's scene that a caption is about, the share it names at their place with colour and kind."""
+
+    name, hash, about = (
+        "objects_right",
+        "world-1",
+        "share of a scene's objects that the caption names, with place and colour",
+    )
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
+        return np.array([self._share(text, prompt.world) for text, prompt in zip(made, prompts, strict=True)])
+
+    def _share(self, text: str, world: int | None) -> float:
+        if world is None:
+            return float("nan")
+        said = parse_caption(text)
+        return float(np.mean([claim in said for claim in truth(sample_scene(world))]))
+
+
+class AnswerRight:
+    """Whether one of the answers that a prompt names stands in the text."""
+
+    name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
+        return np.array([
+            float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
+            for text, one in zip(made, prompts, strict=True)
+        ])  # fmt: skip
+
+
+def open_model(model: str) -> VlmResources:
+    return zoo_resources() if model == "vlm" else published_resources(model, local=True)
+
+
+SWEEP = Sweep(
+    models=("vlm",),
+    shows="text",
+    temperatures=(0.0, 1.0),
+    defaults=defaults,
+    method=method,
+    setting=setting,
+    open=open_model,
+    prompts=prompts,
+    case=case,
+    sampler=sampler,
+    said=lambda setting: {**setting.name(), "limit": setting.limit},
+    scorers=lambda model: [ObjectsRight(), AnswerRight()],
+)

@@ -1,0 +1,178 @@
+"""Prompt sets are read as they are published; what they name outside their folder is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mmspec.evaluate.engine.prompt import Prompt, Spec, named, set_digest
+from mmspec.evaluate.image.sweep import SWEEP as PICTURES
+from mmspec.evaluate.sweep.plan import Plan
+from mmspec.evaluate.sweep.prompt_sets import prompts_for
+from tests.evaluate.sweep.tiny import noise
+
+TEXTS = replace(PICTURES, shows="text")
+
+
+def read(prompts: str, sweep=PICTURES, **changed: object) -> list[Prompt]:
+    return prompts_for(Plan(folder=Path("run"), models=("t2i",), prompts=prompts, **changed), sweep, "t2i")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "images").mkdir()
+    for name in ("000000000009.jpg", "7.jpg", "a.png"):
+        noise(1).save(tmp_path / "images" / name)
+    return tmp_path
+
+
+def test_the_zoos_prompts_are_held_out_seeded_and_have_real_pictures() -> None:
+    first, same, other = (read("zoo", seed=seed, count=3) for seed in (0, 0, 1))
+    assert [one.text for one in first] == [one.text for one in same] != [one.text for one in other]
+    assert first[0].real().size == (64, 64) and len({one.key for one in (*first, *other)}) == 6
+
+
+def test_coco_is_drawn_from_its_first_captions_and_captioned_from_its_pictures(folder: Path) -> None:
+    table = {
+        "images": [{"id": 9, "file_name": "000000000009.jpg"}, {"id": 7, "file_name": "7.jpg"}],
+        "annotations": [
+            {"id": 5, "image_id": 9, "caption": "a second\n caption"},
+            {"id": 2, "image_id": 9, "caption": "a cat "},
+            {"id": 3, "image_id": 7, "caption": "a dog"},
+        ],
+    }
+    (folder / "captions.json").write_text(json.dumps(table))
+    drawn = read(f"coco={folder / 'captions.json'}", pictures=folder / "images")
+    assert [(one.key, one.text) for one in drawn] == [("coco-7", "a dog"), ("coco-9", "a cat")]
+    assert drawn[0].real().size == (16, 16)
+    asked = read(f"coco={folder / 'captions.json'}", TEXTS, pictures=folder / "images")
+    assert [len(one.pictures) for one in asked] == [1, 1] and "Describe" in asked[0].text
+    with pytest.raises(ValueError, match="--pictures: expected the folder of COCO's pictures"):
+        read(f"coco={folder / 'captions.json'}", TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("index.json", json.dumps({"0": ["n01440764", "tench"], "10": ["n1", "snow_bunting"], "2": ["n2", "shark"]})),
+        ("names.json", json.dumps({"0": "tench, Tinca tinca", "2": "shark", "10": "snow bunting"})),
+        ("names.txt", "tench, Tinca tinca\nshark\n\nsnow bunting\n"),
+    ],
+)
+def test_imagenet_labels_in_the_order_of_their_numbers(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    found = read(f"imagenet={tmp_path / name}")
+    assert [(one.label, one.text) for one in found] == [
+        (n, f"a photo of a {word}") for n, word in enumerate(("tench", "shark", "snow bunting"))
+    ]
+
+
+def test_a_folder_of_pictures_is_described(folder: Path) -> None:
+    (folder / "images" / "notes.txt").write_text("no picture")
+    found = read(f"folder={folder / 'images'}")
+    assert [one.key for one in found] == ["000000000009", "7", "a"] and found[0].pictures[0]().size == (16, 16)
+
+
+def test_text_files_are_prompts_named_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "partiprompts0.txt").write_text("a red\n cube\n")
+    assert [(one.key, one.text) for one in read(f"texts={tmp_path}")] == [("partiprompts0", "a red cube")]
+
+
+def test_the_benchmark_called_mmspec_is_a_conversation_about_a_picture(folder: Path) -> None:
+    lines = [
+        {"id": 1, "image": "a.png", "turns": ["What is it?", "And why?"], "category": "ocr"},
+        {"id": 2, "image": "images/a.png", "turns": ["Count."], "category": "math"},
+    ]
+    (folder / "mmspec.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    first, second = read(f"mmspec={folder}", TEXTS)
+    assert first.turns == ("What is it?", "And why?") and first.category == "ocr"
+    assert first.pictures[0]().size == second.pictures[0]().size == (16, 16)
+
+
+def test_records_of_a_user_keep_what_they_came_from(folder: Path) -> None:
+    lines = [
+        {"id": "x", "text": "what?", "image": "a.png", "answers": ["yes"], "category": "c"},
+        {"prompt": "a photo of a bench", "tag": "single_object", "include": [{"class": "bench", "count": 1}]},
+        {"id": "y", "label": 3},
+    ]
+    (folder / "set.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    found = read(f"jsonl={folder / 'set.jsonl'}", pictures=folder / "images")
+    assert [one.key for one in found] == ["x", "00001", "y"] and found[0].answers == ("yes",)
+    assert found[1].source == lines[1] and found[2].label == 3 and found[2].text == "class 3"
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd", "images/../../secret.png"])
+@pytest.mark.parametrize("kind", ["jsonl", "mmspec", "coco"])
+def test_a_picture_outside_the_set_is_refused(kind: str, name: str, folder: Path) -> None:
+    inner = folder / "set"
+    inner.mkdir()
+    (inner / "images").mkdir()
+    if kind == "coco":
+        table = {"images": [{"id": 1, "file_name": name}], "annotations": [{"id": 1, "image_id": 1, "caption": "c"}]}
+        (inner / "c.json").write_text(json.dumps(table))
+        where, more = f"coco={inner / 'c.json'}", {"pictures": inner}
+    else:
+        record = {"id": 1, "text": "t", "turns": ["t"], "image": name, "category": ""}
+        (inner / "mmspec.jsonl").write_text(json.dumps(record) + "\n")
+        where, more = (f"mmspec={inner}" if kind == "mmspec" else f"jsonl={inner / 'mmspec.jsonl'}"), {}
+    with pytest.raises(ValueError, match="expected a picture inside"):
+        read(where, TEXTS, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("magic", "--prompts: expected zoo, or one of coco"),
+        ("coco=", "--prompts: expected zoo, or one of coco"),
+        ("folder=/nowhere", "expected a folder with pictures"),
+        ("jsonl=/nowhere.jsonl", "expected a text file"),
+        ("coco={}/bad.json", "expected COCO's caption annotations"),
+        ("jsonl={}/bad.jsonl", "expected a text, turns or a label"),
+        ("jsonl={}/label.jsonl", "expected a whole number as label, got '3'"),
+        ("jsonl={}/twice.jsonl", "expected every id once"),
+        ("jsonl={}/none.jsonl", "expected at least one prompt"),
+        ("mmspec={}", "expected id, image, turns and category"),
+        ("imagenet={}/bad.json", "expected numbers as keys"),
+    ],
+)
+def test_what_is_no_set_is_refused_in_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('{"images": []}')
+    (tmp_path / "bad.jsonl").write_text('{"id": 1}\n')
+    (tmp_path / "label.jsonl").write_text('{"id": 1, "label": "3"}\n')
+    (tmp_path / "twice.jsonl").write_text('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n')
+    (tmp_path / "none.jsonl").write_text("")
+    (tmp_path / "mmspec.jsonl").write_text('{"id": 1, "image": "a.png"}\n')
+    with pytest.raises(ValueError, match=said) as caught:
+        read(text.format(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_digest_is_of_all_that_a_model_sees() -> None:
+    base = Prompt("a", ("x",), pictures=(lambda: noise(1),))
+    same = Prompt("b", ("x",), pictures=(lambda: noise(1),), category="other")
+    others = [
+        Prompt("a", ("y",), pictures=base.pictures),
+        Prompt("a", ("x", "x"), pictures=base.pictures),
+        Prompt("a", ("x",), 1, base.pictures),
+        Prompt("a", ("x",), pictures=(lambda: noise(2),)),
+        Prompt("a", ("x",)),
+    ]
+    assert base.digest() == same.digest() and len({one.digest() for one in (base, *others)}) == 6
+    assert set_digest(["a", "b"]) != set_digest(["b", "a"])
+
+
+def test_names_and_settings_are_read_from_one_text() -> None:
+    spec = Spec.read("sjd:window=32,init=up", "--decoding")
+    assert (spec.name, spec.settings) == ("sjd", {"window": "32", "init": "up"})
+    assert spec.values("--decoding", window=int, init=str) == {"window": 32, "init": "up"}
+    assert named("sjd:window=32", "lantern:delta=0.2", {"sjd": "SJD"}) == "SJD (window 32) + lantern (delta 0.2)"
+    for text in ("", ":a=1", "sjd:window", "sjd:=3", "sjd:window="):
+        with pytest.raises(ValueError, match="--decoding: expected name or name:setting=value"):
+            Spec.read(text, "--decoding")
+    with pytest.raises(ValueError, match="expected settings that sjd takes"):
+        spec.values("--decoding", window=int)
+    with pytest.raises(ValueError, match="expected a number for window of sjd, got '3.5'"):
+        Spec.read("sjd:window=3.5", "--decoding").values("--decoding", window=int)

@@ -1,0 +1,184 @@
+"""Every domain brings its sweep: its default grid runs on tiny stand-ins for the zoo, and its scorers say what is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmspec.evaluate.engine.prompt import Prompt
+from mmspec.evaluate.engine.runs import Run
+from mmspec.evaluate.engine.sweep import Wishes
+from mmspec.evaluate.registry import DOMAINS, sweep_of
+from mmspec.evaluate.sweep.plan import Plan, domain_of_model, groups
+from mmspec.evaluate.sweep.run import Work, run_work
+from mmspec.evaluate.sweep.shards import Records
+from mmspec.evaluate.vlm.sweep import AnswerRight, ObjectsRight, together
+from mmspec.evaluate.vlm.sweep import rule_of as text_rule
+from mmspec.zoo.world.captions import caption
+from mmspec.zoo.world.scene import sample_scene
+from tests.evaluate.tiny_continuous import use_tiny_continuous
+from tests.evaluate.tiny_images import use_tiny_images
+from tests.evaluate.tiny_video import use_tiny_video
+from tests.evaluate.tiny_zoo import byte_processor, tiny_zoo, use_tiny_zoo
+
+TINY = {"vlm": use_tiny_zoo, "image": use_tiny_images, "continuous": use_tiny_continuous, "video": use_tiny_video}
+
+
+def drawn(model: str, folder: Path, **changed: object) -> Records:
+    wishes = Wishes(new_tokens=6, num_iter=4, guidance=2.0)
+    return run_work(Work.of(Plan(folder=folder, models=(model,), count=1, threads=1, wishes=wishes, **changed)))
+
+
+@pytest.mark.parametrize(
+    ("model", "missing"),
+    [("vlm", {"vispec"}), ("t2i", set()), ("c2i", set()), ("car", set()), ("mar", set()), ("video/tokens", set())],
+)
+def test_the_default_grid_of_every_model_runs(
+    model: str, missing: set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain, _ = domain_of_model(model)
+    TINY[domain](monkeypatch)
+    found = drawn(model, tmp_path)
+    failed = {one["of"]["decoding"].partition(":")[0]: one["failed"] for one in found.samples.values() if one["failed"]}
+    assert set(failed) <= missing, failed
+    done = [one for one in found.samples.values() if one["failed"] is None]
+    assert any(one["of"]["decoding"] == "ar" and one["exact"] for one in done) and len(done) > 2
+    greedy = [one for one in done if one["of"]["temperature"] == 0 and one["exact"]]
+    assert len({one["token_hash"] for one in greedy}) <= 1
+    assert {key for key, _ in found.scores} == {one["key"] for one in done if one["shown"] is not None}
+
+
+def test_blocks_of_video_are_films_with_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_video(monkeypatch)
+    found = drawn("video", tmp_path, decodings=("draft", "sdvg:threshold=inf", "sdvg:router=magic"))
+    kinds = {one["of"]["decoding"]: one for one in found.samples.values()}
+    assert kinds["ar"]["shown"]["frames"] > 4 and kinds["sdvg:threshold=inf"]["token_hash"] == kinds["ar"]["token_hash"]
+    assert (
+        kinds["draft"]["token_hash"] != kinds["ar"]["token_hash"] and "--router" in kinds["sdvg:router=magic"]["failed"]
+    )
+    assert all("truth" in one["figures"] and "features" not in one for one in found.scores.values())
+
+
+def test_keys_of_the_benches_rows_are_decodings_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_images(monkeypatch)
+    method = sweep_of("image").method("t2i", "scd-gumbel-64", "")
+    assert method.title == "SCD gumbel 64" and sweep_of("image").method("t2i", "sjd-16", "token").rule == "token"
+    assert sweep_of("continuous").method("car", "causal-head-8", "").title == "head window 8"
+
+
+def test_rows_of_texts_are_decodings_where_the_zoo_has_their_drafter() -> None:
+    block = sweep_of("vlm").method("vlm", "eagle-block", "")
+    assert block.rule == "block" and sweep_of("vlm").method("vlm", "eagle-block", "token").rule == "token"
+
+
+def test_a_decoding_or_a_rule_that_no_model_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_images(monkeypatch)
+    for named, said in (
+        ({"decodings": ("magic",)}, "--decoding: expected one of ar, sjd"),
+        ({"decodings": ("sjd:colour=3",)}, "--decoding: expected settings that sjd takes"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            groups(Plan(folder=Path("x"), models=("t2i",), **named))
+    for model in ("t2i", "car", "vlm"):
+        with pytest.raises(ValueError, match="--rule: expected"):
+            groups(Plan(folder=Path("x"), models=(model,), rules=("magic",)))
+    with pytest.raises(ValueError, match="--model: expected one of vlm, t2i, c2i"):
+        groups(Plan(folder=Path("x"), models=("magic",)))
+
+
+def test_a_decoding_is_run_by_the_models_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_images(monkeypatch)
+    found = groups(
+        Plan(folder=Path("x"), models=("t2i", "vlm"), decodings=("sjd:window=4", "recycling"), temperatures=(1.0,))
+    )
+    assert {(one.model, method.key) for one in found for method in one.methods} == {
+        ("t2i", "ar"), ("t2i", "sjd:window=4"), ("vlm", "ar"), ("vlm", "recycling"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"count": 0}, "--count: expected 1 to"),
+        ({"samples": 0}, "--samples"),
+        ({"seed": 10_000}, "--seed"),
+        ({"temperatures": (-1.0,)}, "--temperature: expected numbers of at least 0"),
+        ({"part": (3, 2)}, "--part: expected K/N"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused(changed: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Plan(folder=Path("x"), models=("t2i",), **changed)
+
+
+def test_every_domain_has_prompts_of_its_own_that_its_models_take() -> None:
+    for name in DOMAINS:
+        sweep = sweep_of(name)
+        for model in sweep.models:
+            first, other = sweep.prompts(model, 3, 0), sweep.prompts(model, 3, 1)
+            assert len({one.key for one in first}) == 3
+            assert [one.text for one in first] == [one.text for one in sweep.prompts(model, 3, 0)]
+            apart = {one.key for one in first}.isdisjoint(one.key for one in other)
+            assert apart or model in ("c2i", "car", "mar")
+
+
+def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_tiny_zoo(monkeypatch)
+    sweep = sweep_of("vlm")
+    resources, setting = sweep.open("vlm"), sweep.setting("vlm", 0.0, Wishes(new_tokens=5))
+    told: list[list[str]] = []
+    whole = resources.processor.apply_chat_template
+    monkeypatch.setattr(
+        resources.processor, "apply_chat_template",
+        lambda messages, **how: told.append([str(one["content"]) for one in messages]) or whole(messages, **how),
+    )  # fmt: skip
+    run, (said,) = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(
+        Prompt("a", ("one?", "two?", "three?")), 0
+    )
+    assert [len(one) for one in told] == [1, 3, 5] and len(said.split("\n\n")) == 3
+    first = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(Prompt("a", ("one?",)), 0)[0]
+    assert run.output[0][: len(first.output[0])] == first.output[0] and len(run.output[0]) > len(first.output[0])
+    recycling = sweep.sampler(sweep.method("vlm", "recycling", ""), resources, setting)
+    drafted = recycling(Prompt("a", ("one?", "two?", "three?")), 0)[0]
+    assert drafted.output == run.output and drafted.exact
+
+
+def test_what_turns_cost_adds_up() -> None:
+    parts = {"prefill": 0.5, "target": 0.5}
+    one = Run(1.0, ((1, 2, 3),), 3, 1.0, parts, accepted=((0,), (1,)))
+    two = Run(2.0, ((4,),), 2, 0.5, parts, exact=False, accepted=((0,),))
+    made = together([one, two])
+    assert made.seconds == 3.0 and made.output == ((1, 2, 3, 4),) and made.target_passes == 5 and not made.exact
+    assert made.accept_length == 4 / 5 and made.parts == {"prefill": 1.0, "target": 1.0} and len(made.accepted) == 3
+    assert made.decode_rounds == 2 + 1 and together([one]) is one
+
+
+def test_objects_and_answers_are_told_from_texts() -> None:
+    scene = sample_scene((1 << 31) + 5)
+    right = caption(scene, 0)
+    prompts = [Prompt("a", ("x",), world=scene.seed)] * 2 + [Prompt("b", ("x",), answers=("Paris",))]
+    found = ObjectsRight()([right, "nothing is here", "x"], prompts)
+    assert found[0] > 0.9 and found[1] == 0.0 and np.isnan(found[2])
+    told = AnswerRight()(["x", "x", "It is PARIS."], prompts)
+    assert np.isnan(told[:2]).all() and told[2] == 1.0
+
+
+def test_rules_of_texts_are_read_from_one_line() -> None:
+    assert text_rule("block") == "block" and text_rule("typical:threshold=0.2").threshold == 0.2
+    for text in ("magic", "block:k=3", "typical:k=3"):
+        with pytest.raises(ValueError, match="--rule: expected"):
+            text_rule(text)
+
+
+def test_several_turns_need_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmspec.evaluate.vlm.conversations import encode_turns
+
+    processor = byte_processor()
+    with pytest.raises(ValueError, match="expected no placeholder"):
+        encode_turns(processor, ["a <image>", "b"], ["x"], ())
+    processor.chat_template = None
+    with pytest.raises(ValueError, match="turns: expected one for a processor without a chat template"):
+        encode_turns(processor, ["a", "b"], ["x"], ())
+    assert tiny_zoo()["vlm"][1].chat_template
