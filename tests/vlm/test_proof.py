@@ -49,7 +49,11 @@ UNSOUND = {
     "alibi": (lambda: made("FalconForCausalLM", alibi=True, **_SIZES, **_LAYERS), "verifies drafts"),
     "temperature by slot": (lambda: made("Llama4ForCausalLM", **_DECODER, **_LLAMA4, no_rope_layers=[1, 0]), "logits"),
     "dynamic mask": (lambda: made("DogeForCausalLM", **_DECODER, keep_window_size=4), "tree of drafts"),
-    "recurrent": (lambda: made("MambaForCausalLM", num_hidden_layers=2, **_SIZES), "got linear_attention"),
+    "recurrent": (lambda: made("MambaForCausalLM", num_hidden_layers=2, **_SIZES), "takes position_ids"),
+    "states on modules": (
+        lambda: made("RecurrentGemmaForCausalLM", num_hidden_layers=3, num_attention_heads=4, lru_width=32, **_SIZES),
+        "keep their states in the cache",
+    ),
 }
 
 
@@ -89,17 +93,28 @@ def test_local_attention_is_taken_while_the_request_fits_and_refused_beyond() ->
             mmspec.generate(model, drafter=drafter, input_ids=ids, max_new_tokens=30)
 
 
-@pytest.mark.parametrize("window", (None, 26))
-def test_a_window_as_wide_as_the_request_is_none(window: int | None) -> None:
+@pytest.mark.parametrize("window", (None, 26, 4))
+def test_a_window_is_seen_through_and_crossed(window: int | None) -> None:
     model, ids = made("MistralForCausalLM", **_DECODER, sliding_window=window), torch.tensor([[5, 6, 7, 8, 9, 10]])
-    expected = model.generate(ids, max_new_tokens=20, do_sample=False)
+    expected = model.generate(ids, max_new_tokens=30, do_sample=False)
     ours = mmspec.generate(
-        model, drafter=Scripted(continuation(expected, 6), "static"), input_ids=ids, max_new_tokens=20
+        model, drafter=Scripted(continuation(expected, 6), "static"), input_ids=ids, max_new_tokens=30
     )
     assert torch.equal(ours, expected)
-    if window:
-        with pytest.raises(ValueError, match="sliding_window of 26 tokens of MistralForCausalLM, got 6 and 21"):
-            mmspec.generate(model, input_ids=ids, max_new_tokens=21)
+
+
+def test_windows_of_a_class_from_elsewhere_have_to_hold_the_whole_request() -> None:
+    class MistralModel(hf.MistralModel):
+        """Whose windows no table of ours has seen."""
+
+    model, ids = made("MistralForCausalLM", **_DECODER, sliding_window=26), torch.tensor([[5, 6, 7, 8, 9, 10]])
+    model.model.__class__ = MistralModel
+    assert torch.equal(
+        mmspec.generate(model, input_ids=ids, max_new_tokens=20),
+        model.generate(ids, max_new_tokens=20, do_sample=False),
+    )
+    with pytest.raises(ValueError, match="sliding_window of 26 tokens of MistralForCausalLM, got 6 and 21"):
+        mmspec.generate(model, input_ids=ids, max_new_tokens=21)
 
 
 def test_a_window_that_is_switched_off_is_none() -> None:
