@@ -112,9 +112,7 @@ def _parts(model: nn.Module) -> Parts:
             f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
         )
     if "position_ids" not in signature(model.forward).parameters:
-        raise ValueError(
-            f"model: expected a forward that takes position_ids, got {name}; decode it with model.generate"
-        )
+        raise ValueError(f"model: expected a forward that takes position_ids, got {name}; drafts on a tree need them")
     head, decoder, embed = _modules(model)
     tested = name in _BY_NAME and _of_transformers(model)
     return Parts(
@@ -137,8 +135,11 @@ def _parts(model: nn.Module) -> Parts:
 
 def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
     """The output head, the decoder and the token embeddings."""
+    inner = getattr(model, "language_model", model)  # some wrappers name their text model and nothing of it
     try:
-        head, decoder, embed = model.get_output_embeddings(), model.get_decoder(), model.get_input_embeddings()
+        decoder, embed = model.get_decoder(), model.get_input_embeddings()
+        head = model.get_output_embeddings() or inner.get_output_embeddings()
+        decoder = inner.get_decoder() if decoder is inner or decoder is model else decoder
     except (AttributeError, NotImplementedError):
         head = decoder = embed = None
     if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):

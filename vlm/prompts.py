@@ -36,6 +36,9 @@ def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> d
     kwargs = dict(kwargs, past_key_values=cache, use_cache=True)
     if parts.last_only:
         kwargs["logits_to_keep"] = 1
+        if any(layer.kind == "shared" for layer in parts.plan.layers):
+            # a number would let layers that store nothing skip the prompt, whose states drafters read
+            kwargs["logits_to_keep"] = ids.new_tensor([ids.shape[1] - 1])
     inputs = parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
     # some classes leave an empty cache out, and would make one of their own
     return dict(inputs, past_key_values=cache)

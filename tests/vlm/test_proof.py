@@ -49,7 +49,6 @@ UNSOUND = {
     "alibi": (lambda: made("FalconForCausalLM", alibi=True, **_SIZES, **_LAYERS), "verifies drafts"),
     "temperature by slot": (lambda: made("Llama4ForCausalLM", **_DECODER, **_LLAMA4, no_rope_layers=[1, 0]), "logits"),
     "dynamic mask": (lambda: made("DogeForCausalLM", **_DECODER, keep_window_size=4), "tree of drafts"),
-    "recurrent": (lambda: made("MambaForCausalLM", num_hidden_layers=2, **_SIZES), "takes position_ids"),
     "states on modules": (
         lambda: made("RecurrentGemmaForCausalLM", num_hidden_layers=3, num_attention_heads=4, lru_width=32, **_SIZES),
         "keep their states in the cache",
