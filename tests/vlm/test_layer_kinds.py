@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -124,3 +126,29 @@ def test_sampled_rows_alone_equal_rows_in_a_batch(name: str) -> None:
         ids = inputs["input_ids"][row : row + 1, 12 - length :]
         alone = mmspec.generate(model, drafter=drafter, seed=[row + 1], input_ids=ids, **settings)
         assert continuation(alone, length) == together[row : row + 1]
+
+
+@pytest.mark.parametrize("name", ("Gemma3ForCausalLM", "Qwen3_5ForCausalLM", "JambaForCausalLM"))
+def test_requests_that_take_turns_on_one_model_do_not_meet(name: str) -> None:
+    """Every state is its request's own; prompts down to a single token."""
+    model, settings = model_with(name), dict(max_new_tokens=14, do_sample=False)
+    prompts = [ragged((9,), seed=7)["input_ids"], ragged((1,), seed=8)["input_ids"]]
+    truth = [model.generate(ids, **settings) for ids in prompts]
+    runs = []
+    for ids, words in zip(prompts, truth, strict=True):
+        drafter = Scripted(continuation(words, ids.shape[1]), "static", vocab=61)
+        runs.append(mmspec.vlm.start(model, drafter=drafter, input_ids=ids, **settings))
+    going = list(runs)
+    while going:
+        going = [run for run in going if run.step()]
+    for run, ids, words in zip(runs, prompts, truth, strict=True):
+        assert run.target.tokens == continuation(words, ids.shape[1])
+    assert "forward" not in {name for module in model.modules() for name in vars(module)}, "a forward was left behind"
+
+
+def test_states_of_a_half_precision_model_stay_single() -> None:
+    model = copy.deepcopy(model_with("Qwen3_5ForCausalLM")).bfloat16()
+    run = mmspec.vlm.start(model, drafter=Scripted([[9] * 9], "chain"), max_new_tokens=8, **ragged((9,)))
+    run.run()
+    for _, layer in stateful(run.target):
+        assert layer.committed.recurrent[0].dtype == torch.float32 and layer.committed.conv[0].dtype == torch.bfloat16
