@@ -11,6 +11,7 @@ from torch import Tensor
 import mmspec
 from mmspec.core.layers.state_layer import StateLayer, States
 from mmspec.core.tree import static_tree
+from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.target import TextTarget
 from tests.vlm.drafts import SHAPES, STATIC, Scripted, continuation, random_tree
 from tests.vlm.layer_kinds import (
@@ -152,3 +153,18 @@ def test_states_of_a_half_precision_model_stay_single() -> None:
     run.run()
     for _, layer in stateful(run.target):
         assert layer.committed.recurrent[0].dtype == torch.float32 and layer.committed.conv[0].dtype == torch.bfloat16
+
+
+def test_a_forward_that_was_the_module_s_own_is_put_back() -> None:
+    """As accelerate leaves it: a forward of the instance that calls the one it has put aside."""
+    model, ids = copy.deepcopy(model_with("Lfm2ForCausalLM")), ragged((9,))["input_ids"]
+    truth = model.generate(ids, max_new_tokens=8, do_sample=False)
+    mixer = next(mixer.module for mixer in take_apart(model).mixers)
+    calls, aside = [], mixer.forward
+    mixer._old_forward, mixer._hf_hook = aside, object()
+    mixer.forward = lambda *args, **kwargs: (calls.append(1), mixer._old_forward(*args, **kwargs))[1]
+    outer = mixer.forward
+    drafter = Scripted(continuation(truth, 9), "static", vocab=61)
+    for _ in range(2):
+        assert torch.equal(mmspec.generate(model, drafter=drafter, input_ids=ids, max_new_tokens=8), truth)
+    assert calls and mixer.forward is outer and mixer._old_forward is aside

@@ -82,10 +82,10 @@ def _install(mixer: Mixer) -> None:
     with _LOCK:
         count = _INSTALLED.get(id(module), 0)
         if not count:
-            own = getattr(module, _slot(module))
+            own, had = getattr(module, _slot(module)), vars(module).get(_slot(module))
             forward = lambda *args, **kwargs: _forward(mixer, own, args, kwargs)  # noqa: E731
-            forward.own = own
-            module.__dict__[_slot(module)] = forward
+            forward.had = had
+            vars(module)[_slot(module)] = forward
         _INSTALLED[id(module)] = count + 1
 
 
@@ -96,9 +96,9 @@ def _remove(mixer: Mixer) -> None:
         if _INSTALLED[id(module)]:
             return
         del _INSTALLED[id(module)]
-        own = module.__dict__.pop(_slot(module)).own
-        if getattr(own, "__func__", None) is not type(module).forward:
-            module.__dict__[_slot(module)] = own
+        had = vars(module).pop(_slot(module)).had
+        if had is not None:
+            vars(module)[_slot(module)] = had
 
 
 def _forward(mixer: Mixer, own: Callable, args: tuple, kwargs: dict) -> Tensor:
@@ -111,11 +111,22 @@ def _forward(mixer: Mixer, own: Callable, args: tuple, kwargs: dict) -> Tensor:
         out = part.run(own)
     else:
         part = TreePass(layer, cache.tree)
-        with layer.serving(layer.committed, States()):
+        with layer.serving(layer.committed, States()), _weights_at_hand(mixer.module):
             out = _rebound(mixer, part)(mixer.module, *args, **kwargs)
             part.full = layer.full
     layer.pending.append(part)
     return out
+
+
+@contextmanager
+def _weights_at_hand(module: nn.Module) -> Iterator[None]:
+    """Filters are read without a call of their module, which accelerate would need to bring what it has put elsewhere."""
+    away = [child for child in module.children() if isinstance(child, nn.Conv1d) and hasattr(child, "_hf_hook")]
+    for child in away:
+        child._hf_hook.pre_forward(child)
+    yield
+    for child in away:
+        child._hf_hook.post_forward(child, ())
 
 
 def _rebound(mixer: Mixer, part: TreePass) -> Callable:

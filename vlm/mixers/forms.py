@@ -39,7 +39,7 @@ class TreePass:
         """Stands for `causal_conv1d_fn`, whose `hidden_states` are [B, C, K + N]; gives the nodes' columns alone."""
         held = hidden_states.shape[-1] - self.tree.nodes
         column = columns(self.tree.path, self.tree.ancestor, weight.shape[-1], held)
-        out = tree_conv(hidden_states, weight, bias, column)
+        out = tree_conv(hidden_states, weight, bias, column.to(hidden_states.device))
         return (out if activation is None else ACT2FN[activation](out)).to(hidden_states.dtype)
 
     def delta(
@@ -57,7 +57,7 @@ class TreePass:
         rate = beta.float().transpose(1, 2)[..., None]
         start = self.layer.committed.recurrent[0]
         out, self.brought = tree_recurrence(
-            query, key, value.float().transpose(1, 2), decay, start.float(), self.tree.ancestor, rate
+            query, key, value.float().transpose(1, 2), decay, start.float(), self.tree.ancestor.to(key.device), rate
         )
         return out.transpose(1, 2).to(value.dtype), start
 
@@ -77,7 +77,7 @@ class TreePass:
         self.turned = True
         start = self.layer.committed.recurrent[0]
         out, self.brought = tree_recurrence(
-            query, key, value, decay, start.float().transpose(-1, -2), self.tree.ancestor
+            query, key, value, decay, start.float().transpose(-1, -2), self.tree.ancestor.to(key.device)
         )
         out = out.transpose(1, 2).contiguous()
         if D is not None:

@@ -17,7 +17,7 @@ class Steps:
     """A pass of one mixer whose every node is one step behind its parent: level by level, all rows and siblings at once.
     Behind an accepted path the recorded inputs take their steps again, from the committed states; none is kept in between.
 
-    arguments: of the mixer's call, with [B, N, ...] tensors.   root: the states behind every row's root.
+    args, kwargs: of the mixer's call, with [B, N, ...] tensors.   root: the states behind every row's root.
     """
 
     module: nn.Module
@@ -27,9 +27,13 @@ class Steps:
     tree: Tree
     root: States | None = None
 
+    @property
+    def hidden(self) -> Tensor:
+        return self.args[0] if self.args else self.kwargs["hidden_states"]
+
     def run(self, call: Callable) -> Tensor:
         """The mixer's outputs of all nodes, [B, N, H].   call: its own forward."""
-        hidden = self.args[0] if self.args else self.kwargs["hidden_states"]
+        hidden = self.hidden
         batch, nodes = hidden.shape[:2]
         parent = self.tree.parent.expand(batch, -1).tolist()
         levels = (self.tree.ancestor.sum(-1) - 1).expand(batch, -1).tolist()
@@ -37,12 +41,8 @@ class Steps:
         for level in range(max(map(max, levels)) + 1):
             at = [(row, node) for row in range(batch) for node in range(nodes) if levels[row][node] == level]
             rows, picked = (torch.tensor(one, device=hidden.device) for one in zip(*at, strict=True))
-            came = (
-                rows
-                if not level
-                else torch.tensor([place[row, parent[row][node]] for row, node in at], device=rows.device)
-            )
-            made, states = self._step(call, states.rows(came), rows, picked)
+            came = [place[row, parent[row][node]] if level else row for row, node in at]
+            made, states = self._step(call, states.rows(torch.tensor(came, device=hidden.device)), rows, picked)
             place = {one: index for index, one in enumerate(at)}
             self.root = self.root or states
             out = made.new_zeros(batch, nodes, made.shape[-1]) if out is None else out
@@ -50,24 +50,19 @@ class Steps:
         return out
 
     def _step(self, call: Callable, states: States, rows: Tensor, nodes: Tensor) -> tuple[Tensor, States]:
-        size = (self.args[0] if self.args else self.kwargs["hidden_states"]).shape[:2]
+        size = self.hidden.shape[:2]
 
         def own(value: object) -> object:
             whole = isinstance(value, Tensor) and value.shape[:2] == size
             return value[rows, nodes][:, None] if whole else value
 
-        self.layer.record_past = False
-        try:
-            with self.layer.serving(states, states) as made:
-                out = call(*map(own, self.args), **{name: own(value) for name, value in self.kwargs.items()})
-        finally:
-            self.layer.record_past = True
+        with self.layer.serving(states, states) as made:  # a step may write into them: they are copies
+            out = call(*map(own, self.args), **{name: own(value) for name, value in self.kwargs.items()})
         return (out[0] if isinstance(out, tuple) else out), made
 
     def behind(self, states: States, path: list[list[int]]) -> States:
         """See `Part`."""
-        longest = max(map(len, path))
-        device = self.tree.depth.device
+        longest, device = max(map(len, path)), self.hidden.device
         for step in range(longest):
             rows = torch.tensor([row for row, nodes in enumerate(path) if len(nodes) > step], device=device)
             if step == 0:

@@ -51,12 +51,11 @@ def narrowed(bias: Tensor, pool: SlotPool, depth: Tensor, layer: Layer) -> Tenso
     length = pool.length[:, None]
     query = length + depth  # [B, N]
     token = torch.arange(bias.shape[-1], device=bias.device).repeat(query.shape[0], 1)
-    token.scatter_(
-        1, length + torch.arange(query.shape[1], device=bias.device), query
-    )  # a node's slot is not its place
+    # a node's slot is not its place
+    token.scatter_(1, length + torch.arange(query.shape[1], device=bias.device), query)
     if layer.chunked:
         start = 0 if pool.hidden is None else pool.hidden.sum(-1)[:, None]
-        query, token = (query - start) // layer.width, (token - start).div(layer.width, rounding_mode="floor")
+        query, token = (query - start) // layer.width, (token - start) // layer.width
         outside = query[:, :, None] != token[:, None, :]
     else:
         outside = query[:, :, None] - token[:, None, :] >= layer.width
