@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 import mmspec
 from mmspec.vlm import proof
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.architectures import _parts, take_apart
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import _DECODER, PAD, VOCAB, liven, prompt, tiny
 
@@ -73,11 +74,18 @@ def test_a_class_whose_passes_differ_from_its_steps_is_refused(kind: str) -> Non
     assert "\n" not in str(caught.value) and "model.generate" in str(caught.value)
 
 
-def test_temperature_by_slot_is_found_far_below_its_first_step() -> None:
-    """A few tokens never reach position 8192, where Llama 4 begins to differ."""
+def test_temperature_by_slot_is_taken_below_its_first_step_and_refused_beyond() -> None:
+    """A few tokens never reach position 8192, where Llama 4 begins to differ: its config says so, and the trial would."""
+    config = _DECODER | _LLAMA4 | {"max_position_embeddings": 32768, "floor_scale": 8192, "no_rope_layers": [1, 0]}
+    model, other = (made("Llama4ForCausalLM", **config) for _ in range(2))
+    parts = _parts(other)
     with pytest.raises(ValueError, match="how many slots its cache holds"):
-        take_apart(made("Llama4ForCausalLM", **_DECODER | {"max_position_embeddings": 32768},
-                        **_LLAMA4 | {"floor_scale": 8192}, no_rope_layers=[1, 0]))  # fmt: skip
+        proof.prove(replace(parts, plan=replace(parts.plan, temperature=None)))
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
+    expected = model.generate(ids, max_new_tokens=8, do_sample=False)
+    assert torch.equal(mmspec.generate(model, input_ids=ids, max_new_tokens=8), expected)
+    with pytest.raises(ValueError, match="floor_scale of 8191 tokens of Llama4ForCausalLM, got 6 and 8186"):
+        mmspec.generate(model, input_ids=ids, max_new_tokens=8186)
 
 
 def test_local_attention_is_taken_while_the_request_fits_and_refused_beyond() -> None:
