@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.architectures import Parts
@@ -17,8 +17,7 @@ def admit(target: TextTarget) -> None:
     """Raises ValueError, with what to do, for a request that plain steps and drafted passes could answer differently."""
     parts, prompt, most = target.parts, target.prompt.shape[1], target.most
     name = type(parts.model).__name__
-    if parts.window is not None:
-        parts.window.check(prompt, most, name)
+    _check_widths(parts, prompt, most)
     if target.rope is not None:
         _check_switch(parts, target.rope.switch, prompt, most)
     if parts.trusted:
@@ -37,19 +36,33 @@ def admit(target: TextTarget) -> None:
     prove_reach(parts, prompt + most)
 
 
+def _check_widths(parts: Parts, prompt: int, most: int | None) -> None:
+    """Refuses a request in which a class from elsewhere would need its windows, or in which slots would scale queries."""
+    limits = [] if parts.own else [(layer.width, layer.field) for layer in parts.plan.narrow]
+    if parts.plan.temperature is not None:
+        limits.append((parts.plan.temperature, "floor_scale"))
+    for tokens, field in limits:
+        if most is None or prompt + most > tokens:
+            asked = "no limit" if most is None else f"{prompt} and {most}"
+            raise ValueError(
+                f"max_new_tokens: expected prompt and answer to fit the {field} of {tokens} tokens of "
+                f"{type(parts.model).__name__}, got {asked}; shorten them or decode with model.generate"
+            )
+
+
 def _check_switch(parts: Parts, switch: int, prompt: int, most: int | None) -> None:
     """Refuses a request that crosses the length at which the class reads its whole prompt again with other frequencies."""
     crosses = prompt <= switch and (most is None or prompt + most - 1 > switch)
-    if crosses and _reads_again(parts.model, parts.layers, switch):
+    if crosses and _reads_again(parts, switch):
         raise ValueError(
             f"max_new_tokens: expected prompt and answer on one side of {switch} tokens, got {prompt} and {most}; "
             f"{type(parts.model).__name__} reads everything again there, so shorten them or decode with model.generate"
         )
 
 
-def _reads_again(model: nn.Module, layers: int, length: int) -> bool:
+def _reads_again(parts: Parts, length: int) -> bool:
     """Whether the class drops its cache for the pass behind `length` tokens."""
-    cache = SlotCache(layers, 1)
+    model, cache = parts.model, SlotCache(parts.plan, 1)
     cache.lengths = [length]
     ids = torch.zeros(1, length + 1, dtype=torch.long, device=model.device)
     settings = dict(past_key_values=cache, attention_mask=torch.ones_like(ids), next_sequence_length=1, use_cache=True)

@@ -7,7 +7,8 @@ from inspect import signature
 
 from torch import nn
 
-from mmspec.core.attention_windows import Window, window_of
+from mmspec.core.layers.plan import Plan, plan_of
+from mmspec.vlm.mixers import Mixer, mixers_of
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 
@@ -51,9 +52,10 @@ class Parts:
     direct: logits are the head applied to the decoder's last hidden state, so verify passes skip the wrapper.
     placeholders: ids that stand for visual features in a prompt; a drafter must never propose them.
     tokens_per_image: placeholders of every picture where the class gives all pictures as many, else None.
-    window: the narrowest window of any layer, None for none.
+    plan: what each layer keeps of earlier tokens.   mixers: its layers with states.
     trusted: the suite tests this class over this decoder; others prove themselves.
     last_only: the model can be asked for the last logits alone.
+    own: the decoder is transformers' own, whose windows are its masks' and nothing else.
     """
 
     model: nn.Module
@@ -61,14 +63,19 @@ class Parts:
     head: nn.Module
     embed: nn.Module
     direct: bool
-    layers: int
+    plan: Plan
     hidden_size: int
     vocab_size: int
     placeholders: tuple[int, ...]
     tokens_per_image: int | None = None
-    window: Window | None = None
     trusted: bool = True
     last_only: bool = True
+    own: bool = True
+    mixers: tuple[Mixer, ...] = ()
+
+    @property
+    def layers(self) -> int:
+        return len(self.plan)
 
 
 def supported() -> tuple[Architecture, ...]:
@@ -98,7 +105,7 @@ def _parts(model: nn.Module) -> Parts:
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: expected a decoder-only model, got the encoder-decoder {name}")
     text = config.get_text_config(decoder=True)
-    window = window_of(text)
+    plan = plan_of(text)
     attention = config._attn_implementation
     if attention not in ("sdpa", "eager"):
         raise ValueError(
@@ -114,21 +121,25 @@ def _parts(model: nn.Module) -> Parts:
         head=head,
         embed=embed,
         direct=tested,
-        layers=text.num_hidden_layers,
+        plan=plan,
         hidden_size=text.hidden_size,
         vocab_size=head.weight.shape[0],
         placeholders=placeholders_of(config),
         tokens_per_image=_tokens_per_image(config) if name in _EVEN else None,
-        window=window,
         trusted=tested and type(decoder).__name__ in _DECODERS and _of_transformers(decoder),
         last_only=_takes(model, "logits_to_keep"),
+        own=_of_transformers(decoder),
+        mixers=mixers_of(decoder, plan),
     )
 
 
 def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
     """The output head, the decoder and the token embeddings."""
+    inner = getattr(model, "language_model", model)  # some wrappers name their text model and nothing of it
     try:
-        head, decoder, embed = model.get_output_embeddings(), model.get_decoder(), model.get_input_embeddings()
+        decoder, embed = model.get_decoder(), model.get_input_embeddings()
+        head = model.get_output_embeddings() or inner.get_output_embeddings()
+        decoder = inner.get_decoder() if decoder is inner or decoder is model else decoder
     except (AttributeError, NotImplementedError):
         head = decoder = embed = None
     if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):

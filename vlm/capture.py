@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,6 +21,21 @@ class Seen:
     embeds: Tensor | None = None
     hidden: Tensor | None = None
     levels: Tensor | None = None
+
+
+@contextmanager
+def masked(decoder: nn.Module, mask: Mapping[str, Tensor | None]) -> Iterator[None]:
+    """The decoder gets `mask` in calls made by this thread inside the block, whatever its wrapper makes of the one it got."""
+    thread = threading.get_ident()
+
+    def before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        return (args, kwargs | {"attention_mask": mask}) if threading.get_ident() == thread else None
+
+    hook = decoder.register_forward_pre_hook(before, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextmanager

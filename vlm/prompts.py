@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.layers.plan import Plan
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.capture import masked
 
 _NOT_PROMPT = {"streamer", "logits_processor", "stopping_criteria", "generation_config", "prefix_allowed_tokens_fn",
                "custom_generate", "tokenizer", "past_key_values", "assistant_model", "synced_gpus"}  # fmt: skip
@@ -33,9 +36,40 @@ def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> d
     kwargs = dict(kwargs, past_key_values=cache, use_cache=True)
     if parts.last_only:
         kwargs["logits_to_keep"] = 1
+        if any(layer.kind == "shared" for layer in parts.plan.layers):
+            # a number would let layers that store nothing skip the prompt, whose states drafters read
+            kwargs["logits_to_keep"] = ids.new_tensor([ids.shape[1] - 1])
     inputs = parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
     # some classes leave an empty cache out, and would make one of their own
     return dict(inputs, past_key_values=cache)
+
+
+def first_positions(inputs: dict, ids: Tensor, given: Tensor) -> Tensor:
+    """Positions of a prompt, int64 [..., B, P] or [1, P]: what the class makes of those `given`; its slots, padding included,
+    where it wants none.
+
+    inputs: as `first_inputs` gives them.
+    """
+    if "position_ids" not in inputs:
+        return given
+    positions = inputs["position_ids"]
+    return torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
+
+
+def lasting(plan: Plan, inputs: dict) -> dict[str, Tensor]:
+    """What later passes are given again of a prompt's inputs: which pictures the last token sees, [B, 1, ...]."""
+    seen = inputs.get("cross_attention_mask") if any(layer.kind == "cross" for layer in plan.layers) else None
+    return {} if seen is None else {"cross_attention_mask": seen[:, -1:]}
+
+
+def wrapped_logits(parts: Parts, inputs: dict) -> Tensor:
+    """Logits [B, N, V] of a pass through the model's wrapper, whose decoder gets one mask for each type of layer: wrappers
+    know only the first.   inputs: with an `attention_mask` as `masks` makes it."""
+    mask = inputs["attention_mask"]
+    if not isinstance(mask, dict):
+        return parts.model(**inputs, return_dict=True).logits
+    with masked(parts.decoder, mask):
+        return parts.model(**inputs | {"attention_mask": mask["full_attention"]}, return_dict=True).logits
 
 
 def _take(model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs):

@@ -12,12 +12,14 @@ from mmspec.core.batch_target import NOT_FINITE, BatchTarget
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, expand_tree, root_only
 from mmspec.core.evidence import Evidence, neutralised
+from mmspec.core.layers.masks import masks
 from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
+from mmspec.vlm.mixers import drafting
 from mmspec.vlm.processors import NodeProcessors
-from mmspec.vlm.prompts import first_inputs
+from mmspec.vlm.prompts import first_inputs, first_positions, lasting, wrapped_logits
 from mmspec.vlm.requests import table_of_positions
 from mmspec.vlm.stopping import Stopping
 
@@ -60,14 +62,14 @@ class TextTarget(BatchTarget):
         self.model_kwargs, self.inputs = model_kwargs, inputs
         self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
         room = min(self.stopping.most or _ROOM, _ROOM)
-        self.cache = SlotCache(parts.layers, input_ids.shape[1] + room + 64)
+        self.cache = SlotCache(parts.plan, input_ids.shape[1] + room + 64)
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
         self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
         self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = self._barren = None
-        self.table = table_of_positions(parts)
+        self.table, self._lasting = table_of_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
         self._longest = self._last = (
@@ -93,8 +95,10 @@ class TextTarget(BatchTarget):
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
-        mask, positions = self.model_kwargs.get("attention_mask"), self.model_kwargs["position_ids"]
+        mask = self.model_kwargs.get("attention_mask")
         inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
+        self._lasting = lasting(self.parts.plan, inputs)
+        positions = first_positions(inputs, self.prompt, self.model_kwargs["position_ids"])
         if self.rope is not None:
             self._longest = int(_rotary(positions).max()) + 1
         with self._rotated(), watch(self.parts.decoder, self.levels) as seen:
@@ -115,15 +119,16 @@ class TextTarget(BatchTarget):
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
         depth = expand_tree(draft.tree.depth, self.batch)
-        plain = draft.tree.nodes == 1 and self.cache.uniform and self.padding is None
+        tree, dtype = draft.tree, self.parts.embed.weight.dtype
         inputs = dict(
             input_ids=draft.value,
             position_ids=self._places(depth),
-            attention_mask=None if plain else self.cache.bias(draft.tree.ancestor, self.parts.embed.weight.dtype),
+            attention_mask=masks(self.parts.plan, self.cache, tree.ancestor, depth, tree.max_depth, dtype),
             past_key_values=self.cache,
             use_cache=True,
         )
-        with self._rotated(depth, draft.tree.max_depth):
+        inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self._lasting.items()}
+        with self._rotated(depth, tree.max_depth), drafting(self.parts.mixers, self.cache, tree):
             logits, hidden = self._pass(inputs)
         return self._evidence(draft, logits, hidden)
 
@@ -136,7 +141,7 @@ class TextTarget(BatchTarget):
             if self.parts.direct:
                 logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
             else:
-                logits = self.parts.model(**inputs, return_dict=True).logits
+                logits = wrapped_logits(self.parts, inputs)
         return logits, seen.hidden if self.levels is None else seen.levels
 
     def _rotated(self, depth: Tensor | None = None, deepest: int = 0) -> AbstractContextManager:

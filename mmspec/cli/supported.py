@@ -21,6 +21,7 @@ def supported(json: Json = None) -> None:
     out = screen()
     laws = [_marked(one, {drafter for model, drafter in untested if model == one["model"]}) for one in models]
     out.print(_table("models: the law of each drafter's output, greedy and sampled", laws))
+    out.print(_table(f"every image-text class of transformers {table['transformers']}", found["image-text classes"]))
     title = f"every causal and image-text class of transformers {table['transformers']}: taken"
     out.print(_table(title, found["classes"]))
     out.print(_table("refused, with a sentence and before any token", found["refused classes"]))

@@ -1,49 +1,50 @@
-"""A slot pool that models of transformers write into."""
+"""A slot cache that models of transformers write into, with a layer of its own kind for each of theirs."""
 
 from __future__ import annotations
 
-from weakref import ref
+from transformers.cache_utils import Cache
 
-from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
-
+from mmspec.core.layers.plan import Layer, Plan
+from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer, SlotLayer
+from mmspec.core.layers.state_layer import MixedLayer, StateLayer
 from mmspec.core.pool import SlotPool
-
-
-class SlotLayer(CacheLayerMixin):
-    """One layer's view of a SlotCache; all state lives in the cache, which it must not keep alive: in a cycle every request's
-    keys and values would stay until Python looks for cycles."""
-
-    is_croppable = True
-    is_sliding = False
-
-    def __init__(self, cache: SlotCache, index: int):
-        super().__init__()
-        self._cache, self.index, self.is_initialized = ref(cache), index, True
-
-    @property
-    def cache(self) -> SlotCache:
-        return self._cache()
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.cache.reserve(key_states, value_states)
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        return self.cache.write(self.index, key_states, value_states)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.cache.width + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.cache.width
-
-    def get_max_length(self) -> int:
-        return -1
+from mmspec.core.tree import Tree
 
 
 class SlotCache(SlotPool, Cache):
-    """A `SlotPool` that is a transformers `Cache`: each of the model's attention layers writes its new slots through it."""
+    """A `SlotPool` that is a transformers `Cache`: each of the model's attention layers writes its new slots through it.
 
-    def __init__(self, layers: int, capacity: int, *, copies: int = 1):
-        SlotPool.__init__(self, layers, capacity, copies=copies)
-        Cache.__init__(self, layers=[SlotLayer(self, i) for i in range(layers)])
+    layers: what each layer keeps, or the number of layers that all keep every slot.
+    tree: the draft that a pass goes over, while it does.
+    """
+
+    def __init__(self, layers: int | Plan, capacity: int, *, copies: int = 1):
+        plan = (Layer("full"),) * layers if isinstance(layers, int) else layers.layers
+        names = [layer.shape if layer.slots else (layer.kind, n) for n, layer in enumerate(plan)]
+        SlotPool.__init__(self, names, capacity, copies=copies)
+        Cache.__init__(self, layers=[self._made(n, layer) for n, layer in enumerate(plan)])
+        self.tree: Tree | None = None
+
+    def _made(self, index: int, layer: Layer) -> object:
+        if layer.states:
+            return MixedLayer(self, index, layer.states) if layer.slots else StateLayer(layer.states)
+        if layer.kind == "cross":
+            return CrossLayer()
+        return SlotLayer(self, index) if layer.slots else EmptyLayer()
+
+    @property
+    def stateful(self) -> list[StateLayer]:
+        """The layers that keep recurrent states."""
+        return [layer for layer in self.layers if isinstance(layer, StateLayer)]
+
+    def open(self, tree: Tree | None) -> None:
+        """Says over which draft the next pass goes: layers with states have to know. None: over none."""
+        self.tree = tree
+        for layer in self.stateful if tree is not None else ():
+            layer.open()
+
+    def commit(self, path: list[list[int]]) -> None:
+        """Keeps what the last pass brought of the nodes `path[b]`, ascending node indices of row b, and forgets the rest."""
+        for layer in self.stateful:
+            layer.commit(path * self.copies)
+        super().commit(path)

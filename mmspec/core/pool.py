@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 import torch
 from torch import Tensor
 
-from mmspec.kernels.slots import move_slots
+from mmspec.core.slots import Slots
 from mmspec.kernels.tree_mask import tree_bias
 
 
 class SlotPool:
-    """Keys and values of all layers in one pool, [layers, rows, heads, slots, dim], with a committed length per row.
+    """Keys and values of all layers, [layers, rows, heads, slots, dim] for those of one shape on one device, with a
+    committed length per row.
 
     A pass writes its N new slots behind each row's own length; `commit` keeps those on the accepted path and forgets the
     rest by not counting them. Left padding stays in its slots, marked in `hidden` bool [rows, P]. Where values come in
     another order than that of their slots, `place` names the slots of a pass, and the caller keeps count of them.
 
-    layers: number of attention layers, all of one shape.
+    layers: number of layers, or one name for each: layers of one name are expected in one shape, which only decides how
+        much is allocated together.
     capacity: slots to allocate at first; the pool doubles when a pass needs more.
     copies: cache rows per request row (2 for a guided pair), laid out [copies, B].
     start: int64 [rows], the position behind every row's prompt, where a model's positions count from it; set by prefill.
     width: slots in use by the longest row.   uniform: whether every row has that many. Both are host numbers.
-    Raises ValueError when layers differ in shape.
+    Raises ValueError when a layer changes its shape.
     """
 
-    def __init__(self, layers: int, capacity: int, *, copies: int = 1):
-        self.depth, self.capacity, self.copies = layers, capacity, copies
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
+    def __init__(self, layers: int | Sequence[Hashable], capacity: int, *, copies: int = 1):
+        self.names = [None] * layers if isinstance(layers, int) else list(layers)
+        self.depth, self.capacity, self.copies = len(self.names), capacity, copies
+        self.groups: list[Slots] = []
+        self._home: dict[int, tuple[Slots, int]] = {}
         self.length: Tensor | None = None
         self.hidden: Tensor | None = None
         self.start: Tensor | None = None
@@ -47,23 +52,54 @@ class SlotPool:
         self.width = max(lengths, default=0)
         self.uniform = min(lengths, default=0) == self.width
 
+    @property
+    def keys(self) -> Tensor | None:
+        """Keys of all layers where they are of one shape, [layers, rows, heads, slots, dim]; None before the first pass."""
+        return self._only.keys if self.groups else None
+
+    @property
+    def values(self) -> Tensor | None:
+        """As `keys`."""
+        return self._only.values if self.groups else None
+
+    @property
+    def _only(self) -> Slots:
+        if len(self.groups) > 1:
+            raise ValueError(
+                f"cache: expected layers of one shape, got {len(self.groups)} shapes; ask `at` for a layer's own"
+            )
+        return self.groups[0]
+
+    def at(self, layer: int) -> tuple[Tensor, Tensor]:
+        """One layer's keys and values, [rows, heads, slots, dim] each."""
+        slots, place = self._home[layer]
+        return slots.keys[place], slots.values[place]
+
     def reserve(self, key: Tensor, value: Tensor) -> None:
         """Makes room for the slots of one pass. key, value: [rows, heads, N, dim]."""
-        rows, heads, count, _ = key.shape
-        if self.keys is None:
-            self.capacity = max(self.capacity, count)
-            size = (self.depth, rows, heads, self.capacity)
-            self.keys = key.new_zeros(*size, key.shape[-1])
-            self.values = value.new_zeros(*size, value.shape[-1])
-            self.length = torch.zeros(rows, dtype=torch.long, device=key.device)
-            self.lengths = [0] * rows
-        self._make_room(self.width + count)
+        if self.length is None:
+            self.capacity = max(self.capacity, key.shape[2])
+            self.length = torch.zeros(key.shape[0], dtype=torch.long, device=key.device)
+            self.lengths = [0] * key.shape[0]
+        self._make_room(self.width + key.shape[2])
 
     def _make_room(self, slots: int) -> None:
         if slots > self.capacity:
-            grown = max(2 * self.capacity, slots)
-            self.keys, self.values = (_grow(pool, grown) for pool in (self.keys, self.values))
-            self.capacity = grown
+            self.capacity = max(2 * self.capacity, slots)
+            for group in self.groups:
+                group.grow(self.capacity)
+
+    def _settle(self, layer: int, key: Tensor, value: Tensor) -> tuple[Slots, int]:
+        """Finds a layer its place, in a pool of its shape that it shares with the layers of its name."""
+        name = self.names[layer]
+        group = next((one for one in self.groups if not one.full and one.fits(key, value)), None)
+        if group is None:
+            coming = sum(other == name and n not in self._home for n, other in enumerate(self.names))
+            group = Slots(coming, key, value, self.capacity)
+            self.groups.append(group)
+        home = self._home[layer] = group, group.taken
+        group.taken += 1
+        return home
 
     def place(self, slot: Tensor | None, extent: int = 0) -> None:
         """Names the slots the coming passes write, int64 [rows, N], each once a row; a pass reads slots 0..extent - 1.
@@ -71,7 +107,7 @@ class SlotPool:
         What was in them is overwritten. None: behind each row's length again.
         Raises ValueError before the first pass, which sets the shapes.
         """
-        if self.keys is None:
+        if self.length is None:
             raise ValueError("slot: expected a cache that has seen a pass, got an empty one; run the prompt first")
         self._make_room(extent)
         self.slot, self.extent = slot, extent
@@ -79,22 +115,22 @@ class SlotPool:
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Stores one layer's new slots and returns all slots in use, [rows, heads, width + N, dim] each (`extent` slots
         where they are named)."""
-        if layer == 0:
-            self.reserve(key, value)
-        keys, values = self.keys[layer], self.values[layer]
-        if key.shape[1::2] != keys.shape[1::2]:
-            raise ValueError(f"layer {layer}: expected keys of heads x dim {tuple(keys.shape[1::2])} as in layer 0, got "
-                             f"{tuple(key.shape[1::2])}; models whose layers differ in shape are not supported")  # fmt: skip
+        self.reserve(key, value)
+        slots, place = self._home.get(layer) or self._settle(layer, key, value)
+        if not slots.fits(key, value):
+            raise ValueError(f"layer {layer}: expected keys and values as in its first pass, {tuple(slots.keys.shape[1:3])}"
+                             f" rows and heads, got {tuple(key.shape)}; start a new cache")  # fmt: skip
+        keys, values = slots.keys[place], slots.values[place]
         slot, width, end = self.slot, self.width, self.width + key.shape[2]
         if slot is None and self.uniform:
             keys[:, :, width:end] = key
             values[:, :, width:end] = value
         else:
             if slot is None:
-                slot = self.length[:, None] + torch.arange(key.shape[2], device=key.device)
+                slot = self.length[:, None] + torch.arange(key.shape[2], device=self.length.device)
             else:
                 end = self.extent
-            row = torch.arange(key.shape[0], device=key.device)[:, None]
+            slot, row = slot.to(key.device), torch.arange(key.shape[0], device=key.device)[:, None]
             keys.transpose(1, 2)[row, slot] = key.transpose(1, 2)
             values.transpose(1, 2)[row, slot] = value.transpose(1, 2)
         return keys[:, :, :end], values[:, :, :end]
@@ -118,7 +154,8 @@ class SlotPool:
     def _move(self, path: list[list[int]]) -> None:
         longest = max(map(len, path))
         source = torch.tensor([p + list(range(len(p), longest)) for p in path] * self.copies, device=self.length.device)
-        move_slots(self.keys, self.values, self.length, source)
+        for group in self.groups:
+            group.move(self.length, source)
 
     def bias(self, ancestor: Tensor, dtype: torch.dtype, back: int = 0) -> Tensor:
         """The attention bias of a pass over a drafted tree, [rows or 1, 1, N, width + N] (see `tree_bias`).
@@ -128,9 +165,3 @@ class SlotPool:
         if self.copies > 1 and ancestor.shape[0] > 1:
             ancestor = ancestor.repeat(self.copies, 1, 1)
         return tree_bias(ancestor, self.length - back, self.width - back, self.uniform, self.hidden, dtype)
-
-
-def _grow(pool: Tensor, slots: int) -> Tensor:
-    larger = pool.new_zeros(*pool.shape[:3], slots, pool.shape[4])
-    larger[:, :, :, : pool.shape[3]] = pool
-    return larger

@@ -19,6 +19,7 @@ from mmspec.vlm.drafters.shaped import ShapedDrafter
 
 RULES_BY = "enumeration of every draft and decision on small vocabularies"
 UNTESTED = "not in the suite; the same code"
+UNTESTED_CLASS = "same code, untested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,28 @@ def refused_records() -> list[dict]:
     return records
 
 
+def image_text_records() -> list[dict]:
+    """One record per image-text class of the installed transformers, from its own mapping: tested, the same code but
+    untested, or refused, and why or which of its variants are refused."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
+
+    records, classes = [], greedy_table()["classes"]
+    for name in sorted(set(NAMES.values())):
+        found = classes.get(name)
+        if found is None:
+            status, reason = UNTESTED_CLASS, "proves itself when it is first used"
+        elif "images" in found.get("inputs", ()):
+            outcomes = found["outcomes"]
+            left = [_VARIANTS.get(label, label) for label, outcome in outcomes.items() if "refused" in outcome]
+            status, reason = "tested", f"refused: {', '.join(left)}" if left else "-"
+        elif "same" in found.get("outcomes", {}).get("default", ""):
+            status, reason = UNTESTED_CLASS, "with text; with pictures it proves itself"
+        else:
+            status, reason = "refused", _reason(found)
+        records.append({"image-text class": name, "status": status, "reason": reason})
+    return records
+
+
 def _reason(found: dict) -> str:
     if "unbuilt" in found:
         return f"not built tiny: {found['unbuilt']}"
@@ -224,5 +247,6 @@ def supported() -> dict[str, object]:
         "combinations": combination_records(),
         "classes": class_records(),
         "refused classes": refused_records(),
+        "image-text classes": image_text_records(),
         "greedy table": greedy_table(),
     }

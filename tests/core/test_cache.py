@@ -126,11 +126,36 @@ def test_the_cache_of_transformers_is_the_pool() -> None:
     assert SlotCache(3, 8, copies=2).copies == 2 and len(SlotCache(3, 8)) == SlotCache(3, 8).depth == 3
 
 
-def test_layers_of_other_shapes_are_refused() -> None:
-    cache = SlotCache(2, 8)
+@pytest.mark.poison
+def test_layers_of_several_shapes_keep_pools_of_their_own() -> None:
+    generator = torch.Generator().manual_seed(4)
+    shapes = [(2, 4, 4), (1, 8, 8), (2, 4, 4), (1, 6, 2)]  # heads, key and value width of each layer
+    cache, naive = SlotCache(len(shapes), 2), [[[] for _ in range(3)] for _ in shapes]
+    for _ in range(12):
+        nodes = int(torch.randint(1, 5, (), generator=generator))
+        brought = [(torch.randn(3, h, nodes, k, generator=generator), torch.randn(3, h, nodes, v, generator=generator))
+                   for h, k, v in shapes]  # fmt: skip
+        for layer, (key, value) in enumerate(brought):
+            cache.layers[layer].update(key, value)
+        paths = [sorted(torch.randperm(nodes, generator=generator)[: nodes // 2 + 1].tolist()) for _ in range(2)] + [[]]
+        cache.commit(paths)
+        for layer, pair in enumerate(brought):
+            for row, path in enumerate(paths):
+                naive[layer][row] += [tuple(one[row, :, node] for one in pair) for node in path]
+                held = [pool[row, :, : cache.lengths[row]] for pool in cache.at(layer)]
+                for number, pool in enumerate(held):
+                    if naive[layer][row]:
+                        assert torch.equal(pool, torch.stack([pair[number] for pair in naive[layer][row]], 1))
+    assert len(cache.groups) == 3
+    with pytest.raises(ValueError, match="ask `at`"):
+        cache.keys  # noqa: B018
+
+
+def test_a_layer_that_changes_its_shape_is_refused() -> None:
+    cache = SlotCache(1, 8)
     cache.layers[0].update(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))
-    with pytest.raises(ValueError, match="differ in shape"):
-        cache.layers[1].update(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
+    with pytest.raises(ValueError, match="as in its first pass"):
+        cache.layers[0].update(torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 3, 4))
 
 
 @pytest.mark.poison

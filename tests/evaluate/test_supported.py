@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as IMAGE_TEXT
 
 from mmspec.evaluate import supported as page
 from mmspec.evaluate.supported import (
@@ -13,6 +17,7 @@ from mmspec.evaluate.supported import (
     drafter_rows,
     greedy_table,
     image_model_records,
+    image_text_records,
     model_records,
     refused_records,
     rule_records,
@@ -76,6 +81,41 @@ def test_every_class_of_the_table_is_shown_once_taken_or_refused() -> None:
     assert not taken & refused and taken | refused == set(greedy_table()["classes"])
     assert {one["model"] for one in model_records()} <= taken
     assert all(one["reason"] for one in refused_records())
+
+
+def test_every_image_text_class_of_the_installed_transformers_is_named_with_its_status() -> None:
+    records = {one["image-text class"]: one for one in image_text_records()}
+    assert set(records) == set(IMAGE_TEXT.values())
+    counts = Counter(one["status"] for one in records.values())
+    assert set(counts) <= {"tested", "same code, untested", "refused"} and all(
+        one["reason"] for one in records.values()
+    )
+    if greedy_table()["transformers"] == transformers.__version__:
+        assert counts["tested"] >= 50
+        wanted = (
+            "Aria AyaVision Cohere2Vision Exaone4_5_ Gemma3 Gemma3n Gemma4 Glm46V Glm4v GlmOcr Idefics3 InternVL Kimi_K25 "
+            "Lfm2Vl Llama4 Mistral3 Mllama Molmo2 MuseGlimmer PaliGemma Qwen3_5 Qwen3_5Moe Qwen3VL SmolVLM"
+        ).split()
+        assert {records[f"{name}ForConditionalGeneration"]["status"] for name in wanted} == {"tested"}
+
+
+def test_a_class_that_the_table_does_not_know_is_untested(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "LlavaForConditionalGeneration": {"inputs": ["text"], "outcomes": {"default": "same"}, "reasons": {}},
+        "Gemma3ForConditionalGeneration": {
+            "inputs": ["text", "images"], "outcomes": {"default": "same", "window": "refused"}, "reasons": {"window": "w"}
+        },
+        "BlipForConditionalGeneration": {"inputs": [], "outcomes": {"default": "refused"}, "reasons": {"default": "why"}},
+    }  # fmt: skip
+    monkeypatch.setattr(page, "greedy_table", lambda: {"transformers": "0", "classes": table})
+    found = {one["image-text class"]: (one["status"], one["reason"]) for one in image_text_records()}
+    assert found["Gemma3ForConditionalGeneration"] == ("tested", "refused: small windows")
+    assert found["BlipForConditionalGeneration"] == ("refused", "why")
+    assert (
+        found["LlavaForConditionalGeneration"][0]
+        == found["SmolVLMForConditionalGeneration"][0]
+        == "same code, untested"
+    )
 
 
 def test_what_is_shown_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,8 @@ def canvas(scale: float, geometry: Geometry | None = None) -> tuple[TinyModel, C
     model = TinyModel(geometry, sharp=2.0)
     target = CanvasTarget(model, LABELS, guidance=Guidance(scale), warp=Warp())
     draft, _ = target.prefill()
-    target.cache.keys += 50.0  # what lies in empty slots must not matter
-    target.cache.keys[:, :, :, : target.prompt] -= 50.0
+    target.cache.keys.add_(50.0)  # what lies in empty slots must not matter
+    target.cache.keys[:, :, :, : target.prompt].sub_(50.0)
     assert draft.index.tolist() == [[-1], [-1]]
     return model, target
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 import mmspec
 from mmspec.vlm import proof
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.architectures import _parts, take_apart
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import _DECODER, PAD, VOCAB, liven, prompt, tiny
 
@@ -49,7 +50,10 @@ UNSOUND = {
     "alibi": (lambda: made("FalconForCausalLM", alibi=True, **_SIZES, **_LAYERS), "verifies drafts"),
     "temperature by slot": (lambda: made("Llama4ForCausalLM", **_DECODER, **_LLAMA4, no_rope_layers=[1, 0]), "logits"),
     "dynamic mask": (lambda: made("DogeForCausalLM", **_DECODER, keep_window_size=4), "tree of drafts"),
-    "recurrent": (lambda: made("MambaForCausalLM", num_hidden_layers=2, **_SIZES), "got linear_attention"),
+    "states on modules": (
+        lambda: made("RecurrentGemmaForCausalLM", num_hidden_layers=3, num_attention_heads=4, lru_width=32, **_SIZES),
+        "keep their states in the cache",
+    ),
 }
 
 
@@ -70,11 +74,18 @@ def test_a_class_whose_passes_differ_from_its_steps_is_refused(kind: str) -> Non
     assert "\n" not in str(caught.value) and "model.generate" in str(caught.value)
 
 
-def test_temperature_by_slot_is_found_far_below_its_first_step() -> None:
-    """A few tokens never reach position 8192, where Llama 4 begins to differ."""
+def test_temperature_by_slot_is_taken_below_its_first_step_and_refused_beyond() -> None:
+    """A few tokens never reach position 8192, where Llama 4 begins to differ: its config says so, and the trial would."""
+    config = _DECODER | _LLAMA4 | {"max_position_embeddings": 32768, "floor_scale": 8192, "no_rope_layers": [1, 0]}
+    model, other = (made("Llama4ForCausalLM", **config) for _ in range(2))
+    parts = _parts(other)
     with pytest.raises(ValueError, match="how many slots its cache holds"):
-        take_apart(made("Llama4ForCausalLM", **_DECODER | {"max_position_embeddings": 32768},
-                        **_LLAMA4 | {"floor_scale": 8192}, no_rope_layers=[1, 0]))  # fmt: skip
+        proof.prove(replace(parts, plan=replace(parts.plan, temperature=None)))
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
+    expected = model.generate(ids, max_new_tokens=8, do_sample=False)
+    assert torch.equal(mmspec.generate(model, input_ids=ids, max_new_tokens=8), expected)
+    with pytest.raises(ValueError, match="floor_scale of 8191 tokens of Llama4ForCausalLM, got 6 and 8186"):
+        mmspec.generate(model, input_ids=ids, max_new_tokens=8186)
 
 
 def test_local_attention_is_taken_while_the_request_fits_and_refused_beyond() -> None:
@@ -89,17 +100,28 @@ def test_local_attention_is_taken_while_the_request_fits_and_refused_beyond() ->
             mmspec.generate(model, drafter=drafter, input_ids=ids, max_new_tokens=30)
 
 
-@pytest.mark.parametrize("window", (None, 26))
-def test_a_window_as_wide_as_the_request_is_none(window: int | None) -> None:
+@pytest.mark.parametrize("window", (None, 26, 4))
+def test_a_window_is_seen_through_and_crossed(window: int | None) -> None:
     model, ids = made("MistralForCausalLM", **_DECODER, sliding_window=window), torch.tensor([[5, 6, 7, 8, 9, 10]])
-    expected = model.generate(ids, max_new_tokens=20, do_sample=False)
+    expected = model.generate(ids, max_new_tokens=30, do_sample=False)
     ours = mmspec.generate(
-        model, drafter=Scripted(continuation(expected, 6), "static"), input_ids=ids, max_new_tokens=20
+        model, drafter=Scripted(continuation(expected, 6), "static"), input_ids=ids, max_new_tokens=30
     )
     assert torch.equal(ours, expected)
-    if window:
-        with pytest.raises(ValueError, match="sliding_window of 26 tokens of MistralForCausalLM, got 6 and 21"):
-            mmspec.generate(model, input_ids=ids, max_new_tokens=21)
+
+
+def test_windows_of_a_class_from_elsewhere_have_to_hold_the_whole_request() -> None:
+    class MistralModel(hf.MistralModel):
+        """Whose windows no table of ours has seen."""
+
+    model, ids = made("MistralForCausalLM", **_DECODER, sliding_window=26), torch.tensor([[5, 6, 7, 8, 9, 10]])
+    model.model.__class__ = MistralModel
+    assert torch.equal(
+        mmspec.generate(model, input_ids=ids, max_new_tokens=20),
+        model.generate(ids, max_new_tokens=20, do_sample=False),
+    )
+    with pytest.raises(ValueError, match="sliding_window of 26 tokens of MistralForCausalLM, got 6 and 21"):
+        mmspec.generate(model, input_ids=ids, max_new_tokens=21)
 
 
 def test_a_window_that_is_switched_off_is_none() -> None:

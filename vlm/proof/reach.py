@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionLayer
 
+from mmspec.core.layers.masks import handed
+from mmspec.core.layers.plan import Layer
+from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.prompts import wrapped_logits
 from mmspec.vlm.proof.differs import Differs
 from mmspec.vlm.proof.ordinary_tokens import ordinary
 from mmspec.vlm.requests import table_of_positions
@@ -17,27 +21,33 @@ def reaches(parts: Parts, slots: int) -> None:
 
     Raises Differs that names the first layer which does not see them all.
     """
+    if any(layer.slots and layer.states for layer in parts.plan.layers):
+        return  # layers of both kinds in one look no further back than their mask, or the trial finds out
     seen = ordinary(parts, 1, 2)
-    shapes = _Shapes(parts.layers)
-    _run(parts, seen[:, :1], 0, shapes)
-    cache = _Slots([layer.shape for layer in shapes.layers], slots, parts.embed.weight)
+    layers = [_shape_layer(layer) for layer in parts.plan.layers]
+    _run(parts, seen[:, :1], 0, Cache(layers=layers))
+    layers = [
+        _SlotLayer(one.shape, slots, parts.embed.weight) if isinstance(one, _ShapeLayer) and one.shape else one
+        for one in layers
+    ]
     with torch.enable_grad():
-        logits = _run(parts, seen[:, 1:], slots, cache)
-        values = [layer.values for layer in cache.layers]
-        grads = torch.autograd.grad(logits[0, -1].float().square().sum(), values, allow_unused=True)
-    for layer, grad in enumerate(grads):
+        logits = _run(parts, seen[:, 1:], slots, Cache(layers=layers))
+        values = {number: one.values for number, one in enumerate(layers) if isinstance(one, _SlotLayer)}
+        grads = torch.autograd.grad(logits[0, -1].float().square().sum(), list(values.values()), allow_unused=True)
+    for layer, grad in zip(values, grads, strict=True):
         hidden = slots if grad is None else int((grad.float().abs().amax((0, 1, 3)) == 0).sum())
         if hidden:
             raise Differs(f"layer {layer} that sees {slots - hidden} of {slots} earlier tokens")
 
 
 def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
-    mask = parts.embed.weight.new_zeros(1, 1, 1, place + 1)
+    full = parts.embed.weight.new_zeros(1, 1, 1, place + 1)  # what windows hide is their masks' to say
+    mask = handed(parts.plan, full, [full] * len(parts.plan.narrow))
     table = table_of_positions(parts)
     # padded prompts have more slots than a learned table has positions; what a layer sees does not hang on them
     position = torch.full_like(ids, place if table is None else min(place, table - 1))
     inputs = dict(input_ids=ids, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True)
-    return parts.model(**inputs, return_dict=True).logits
+    return wrapped_logits(parts, inputs)
 
 
 class _Layer(CacheLayerMixin):
@@ -47,7 +57,7 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_initialized, self.length = True, 0
+        self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         return None
@@ -72,9 +82,10 @@ class _ShapeLayer(_Layer):
         return key_states, value_states
 
 
-class _Shapes(Cache):
-    def __init__(self, layers: int):
-        super().__init__(layers=[_ShapeLayer() for _ in range(layers)])
+def _shape_layer(layer: Layer) -> object:
+    if layer.states:
+        return LinearAttentionLayer(number_of_states=layer.states)
+    return _ShapeLayer() if layer.slots else CrossLayer() if layer.kind == "cross" else EmptyLayer()
 
 
 class _SlotLayer(_Layer):
@@ -83,15 +94,11 @@ class _SlotLayer(_Layer):
     def __init__(self, shape: tuple[torch.Size, torch.Size], slots: int, like: Tensor):
         super().__init__()
         (_, heads, _, key), (_, _, _, value) = shape
-        self.length, self.past = slots, like.new_zeros(1, heads, slots, key)
+        self.length, self.past, self.is_initialized = slots, like.new_zeros(1, heads, slots, key), True
+        self.keys = self.past
         rng = torch.Generator().manual_seed(0)
         drawn = torch.randn(1, heads, slots, value, generator=rng)
         self.values = drawn.to(like).requires_grad_(True)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
         return torch.cat([self.past, key_states], 2), torch.cat([self.values, value_states], 2)
-
-
-class _Slots(Cache):
-    def __init__(self, shapes: list[tuple[torch.Size, torch.Size]], slots: int, like: Tensor):
-        super().__init__(layers=[_SlotLayer(shape, slots, like) for shape in shapes])

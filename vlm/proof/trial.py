@@ -98,9 +98,10 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     """Raises Differs where a pass heeds the cache's own count of slots, or where a later node stands."""
     ids, kwargs = prepare(parts.model, inputs)
     longest = getattr(parts.model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 4096
+    longest = min(longest, parts.plan.temperature or longest)
     far = max(longest - ids.shape[1] - 4, 0)
     target = _target(parts, ids, kwargs)
-    target.cache = _Miscounting(parts.layers, ids.shape[1] + 16)
+    target.cache = _Miscounting(parts.plan, ids.shape[1] + 16)
     draft, evidence = target.prefill()
     target.commit(draft, evidence, _path(draft, torch.zeros_like(ids[:, 0]), ids[:, 0]))
     draft = Draft(ids[:, :3], chain(2, ids.device), Law("deterministic"))

@@ -13,7 +13,12 @@ from tests.vlm.classes.recipes import RECIPES, generic
 from tests.vlm.classes.rows import ONE_EACH, ROWS
 from tests.vlm.classes.shrink import WORDS
 
-COUNTS = {"picture": (1,), "pictures": (2,), "rows": (1, 1, 1), "mixed": (2, 0, 1)}  # pictures in each row of a prompt
+COUNTS = {
+    "picture": (1,),
+    "pictures": (2,),
+    "rows": (1, 1, 1),
+    "mixed": (2, 0, 1, 1),
+}  # pictures in each row of a prompt
 IDS = ("image_token_id", "image_token_index", "image_patch_id", "img_context_token_id")
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tests.vlm.classes.shrink import PAD, WORDS
 
-LENGTHS = {"one": (10,), "ragged": (12, 5, 9), "long": (21,)}
+LENGTHS = {"one": (10,), "ragged": (12, 5, 9, 3), "long": (21,)}
 
 
 def text_prompt(kind: str) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ WINDOWS = ("sliding_window", "attention_chunk_size", "keep_window_size", "attent
 def variants(name: str) -> Iterator[tuple[str, hf.PreTrainedConfig]]:
     """Every variant the class's config has fields for, the default one first."""
     yield "default", config_of(name)
-    for label, change in (("window", _windowed), ("dynamic", _dynamic), ("longrope", _longrope), ("alibi", _alibi)):
+    for label, change in _CHANGES.items():
         config = copy.deepcopy(config_of(name))
         text = config.get_text_config(decoder=True)
         if change(text, config, name):
@@ -40,9 +40,15 @@ def _windowed(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str)
     kinds = getattr(text, "layer_types", None)
     if found and kinds and set(kinds) == {"full_attention"} and hasattr(text, "sliding_window"):
         text.layer_types = [("full_attention", "sliding_attention")[n % 2] for n in range(len(kinds))]
-    if hasattr(text, "floor_scale"):
-        text.floor_scale, text.attn_temperature_tuning = 4, True
     return found
+
+
+def _tempered(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str) -> bool:
+    """Queries scaled by their slot from the fourth on."""
+    if not hasattr(text, "floor_scale"):
+        return False
+    text.floor_scale, text.attn_temperature_tuning = 4, True
+    return True
 
 
 def _alibi(text: hf.PreTrainedConfig, config: hf.PreTrainedConfig, name: str) -> bool:
@@ -104,3 +110,6 @@ def rotary_sizes(made: type, config: hf.PreTrainedConfig) -> dict[str | None, in
 
 def _decoder(model: nn.Module) -> nn.Module:
     return model.get_decoder() or model
+
+
+_CHANGES = {"window": _windowed, "dynamic": _dynamic, "longrope": _longrope, "alibi": _alibi, "temperature": _tempered}

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.layers.masks import masks
 from mmspec.core.tree import chain
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
-from mmspec.vlm.prompts import first_inputs
+from mmspec.vlm.prompts import first_inputs, first_positions, wrapped_logits
 
 
 class Context:
@@ -24,7 +25,7 @@ class Context:
 
     def __init__(self, parts: Parts, capacity: int):
         self.parts, self.passes = parts, 0
-        self.cache = SlotCache(parts.layers, capacity)
+        self.cache = SlotCache(parts.plan, capacity)
         self.next_position: Tensor | None = None
         self.feature: Tensor | None = None
 
@@ -37,7 +38,7 @@ class Context:
         inputs = first_inputs(self.parts, ids, kwargs | {"attention_mask": mask}, self.cache)
         self.parts.model(**inputs, return_dict=True)
         self.passes += 1
-        position = kwargs["position_ids"]
+        position = first_positions(inputs, ids, kwargs["position_ids"])
         self.next_position = position[..., -1].expand(*position.shape[:-2], ids.shape[0]) + 1
         self.cache.advance(ids.shape[1])
         if mask is not None:
@@ -50,11 +51,12 @@ class Context:
         Returns float32 [B, V], the logits behind each row's last one; those of a row of count 0 mean nothing.
         """
         tree = chain(ids.shape[1] - 1, ids.device)
-        plain = ids.shape[1] == 1 and self.cache.uniform and self.cache.hidden is None
         inputs = dict(
             input_ids=ids,
             position_ids=self.next_position[..., None] + tree.depth,
-            attention_mask=None if plain else self.cache.bias(tree.ancestor, self.parts.embed.weight.dtype),
+            attention_mask=masks(
+                self.parts.plan, self.cache, tree.ancestor, tree.depth, tree.max_depth, self.parts.embed.weight.dtype
+            ),
             past_key_values=self.cache,
             use_cache=True,
         )
@@ -65,7 +67,7 @@ class Context:
             logits = self.parts.head(self.feature)
         else:
             with watch(self.parts.decoder) as seen:
-                logits = self.parts.model(**inputs, return_dict=True).logits[row, last]
+                logits = wrapped_logits(self.parts, inputs)[row, last]
             self.feature = seen.hidden[row, last]
         self.passes += 1
         self._move(list(counts))

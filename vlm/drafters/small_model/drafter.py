@@ -28,6 +28,9 @@ class SmallModel:
 
     def __init__(self, model: nn.Module, length: LengthControl | None = None):
         self.parts = take_apart(unwrapped(model))
+        if self.parts.plan.stateful:
+            raise ValueError(f"model: expected a draft model whose cache forgets what it read ahead, got the recurrent "
+                             f"{type(self.parts.model).__name__}; draft with a model of attention alone")  # fmt: skip
         self.length = FixedLength() if length is None else length
 
     def open(self, target: TextTarget) -> SmallModelState:

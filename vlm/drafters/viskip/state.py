@@ -88,7 +88,7 @@ def reliance(state: FeatureState) -> Tensor:
     last = torch.tensor([max(n - 1, 0) for n in state.counts], device=attend.device)
     at = position[row % position.shape[0], last]
     query, _, _ = layer.heads(attend[row, last][:, None], state.rotary[at][:, None])
-    keys = cache.keys[0][:, :, : cache.width]
+    keys = cache.at(0)[0][:, :, : cache.width]
     query, groups = query.flatten(1, 2), keys.shape[1]
     if isinstance(layer, SarHead):  # every head reads every group
         query = query[:, None].expand(-1, groups, -1, -1)

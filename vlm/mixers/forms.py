@@ -1,0 +1,129 @@
+"""The closed forms of mixers over a drafted tree, in the place of the functions that their classes call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from mmspec.core.layers.state_layer import StateLayer, States
+from mmspec.core.layers.tree_conv import columns, tree_conv, window_behind
+from mmspec.core.layers.tree_recurrence import Brought, tree_recurrence
+from mmspec.core.tree import Tree
+
+
+@dataclass(slots=True)
+class TreePass:
+    """One mixer's pass over a draft.   full: convolutions' windows and inputs, by their number.   brought: the recurrence's.
+
+    turned: the class keeps its states with the values' axis before the keys'.
+    """
+
+    layer: StateLayer
+    tree: Tree
+    full: dict[int, Tensor] = field(default_factory=dict)
+    brought: Brought | None = None
+    turned: bool = False
+
+    def conv(
+        self,
+        hidden_states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        activation: str | None = None,
+        **kwargs: object,
+    ) -> Tensor:
+        """Stands for `causal_conv1d_fn`, whose `hidden_states` are [B, C, K + N]; gives the nodes' columns alone."""
+        held = hidden_states.shape[-1] - self.tree.nodes
+        column = columns(self.tree.path, self.tree.ancestor, weight.shape[-1], held)
+        out = tree_conv(hidden_states, weight, bias, column.to(hidden_states.device))
+        return (out if activation is None else ACT2FN[activation](out)).to(hidden_states.dtype)
+
+    def delta(
+        self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, use_qk_l2norm_in_kernel: bool = False,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Stands for the (gated, or channelwise gated) delta rule. query, key: [B, N, Hk, K]; value: [B, N, H, V];
+        g: [B, N, H] or [B, N, H, K]; beta: [B, N, H]."""
+        groups = value.shape[2] // key.shape[2]
+        wide = [x.float().repeat_interleave(groups, 2).transpose(1, 2) for x in (query, key)]
+        if use_qk_l2norm_in_kernel:
+            wide = [x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in wide]
+        query, key = wide[0] * wide[0].shape[-1] ** -0.5, wide[1]
+        decay = (g if g.dim() == 4 else g[..., None]).float().transpose(1, 2)
+        rate = beta.float().transpose(1, 2)[..., None]
+        start = self.layer.committed.recurrent[0]
+        out, self.brought = tree_recurrence(
+            query, key, value.float().transpose(1, 2), decay, start.float(), self.tree.ancestor.to(key.device), rate
+        )
+        return out.transpose(1, 2).to(value.dtype), start
+
+    def scan(
+        self, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+        dt_bias: Tensor | None = None, dt_softplus: bool = False, **kwargs: object,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Stands for the chunked scan of Mamba 2, as single steps do it: without the limit of `dt`. hidden_states:
+        [B, N, H, P]; dt: [B, N, H]; A: [H]; B, C: [B, N, G, S]."""
+        if dt_bias is not None:
+            dt = dt + dt_bias.to(dt.dtype)
+        dt = (torch.nn.functional.softplus(dt) if dt_softplus else dt).float()
+        groups = hidden_states.shape[2] // B.shape[2]
+        key, query = (x.float().repeat_interleave(groups, 2).transpose(1, 2) for x in (B, C))
+        value = (hidden_states.float() * dt[..., None]).transpose(1, 2)
+        decay = (A.float() * dt)[..., None].transpose(1, 2)
+        self.turned = True
+        start = self.layer.committed.recurrent[0]
+        out, self.brought = tree_recurrence(
+            query, key, value, decay, start.float().transpose(-1, -2), self.tree.ancestor.to(key.device)
+        )
+        out = out.transpose(1, 2).contiguous()
+        if D is not None:
+            out = out + D[:, None] * hidden_states.float()
+        return out.to(hidden_states.dtype), start
+
+    def behind(self, states: States, path: list[list[int]]) -> States:
+        """See `Part`."""
+        conv, recurrent = dict(states.conv), dict(states.recurrent)
+        for number, full in self.full.items():
+            conv[number] = window_behind(full, states.conv[number].shape[-1], path)
+        if self.brought is not None:
+            moved = self.brought.behind(path)
+            recurrent[0] = (moved.transpose(-1, -2) if self.turned else moved).to(recurrent[0].dtype)
+        return States(conv, recurrent)
+
+
+# what a mixer's forward calls -> what stands for it; the first set whose names are all its recurrent calls is its form
+_CONV = {"causal_conv1d_fn": "conv", "causal_conv1d_update": None}
+FORMS: tuple[dict[str, str | None], ...] = (
+    {"torch_chunk_gated_delta_rule": "delta", "torch_recurrent_gated_delta_rule": None, **_CONV},
+    {"chunk_kimi_delta_attention": "delta", "recurrent_kimi_delta_attention": None, **_CONV},
+    {
+        "mamba2_chunk_scan": "scan",
+        "mamba2_selective_state_update": None,
+        "mamba2_split_conv1d_scan_combined": None,
+        **_CONV,
+    },
+    _CONV,
+)
+
+
+def form_of(names: set[str]) -> dict[str, str] | None:
+    """What to put in the place of a mixer's functions, None where it has no closed form. names: what its forward calls."""
+    rolled = "update_recurrent_state" in names
+    for form in FORMS:
+        main = [name for name, stand in form.items() if stand]
+        if set(main) <= names and rolled == (form is not _CONV):
+            return {name: form[name] for name in main}
+    return None
+
+
+def never(*args: object, **kwargs: object) -> None:
+    """Stands for single-step functions, which a pass over a draft never reaches."""
+    raise RuntimeError("a single step in a pass over a draft: its states would be written in place")
+
+
+def stand_ins(form: dict[str, str], run: TreePass) -> dict[str, Callable]:
+    return {name: getattr(run, stand) for name, stand in form.items()}
