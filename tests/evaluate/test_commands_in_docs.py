@@ -101,7 +101,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.certify.apart.certify_apart", examine)
     monkeypatch.setattr("mmspec.zoo.load", load)
     monkeypatch.setattr("mmspec.zoo.names", lambda: [*dict.fromkeys((*LOADERS, *tiny_video.tiny_video_zoo()))])
-    for expensive in ("bench._run", "train._train"):
+    for expensive in ("bench._run", "bench._machine", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
     # the package has the command in the place of its module
     monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", begin)

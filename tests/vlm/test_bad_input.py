@@ -165,7 +165,6 @@ def flex() -> torch.nn.Module:
     ("make", "sentence"),
     [
         (t5, "expected a decoder-only model, got the encoder-decoder T5ForConditionalGeneration"),
-        (windowed, "fit the sliding_window of 8 tokens of MistralForCausalLM, got 3 and 6"),
         (without_positions, "takes position_ids, got BloomForCausalLM"),
         (flex, "attn_implementation: expected 'sdpa' or 'eager', got 'flex_attention'"),
     ],
