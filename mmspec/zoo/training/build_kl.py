@@ -21,6 +21,7 @@ from ..files.continuous import read_kl
 from ..world.pictures import HELD_OUT, PICTURE_SIDE, Picture
 from .on_pictures import PictureRecipe, train_on_pictures
 from .picture_batches import picture_arrays, sample_pictures
+from .reconstruction import reconstruction_loss
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -86,14 +87,7 @@ def kl_loss(
         law = model.encode(pixels).latent_dist
         mean, log_variance = law.mean.float(), law.logvar.float()
         made = model.decode(mean + (0.5 * log_variance).exp() * noise).sample
-    gap = made.float() - pixels
-    edges = sum(gap.diff(dim=side).abs().mean() for side in (-2, -1))
-    divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
-    squares = gap.square().mean()
-    loss = gap.abs().mean() + recipe.squares * squares + recipe.edges_at(step) * edges + recipe.divergence * divergence
-    # pixels span -1..1, so a squared error of 4 is full scale
-    psnr = -10 * (squares.detach() / 4).log10()
-    return loss, {"psnr": float(psnr), "edges": float(edges.detach()), "divergence": float(divergence.detach())}
+    return reconstruction_loss(made, pixels, mean, log_variance, recipe, step)
 
 
 def train_kl(

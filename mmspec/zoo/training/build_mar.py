@@ -60,7 +60,7 @@ def turn(step: int, again: int) -> tuple[Kind, int]:
     kinds, first = (AGAIN, again) if again and step >= again else (KINDS, 0)
     rounds, place = divmod(step - first, len(kinds))
     kind = kinds[place]
-    before = sum(KINDS[number % len(KINDS)] == kind for number in range(first))
+    before = -((KINDS.index(kind) - first) // len(KINDS))
     return kind, before + rounds * kinds.count(kind) + kinds[:place].count(kind)
 
 

@@ -20,6 +20,7 @@ from ..world.moving import HELD_OUT, MovingScene, sample_moving
 from ..world.tracking import agreement
 from .loop import Plan, train
 from .moving_clips import Clip, clip_bytes, clip_pixels
+from .reconstruction import reconstruction_loss
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKLWan
@@ -141,13 +142,7 @@ def vae_loss(
         law = model.encode(pixels).latent_dist
         mean, log_variance = law.mean.float(), law.logvar.float()
         made = decoded(model, mean + (0.5 * log_variance).exp() * noise)
-    gap = made.float() - pixels
-    edges = sum(gap.diff(dim=side).abs().mean() for side in (-2, -1))
-    divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
-    squares = gap.square().mean()
-    loss = gap.abs().mean() + recipe.squares * squares + recipe.edges_at(step) * edges + recipe.divergence * divergence
-    psnr = -10 * (squares.detach() / 4).log10()
-    return loss, {"psnr": float(psnr), "edges": float(edges.detach()), "divergence": float(divergence.detach())}
+    return reconstruction_loss(made, pixels, mean, log_variance, recipe, step)
 
 
 def decoded(model: AutoencoderKLWan, latents: Tensor) -> Tensor:
