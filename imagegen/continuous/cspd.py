@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -16,6 +17,7 @@ from mmspec.core.tree import chains
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.continuous.acceptance import Relaxation
 from mmspec.imagegen.continuous.head import Gaussian, Trajectory
+from mmspec.imagegen.continuous.mar.order import Step
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.own_within import OwnWithin
 from mmspec.imagegen.continuous.plan import Plan, plan
@@ -45,8 +47,9 @@ class CSpD(Schedules):
     tolerance: None judges by the ratio of both walks; a distance has the target's own draws emitted up to the first step
         whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output, bit for bit, but
         spares no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
-    walk, reconstruct, lazy: of both models, see `Schedules`; lazy needs "patch" and "prefix", where all rows take as many
-        passes: which of them are whole must not depend on the other rows.
+    walk, reconstruct, lazy: of both models, see `Schedules`. With "patch" all of a window walk as far as its first step,
+        which is one walk of the target's head. lazy needs "patch" and "prefix", where all rows take as many passes: which of
+        them are whole must not depend on the other rows.
     num_sampling_steps: of the drafter's head; None for what the call says of the target's. Another number of steps needs
         a tolerance: determinants of walks of different lengths cannot be compared.
     Raises ValueError for settings out of range and for combinations that none of this covers.
@@ -100,7 +103,15 @@ class CSpD(Schedules):
                 "temperature: expected a number above 0 for a ratio of laws, got 0; give a tolerance or decode plainly"
             )
         kind = StepwiseTarget if self.tolerance == 0 else WindowTarget
-        return kind(self.cached(model), labels, context=self.context, walk=self.walk, **settings)
+        windows = self._windows(settings["steps"], model.total)
+        return kind(self.cached(model), labels, context=self.context, walk=self.walk, windows=windows, **settings)
+
+    def _windows(self, steps: Sequence[Step], total: int) -> list[int] | None:
+        """For every step the one that its window starts with; None where that depends on what is rejected."""
+        if self.window == "truncate":
+            return None
+        alone = max(1, sum(total - step.last < self.prefill * total for step in steps))  # the first step has no draft
+        return [n if n < alone else n - (n - alone) % self.gamma for n in range(len(steps))]
 
     def open(self, target: MaskedTarget) -> WindowState:
         return WindowState(self, target)
@@ -169,7 +180,7 @@ class WindowState:
         self.passes += 1
         at = place.clamp(max=target.total - 1)
         z = torch.stack([gather_nodes(branch, at) for branch in z])
-        return rows_of(target.draw(self.head, z, at), place.shape)
+        return rows_of(target.draw(self.head, z, place), place.shape)
 
     def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         return None

@@ -52,9 +52,12 @@ class Annealing:
         share = left if self.shape == "linear" else math.sin(math.pi / 2 * left)
         return self.last + math.floor(share * (self.first - self.last) + 1e-9)
 
-    def by_rank(self, steps: Sequence[Step], total: int) -> Tensor:
-        """int64 [total], denoising steps of the token at each rank of the order, whoever decides it and when."""
+    def by_rank(self, steps: Sequence[Step], total: int, windows: Sequence[int] | None = None) -> Tensor:
+        """int64 [total], denoising steps of the token at each rank of the order, whoever decides it and when.
+
+        windows: for each step the one its window starts with, whose denoising steps it has: a window is one walk then.
+        """
         counts = torch.empty(total, dtype=torch.long)
-        for number, step in enumerate(steps):
-            counts[step.first : step.last] = self.at(number, len(steps))
+        for step, start in zip(steps, windows or range(len(steps)), strict=True):
+            counts[step.first : step.last] = self.at(start, len(steps))
         return counts

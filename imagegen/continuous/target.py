@@ -27,8 +27,9 @@ class MaskedTarget:
 
     labels: a row for each image, as the model's `prepare` gives it.   steps: the plan of plain decoding, see `cosine_steps`.
     order: int64 [B, L], consumed from its end.
-    head: that of the model with `num_sampling_steps`.   walk: how heads are walked, None for plainly.   keys: of the request;
-    a walk that speculates needs them.   head_calls: calls of heads so far, one after another.
+    head: that of the model with `num_sampling_steps`.   walk: how heads are walked, None for plainly.   windows: which steps
+    walk equally far, see `Annealing.by_rank`.   keys: of the request; a walk that speculates needs them.   head_calls: calls
+    of heads so far, one after another.
     noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each
     position, which follows from its rank in the order; None without guidance.
     values: float32 [B, L, d], 0 where nothing is known.   known: bool [B, L].   filled: per row, how many are.
@@ -45,7 +46,7 @@ class MaskedTarget:
     def __init__(
         self, model: MaskedModel, labels: Tensor, *, num_sampling_steps: str | int | None, steps: Sequence[Step],
         guidance: TokenGuidance, temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
-        walk: HeadWalk | None = None, keys: Keys | None = None,
+        walk: HeadWalk | None = None, windows: Sequence[int] | None = None, keys: Keys | None = None,
     ):  # fmt: skip
         self.model, self.labels, self.steps = model, labels, tuple(steps)
         self.num_sampling_steps, self.head = num_sampling_steps, model.head(num_sampling_steps)
@@ -57,7 +58,7 @@ class MaskedTarget:
         self.scales = None
         if guidance.paired:
             self.scales = guidance.by_rank(self.steps, self.total).to(order.device)[self.rank]
-        counts = self.walk.counts(self.steps, self.total, noise.steps)
+        counts = self.walk.counts(self.steps, self.total, noise.steps, windows)
         self.counts = None if counts is None else counts.to(order.device)[self.rank]
         # one column more than there are tokens takes what has no place
         self._values = torch.zeros(self.batch, self.total + 1, model.dim, device=model.device)
@@ -108,7 +109,7 @@ class MaskedTarget:
     def score(self, draft: Draft) -> TokenEvidence:
         """One pass: what every node's token is, were it drawn now, given all that is known."""
         place = draft.index.clamp(max=self.total - 1)
-        walk, shape = self.draw(self.head, self.conditions(draft, place), place), (*place.shape, -1)
+        walk, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
         value, mean = walk.value.view(shape), walk.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
         spoiled = bad[..., None]
@@ -121,16 +122,21 @@ class MaskedTarget:
         z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None, draft.index)
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
-    def draw(self, head: Head, z: Tensor, place: Tensor) -> Trajectory:
-        """The walks of a head, this model's or a drafter's, to the tokens at positions int64 [B, N], rows [B * N].
+    def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
+        """The walks of a head, this model's or a drafter's, to the tokens at positions int64 [B, N], rows [B * N]; L at pads.
 
         z: [C, B, N, width], as `conditions` gives it. A shorter head has the noise of its own steps.
         """
+        place = index.clamp(max=self.total - 1)
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
         guidance = None if self.scales is None else self.scales.gather(1, place).flatten()
         keys = None if self.keys is None else self.keys.at(place)
         request = Request(z.flatten(1, 2), initial, noise, guidance, self.temperature, keys)
-        walk = self.walk.draw(head, request, None if self.counts is None else self.counts.gather(1, place).flatten())
+        counts = None
+        if self.counts is not None:
+            pads, counts = index == self.total, self.counts.gather(1, place)
+            counts = counts.where(~pads, counts.masked_fill(pads, 0).amax()).flatten()  # no walk of their own
+        walk = self.walk.draw(head, request, counts)
         self.head_calls += request.calls
         return walk
 

@@ -60,16 +60,18 @@ class HeadWalk:
             raise ValueError(f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
                              "window of 1")  # fmt: skip
 
-    def counts(self, steps: Sequence[Step], total: int, most: int) -> Tensor | None:
+    def counts(
+        self, steps: Sequence[Step], total: int, most: int, windows: Sequence[int] | None = None
+    ) -> Tensor | None:
         """int64 [total], denoising steps by rank in the order; None where every token has as many.
-        Raises ValueError for more than `most`, the steps that there is noise for.
+        windows: see `Annealing.by_rank`.   Raises ValueError for more than `most`, the steps that there is noise for.
         """
         if self.annealing is None:
             return None
         if self.annealing.first > most:
             raise ValueError(f"annealing: expected at most {most} denoising steps, as many as the request's head has, got "
                              f"{self.annealing.first}; raise num_sampling_steps")  # fmt: skip
-        return self.annealing.by_rank(steps, total)
+        return self.annealing.by_rank(steps, total, windows)
 
     def draw(self, head: Head, request: Request, counts: Tensor | None) -> Trajectory:
         """Walks to R tokens. counts: int64 [R], denoising steps of each where they are annealed."""

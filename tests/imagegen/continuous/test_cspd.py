@@ -191,6 +191,25 @@ def test_annealed_walks_are_drafted_and_judged_alike() -> None:
     assert all(sum(row) > 0 for row in out.stats.accepted[2:]) and not out.stats.exact
 
 
+@pytest.mark.parametrize("prefill", (0.0, 0.2))
+def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
+    """Of as many steps as its first autoregressive step has: the target's and those of the drafter, one a step."""
+    annealing, gamma, total = Annealing(16, 2), 3, 11
+    decoding = CSpD(other(), gamma=gamma, prefill=prefill, walk=HeadWalk(annealing=annealing))
+    request = pipeline().start(
+        LABELS, decoding=decoding, seed=SEEDS, num_iter=total, guidance_scale=2.0, num_sampling_steps=16
+    )
+    request.run()
+    steps, number, expected = request.target.steps, 0, 0
+    while number < len(steps):
+        filled = request.target.total - steps[number].last
+        alone = number == 0 or filled < prefill * request.target.total
+        size = 1 if alone else min(gamma, len(steps) - number)
+        expected += annealing.at(number, len(steps)) * (1 if alone else 1 + size)
+        number += size
+    assert request.target.head_calls == expected and len(steps) == total
+
+
 @pytest.mark.parametrize(
     "schedules",
     [{"reconstruct": 2}, {"walk": HeadWalk(3)}, {"walk": HeadWalk(2, Annealing(4, 2)), "reconstruct": 1}],

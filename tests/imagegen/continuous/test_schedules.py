@@ -42,6 +42,14 @@ def test_the_count_of_a_rank_is_that_of_the_step_that_decides_it() -> None:
         assert set(counts[step.first : step.last].tolist()) == {Annealing(50, 5).at(number, len(steps))}
 
 
+def test_a_window_walks_as_far_as_its_first_step() -> None:
+    steps, annealing = cosine_steps(64, 12), Annealing(50, 5)
+    windows = [0, 1, 1, 1, 4, 4, 4, 7, 7, 7, 10, 10]
+    counts = annealing.by_rank(steps, 64, windows)
+    for step, start in zip(steps, windows, strict=True):
+        assert set(counts[step.first : step.last].tolist()) == {annealing.at(start, len(steps))}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
