@@ -15,17 +15,17 @@ PARTS = ("head", "anneal", "checkerboard", "lazy")
 
 def cspd(
     gamma: int, window: str = "patch", relaxation: str = "derived", tolerance: float | None = None,
-    parts: Collection[str] = (),
+    parts: Collection[str] = (), share: float | None = None, prefill: float = 0.05,
 ) -> Make:  # fmt: skip
-    """A maker of `CSpD`. parts: schedules that are on, of PARTS."""
+    """A maker of `CSpD`. parts: schedules that are on, of PARTS.   share: see `scheduled`."""
 
     def make(resources: ContinuousResources) -> How:
         from mmspec.imagegen.continuous.acceptance import Relaxation, published
         from mmspec.imagegen.continuous.cspd import CSpD
 
         how = published() if relaxation == "published" else Relaxation(determinants=relaxation)
-        settings = _schedules(resources, parts)
-        return {"decoding": CSpD(resources.drafter(), window, gamma, how, tolerance=tolerance, **settings)}
+        settings = _schedules(resources, parts, share=share)
+        return {"decoding": CSpD(resources.drafter(), window, gamma, how, prefill, tolerance, **settings)}
 
     return make
 

@@ -17,14 +17,19 @@ def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
 
     cost_ratio: c, seconds of a drafter's pass with its heads over those of plain decoding's, in the same requests.
     predicted_speedup: gamma / (gamma c + 1), which a window that always advances gamma steps comes to whatever it accepts;
-    for patched windows only.   identical: requests that gave plain decoding's tokens bit for bit, of methods that must.
+        for patched windows only.
+    window_cost: v, seconds of a pass that judges a window over those of plain decoding's; 1 in that formula.
+    predicted_in_full: with v, and with the passes that have no draft.
+    identical: requests that gave plain decoding's tokens bit for bit, of methods that must.
     """
     plain = timed.results[PLAIN]
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
         runs: list[HeadRun] = completed(own)
         drafted, kept = sum(run.drafted for run in runs), sum(run.kept for run in runs)
-        ratio = middle([cost for a, b in pairs(plain, own) if (cost := _cost(a, b)) is not None], 4)
+        both = list(pairs(plain, own))
+        ratio = middle([cost for a, b in both if (cost := _cost(a, b)) is not None], 4)
+        window = middle([_window_cost(a, b, method.gamma) for a, b in both], 3) if method.patch and ratio else None
         row["step_compression"] = row["accept_length"]
         row["head_calls"] = middle([run.head_calls for run in runs], 1)
         row["target_forwards"] = middle([run.forwards for run in runs], 1)
@@ -32,6 +37,9 @@ def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
         row["acceptance"] = round(kept / drafted, 4) if drafted else None
         row["cost_ratio"] = ratio
         row["predicted_speedup"] = predicted(method.gamma, ratio) if method.patch and ratio is not None else None
+        row["window_cost"], row["predicted_in_full"] = window, None
+        if window is not None:
+            row["predicted_in_full"] = middle([_in_full(a, b, method.gamma, ratio, window) for a, b in both], 3)
         row["identical"] = identical(plain, own) if method.bitwise else None
 
 
@@ -46,3 +54,21 @@ def _cost(plain: HeadRun, own: HeadRun) -> float | None:
     if not own.drafter_passes or passes < 1 or not plain.parts["target"]:
         return None
     return (own.parts["draft"] / own.drafter_passes) / (plain.parts["target"] / passes)
+
+
+def _windows(run: HeadRun, gamma: int) -> tuple[int, int]:
+    """Passes of a run without a draft, and those that judged one: every window but the last drafts gamma steps."""
+    windows = -(-run.drafter_passes // gamma)
+    return run.target_passes - windows, windows
+
+
+def _window_cost(plain: HeadRun, own: HeadRun, gamma: int) -> float:
+    """v of one request; its passes without a draft cost as much as plain decoding's."""
+    each = plain.parts["target"] / (plain.target_passes - 1)
+    alone, windows = _windows(own, gamma)
+    return (own.parts["target"] / each - (alone - 1)) / windows
+
+
+def _in_full(plain: HeadRun, own: HeadRun, gamma: int, cost: float, window: float) -> float:
+    alone, windows = _windows(own, gamma)
+    return plain.target_passes / (alone + own.drafter_passes * cost + windows * window)

@@ -21,7 +21,9 @@ _TIMED = (
     "gamma",
     "acceptance",
     "c",
+    "v",
     "predicted x",
+    "in full",
     "seconds",
     "x plain (10-90 %)",
     "draft + target + verify share",
@@ -30,6 +32,7 @@ _TIMED = (
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
+_RELAXED = ("anneal", "checkerboard", "lazy")
 _SHARES = (0.05, 0.1, 0.25, 0.5)  # of the decoder's tokens that lazy passes compute beside those they must
 _DISTANCES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -46,6 +49,13 @@ def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tu
     )  # fmt: skip
 
 
+def _bare(gamma: int) -> ContinuousMethod:
+    """A patched window as published, but drafted from the second step on."""
+    return ContinuousMethod(f"cspd-patch-bare-{gamma}", f"CSpD patch {gamma}, published ratio, nothing pre-filled", "cspd",
+                            "cspd-patch-bare", SAMPLED, "draft", cspd(gamma, "patch", "published", prefill=0.0), MASKED,
+                            gamma, True, knob=gamma)  # fmt: skip
+
+
 def _tolerance(distance: float) -> ContinuousMethod:
     """Windows judged by how far the target's own draws are."""
     return ContinuousMethod(f"tolerance-{distance:g}", f"CSpD own draws within {distance:g}", "own draw", "tolerance",
@@ -53,18 +63,24 @@ def _tolerance(distance: float) -> ContinuousMethod:
                             bitwise=distance == 0, knob=distance)  # fmt: skip
 
 
-def _stack(parts: tuple[str, ...]) -> ContinuousMethod:
-    """Schedules of the target alone, those named and no others."""
-    return ContinuousMethod(
-        "+".join(parts), " + ".join(parts), family="stack", at=SAMPLED, make=scheduled(parts), kind=MASKED
-    )
+def _stack(parts: tuple[str, ...], share: float | None = None) -> ContinuousMethod:
+    """Schedules of the target alone, those named and no others.   share: of the decoder's tokens, see `scheduled`."""
+    key, title = _named(parts, share)
+    make = scheduled(parts, share=share)
+    return ContinuousMethod(key, title, family="stack", at=SAMPLED, make=make, kind=MASKED)
 
 
-def _drafted_stack(parts: tuple[str, ...]) -> ContinuousMethod:
+def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: int = 8) -> ContinuousMethod:
     """Patched windows whose heads are scheduled too."""
-    make = cspd(8, parts=parts)
-    return ContinuousMethod(f"cspd+{'+'.join(parts)}", f"CSpD patch 8 + {' + '.join(parts)}", "cspd", "stack", SAMPLED,
-                            "draft", make, MASKED, 8, True)  # fmt: skip
+    key, title = _named(parts, share)
+    return ContinuousMethod(f"cspd{'' if gamma == 8 else f'-{gamma}'}+{key}", f"CSpD patch {gamma} + {title}", "cspd", "stack",
+                            SAMPLED, "draft", cspd(gamma, parts=parts, share=share), MASKED, gamma, True)  # fmt: skip
+
+
+def _named(parts: tuple[str, ...], share: float | None) -> tuple[str, str]:
+    """(key, title) of a combination of schedules."""
+    cached = [] if share is None else [f"tokens {share:g}"]
+    return "+".join((*parts, *cached)).replace(" ", "-"), " + ".join((*parts, *cached))
 
 
 _HEADS = (
@@ -77,6 +93,10 @@ _STACK = (
     # the head's window alone is among the rows of heads
     *(_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n) if parts != ("head",)),
     *(_drafted_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n)),
+    # what pays of the relaxed parts, with tokens cached too and with other windows
+    _stack(_RELAXED, 0.1),
+    _drafted_stack(_RELAXED, 0.1),
+    *(_drafted_stack(_RELAXED, gamma=gamma) for gamma in (4, 16)),
 )
 _TOKENS = tuple(
     ContinuousMethod(f"lazy-tokens-{share:g}", f"lazy, tokens {share:g}", family="lazy-tokens", at=SAMPLED,
@@ -157,7 +177,13 @@ SUITES: dict[str, ContinuousSuite] = {
     ),
     "published": ContinuousSuite(
         about="the published algorithm, one token a step: speed-ups beside what costs alone predict",
-        methods=(_AR, *_cspd("patch", "published"), *_cspd("truncate", "published"), _tolerance(0.0)),
+        methods=(
+            _AR,
+            *_cspd("patch", "published"),
+            *map(_bare, _GAMMAS),
+            *_cspd("truncate", "published"),
+            _tolerance(0.0),
+        ),
         timed=True,
         judged=False,
         columns=_TIMED,

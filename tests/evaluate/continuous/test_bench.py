@@ -107,7 +107,12 @@ def test_windows_are_counted(results: dict) -> None:
     # one step alone, then windows of four of the fifteen left
     assert (patch["target_passes"], patch["drafter_passes"], patch["head_calls"]) == (5, 15, 4 * (5 + 15))
     assert patch["predicted_speedup"] == predicted(4, patch["cost_ratio"])
+    # c and v are of these seconds, so the whole follows from them but for what is neither drafter nor target
+    assert patch["predicted_in_full"] == pytest.approx(
+        16 / (1 + 15 * patch["cost_ratio"] + 4 * patch["window_cost"]), 0.01
+    )
     assert rows["cspd-truncate-published-4"]["predicted_speedup"] is None
+    assert rows["cspd-truncate-published-4"]["predicted_in_full"] is None
     assert rows["tolerance-0"]["target_forwards"] == 16  # judges step by step
 
 
