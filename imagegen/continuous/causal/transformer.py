@@ -75,6 +75,10 @@ class CausalTransformer(nn.Module):
         steps, config = self.config.head_steps if steps is None else steps, self.config
         if config.head == "diffusion":
             return DiffusionHead(self.net, diffusion(steps))
+        if not str(steps).isdigit():
+            raise ValueError(
+                f"num_sampling_steps: expected a number of steps, got {steps!r}; respacings are for diffusion heads"
+            )
         return SDEHead(self.net, config.token_dim, steps=int(steps), span=config.span, device=self.position.device)
 
     def embed(self, labels: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class Twice(PlainSteps):
 
 def _masked(resources: ContinuousResources, given: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
     """Squared distances of two draws of the same tokens, and the images."""
-    head = resources.transformer.head()
+    head = resources.head
     twice = Twice(KeyedNoise(Keys.of(seed + OTHER, len(given), resources.pipeline.model.device), head.steps, head.dim))
     tokens = resources.pipeline(given, decoding=twice, seed=seed, pixels=False, **how).tokens
     return torch.cat(twice.gaps) if twice.gaps else tokens.new_zeros(0), tokens
@@ -63,7 +63,7 @@ def _causal(resources: ContinuousResources, given: list, how: dict, seed: int) -
     """As `_masked`: both draws of a token are given the tokens before it."""
     model, pipe = resources.transformer, resources.pipeline
     tokens = pipe(given, seed=seed, pixels=False, **how).tokens
-    labels, head, scale = pipe.model.prepare(given), model.head(), how["guidance_scale"]
+    labels, head, scale = pipe.model.prepare(given), resources.head, how["guidance_scale"]
     place = torch.arange(tokens.shape[1], device=tokens.device).expand(len(given), -1)
     branches = (labels, torch.full_like(labels, -1))
     z = torch.stack([model.training_z(one, tokens.to(model.position.dtype)).flatten(0, 1) for one in branches])

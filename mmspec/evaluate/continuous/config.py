@@ -60,6 +60,9 @@ class Config(BenchConfig):
     )
     images: int | None = option(None, "Images of every quality figure.", least=8, most=LARGEST)
     guidance: tuple[float, ...] | None = option(None, "Guidance scales.", shown="S,S")
+    num_sampling_steps: str | None = option(
+        None, "Denoising steps of the head, such as 100 or ddim100; the model's own when left out.", shown="STEPS"
+    )
     num_iter: tuple[int, ...] | None = option(
         None, "Steps over an image; 0 for one token a step.", shown="N,N", most=1 << 20
     )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
 from mmspec.evaluate.continuous.kinds import MASKED, ZOO_MODELS, in_zoo, kind_of
 from mmspec.evaluate.engine.resources import Resources
 from mmspec.zoo.world.pictures import class_names
 
+if TYPE_CHECKING:
+    from mmspec.imagegen.continuous.head import Head
+
 
 @dataclass(slots=True)
 class ContinuousResources(Resources):
     """pipeline: a `MARPipeline` or a `ContinuousARPipeline`.   kind: "masked" or "causal".   name: what tables call it.
     zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the zoo's own.
+    num_sampling_steps: of the heads, None for the model's own many.
     """
 
     pipeline: Any
@@ -22,6 +26,7 @@ class ContinuousResources(Resources):
     name: str
     zoo: str = ""
     draft: str | None = None
+    num_sampling_steps: str | None = None
 
     @property
     def transformer(self) -> Any:
@@ -37,9 +42,14 @@ class ContinuousResources(Resources):
         return self.transformer.config.class_num
 
     @property
+    def head(self) -> Head:
+        """The head as requests have it."""
+        return self.transformer.head(self.num_sampling_steps)
+
+    @property
     def head_steps(self) -> int:
         """T, denoising steps of a token."""
-        return self.transformer.head().steps
+        return self.head.steps
 
     @property
     def pixels(self) -> bool:
@@ -96,8 +106,13 @@ def pipeline_of(model: str, option: str = "--model") -> Any:
     return ContinuousARPipeline.from_pretrained(model)
 
 
-def open_continuous(model: str, draft: str | None = None) -> ContinuousResources:
-    """A model of the zoo or of a folder; its drafter is loaded on first use.   Raises ValueError where there is none."""
+def open_continuous(model: str, draft: str | None = None, num_sampling_steps: str | None = None) -> ContinuousResources:
+    """A model of the zoo or of a folder; its drafter is loaded on first use.
+
+    Raises ValueError where there is none, and for a number of steps its head does not have.
+    """
     zoo_name = model if model in ZOO_MODELS else ""
     name = f"zoo {model}" if zoo_name else model
-    return ContinuousResources(pipeline_of(model), kind_of(model), name, zoo_name, draft)
+    made = ContinuousResources(pipeline_of(model), kind_of(model), name, zoo_name, draft, num_sampling_steps)
+    _ = made.head  # refuses steps
+    return made

@@ -37,7 +37,8 @@ class HeadRun(Run):
 
 def arguments(resources: ContinuousResources, setting: ContinuousSetting) -> How:
     """Arguments of the pipeline that a setting decides."""
-    drawn = {"guidance_scale": setting.guidance, "temperature": setting.temperature}
+    drawn = {"guidance_scale": setting.guidance, "temperature": setting.temperature,
+             "num_sampling_steps": resources.num_sampling_steps}  # fmt: skip
     return drawn | ({"num_iter": setting.num_iter or resources.total} if resources.kind == MASKED else {})
 
 

@@ -136,6 +136,15 @@ def test_schedules_spare_what_they_say(results: dict) -> None:
     assert rows_of(results["car"])["causal-head-4"]["head_calls"] < 64
 
 
+def test_heads_walk_as_many_steps_as_asked() -> None:
+    asked = dict(batches=(1,), guidance=(1.0,), methods=("head-1", "cspd-patch-derived-4", "anneal"))
+    rows = rows_of(run(**asked, num_sampling_steps="10"))
+    assert rows["ar"]["head_steps"] == 10 and rows["ar"]["head_calls"] == rows["head-1"]["head_calls"] == 160
+    assert rows["cspd-patch-derived-4"]["head_calls"] == 10 * (5 + 15) and 10 < rows["anneal"]["head_calls"] < 160
+    with pytest.raises(ValueError, match="num_sampling_steps: expected 2 to 1000 steps"):
+        run(**asked, num_sampling_steps="many")
+
+
 def test_the_stack_has_every_combination_once() -> None:
     keys = {method.key for method in SUITES["pareto"].methods}
     found = {frozenset(key.split("+")) for key in keys if set(key.split("+")) <= set(PARTS)}
