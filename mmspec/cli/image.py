@@ -34,7 +34,7 @@ def image(
         str | None,
         typer.Option(
             help="ar, sjd, scd, pac, rows, eagle; relaxed: lantern, gsd, cool, zipar, pjd, mulo. Of mar and car: ar, head, "
-            "cspd, small. scd when left out, or ar."
+            "cspd, stack, small. scd when left out, or ar."
         ),
     ] = None,
     rule: Annotated[
@@ -51,7 +51,9 @@ def image(
     draft: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="The smaller pipeline that cspd and small draft with.")
     ] = None,
-    gamma: Annotated[int | None, typer.Option(metavar="N", help="Steps or tokens that cspd and small draft.")] = None,
+    gamma: Annotated[
+        int | None, typer.Option(metavar="N", help="Steps or tokens that cspd, stack and small draft.")
+    ] = None,
     tolerance: Annotated[
         float | None, typer.Option(metavar="D", help="Of cspd: how far drafts may be from what is drawn; 0 is exact.")
     ] = None,

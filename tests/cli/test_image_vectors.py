@@ -56,6 +56,12 @@ def refused(*arguments: str) -> str:
         ("mar", ("--decoding", "head", "--window", "3"), "head window 3", True),
         ("mar", ("--decoding", "cspd"), "cspd patch 8", False),
         ("mar", ("--decoding", "cspd", "--window", "truncate", "--gamma", "3"), "cspd truncate 3", False),
+        (
+            "mar",
+            ("--decoding", "stack", "--gamma", "4"),
+            "cspd patch 4, annealed 4-2, checkerboard 1, lazy 5-9",
+            False,
+        ),
         ("mar", ("--decoding", "cspd", "--tolerance", "0"), "cspd truncate 8", True),
         ("car", (), "none", True),
         ("car", ("--decoding", "head"), "none", True),
@@ -132,8 +138,8 @@ def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--decoding", "scd"), "--decoding: expected one of ar, cspd, head for zoo mar"),
-        (("--decoding", "small"), "--decoding: expected one of ar, cspd, head for zoo mar"),
+        (("--decoding", "scd"), "--decoding: expected one of ar, cspd, stack, head for zoo mar"),
+        (("--decoding", "small"), "--decoding: expected one of ar, cspd, stack, head for zoo mar"),
         (
             ("--top-k", "5"),
             "--top-k: expected a model of codes, got 'mar', whose tokens are vectors, leave --top-k out",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+from mmspec.evaluate.continuous.drafters import cspd as cspd_with
 from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED
 from mmspec.evaluate.continuous.methods import How
 from mmspec.evaluate.continuous.resources import ContinuousResources
@@ -46,6 +47,11 @@ def cspd(resources: ContinuousResources, wishes: Wishes) -> How:
     return {"decoding": CSpD(resources.drafter(), window, gamma, tolerance=wishes.tolerance)}
 
 
+def stack(resources: ContinuousResources, wishes: Wishes) -> How:
+    """`CSpD` as above, with the schedules that paid in every bench: annealed heads, a checkerboard, the null branch cached."""
+    return cspd_with(8 if wishes.gamma is None else wishes.gamma, parts=("anneal", "checkerboard", "lazy"))(resources)
+
+
 def head(resources: ContinuousResources, wishes: Wishes) -> How:
     """Speculation over head time, 8 states a call."""
     from mmspec.imagegen.continuous.stack import ScheduledSteps
@@ -70,6 +76,8 @@ DECODINGS: dict[str, Choice] = {
     "ar": Choice("plain decoding", lambda resources, wishes: {}),
     "cspd": Choice("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd, (MASKED,),
                    ("window", "gamma", "tolerance")),
+    "stack": Choice("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack, (MASKED,),
+                    ("gamma",)),
     "head": Choice("the head drafts its own denoising steps; exact", head, takes=("window",)),
     "small": Choice("a smaller causal model drafts tokens; exact", small, (CAUSAL,), ("gamma", "rule")),
 }  # fmt: skip

@@ -20,7 +20,7 @@ from mmspec.evaluate.image.sweep import ObjectsDrawn, class_prompts
 from mmspec.zoo.world.pictures import class_names
 
 GUIDANCE, STEPS = 2.0, 64
-TITLES = {"ar": "plain", "head": "head", "small": "small causal", "cspd": "CSpD"}
+TITLES = {"ar": "plain", "head": "head", "small": "small causal", "cspd": "CSpD", "stack": "CSpD stack"}
 _CAUSAL = (
     ("ar", ""),
     ("head:window=8", ""),
