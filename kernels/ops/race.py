@@ -25,6 +25,7 @@ from mmspec.kernels.counter import uniforms
 from mmspec.kernels.kseq import kseq_residual
 from mmspec.kernels.law import LogLaw, check_laws, residual_law
 from mmspec.kernels.match import law_without
+from mmspec.kernels.slots import take_node
 
 SMALLEST = 2.0**-53  # of the uniforms' grid: a lane of 0 counts as this
 
@@ -58,8 +59,7 @@ class Residual:
         p = _row(self.p, node)
         if self.form == "without":
             return p if self.remove is None else law_without(p, self.token, self.remove)
-        b = torch.arange(len(node), device=node.device)
-        q, alpha, beta = _row(self.q, self.q_row[node]), self.alpha[b, node], self.beta[b, node]
+        q, alpha, beta = _row(self.q, self.q_row[node]), take_node(self.alpha, node), take_node(self.beta, node)
         return residual_law(p, q, alpha, beta) if self.form == "scaled" else kseq_residual(p, q, beta, alpha)
 
 
@@ -104,6 +104,4 @@ def race_reference(weight: Tensor, p: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _row(law: Tensor | LogLaw, row: Tensor) -> Tensor:
-    if isinstance(law, LogLaw):
-        return law.at(row).dense()[:, 0]
-    return law[torch.arange(len(row), device=row.device), row]
+    return law.at(row).dense()[:, 0] if isinstance(law, LogLaw) else take_node(law, row)

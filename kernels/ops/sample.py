@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -10,8 +11,9 @@ def sample_categorical(weight: Tensor, uniform: Tensor) -> Tensor:
 
     The sums run in float64, and an index of weight 0 is never returned, at uniform 0 included.
     """
-    total = weight.double().cumsum(-1)
-    point = uniform.double()[..., None] * total[..., -1:]
+    total = weight.cumsum(-1, dtype=torch.float64)
+    whole = total[..., -1:].contiguous()
+    at = torch.searchsorted(total, uniform.double()[..., None] * whole, right=True)
     # the last index that carries mass catches a point that rounding pushed onto the total
-    last = (total < total[..., -1:]).sum(-1)
-    return (total <= point).sum(-1).minimum(last)
+    last = torch.searchsorted(total, whole).clamp_max_(weight.shape[-1] - 1)  # in range whatever NaN says
+    return at.minimum(last).squeeze(-1)

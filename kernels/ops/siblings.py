@@ -111,3 +111,31 @@ def reject_in_turn_reference(
             part.copy_(torch.where(drawn[rank], part, before))
         accepted.append(accept)
     return accepted, state
+
+
+def reject_along(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`reject_in_turn` along a chain, where every node has one child, which is the next node: the weights are a walk of one
+    number a row, and what is as wide as the vocabulary is worked out for all nodes at once.
+
+    p, q: float [B, M, V], written out: where kernels run, fans are a launch each.   weight: float [B, 1], of the first node.
+    child: float [4, B, M].   drawn: bool [B, M] or None.
+    Returns (the children's weights [B, M]; a, A and B of the nodes [3, B, M]), bitwise those of node after node.
+    """
+    check_laws(p, q)
+    expect("weight", weight, WIDE, p.shape[0], 1)
+    expect("child", child, WIDE, 4, *p.shape[:2])
+    if drawn is not None:
+        expect("drawn", drawn, BOOL, *p.shape[:2])
+    px, _, share, scale = child.unbind()
+    along = [weight]
+    for node in range(px.shape[1]):
+        here = slice(node, node + 1)
+        accept = (along[-1] * px[:, here]).div_(share[:, here]).clamp_(0, 1)
+        along.append(accept if drawn is None else torch.where(drawn[:, here], accept, 0.0))
+    a, found = torch.cat(along[:-1], 1), torch.cat(along[1:], 1)
+    mass = residual_mass(p, q, a, scale)
+    room = (1 - a).add_(mass).clamp_min_(TINY)
+    state = torch.stack((mass, a, scale)).div_(room)
+    if drawn is not None:
+        state = torch.where(drawn, state, torch.stack((a, a, torch.zeros_like(a))))
+    return found, state

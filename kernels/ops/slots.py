@@ -7,6 +7,8 @@ slot is read before anything is written to it. Rows whose path is 0, 1, 2, ... a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -50,6 +52,20 @@ def take_nodes(states: Tensor, node: Tensor) -> Tensor:
 
         return launch_take(states, node)
     return take_nodes_reference(states, node)
+
+
+def take_node(states: Tensor, node: Tensor) -> Tensor:
+    """states [B, N, ...], or [1, N, ...] where all rows share them, at one node a row, int64 [B] -> [B, ...]."""
+    expect("node", node, INDEX, None)
+    rows, nodes = states.shape[:2]
+    if rows > 1:
+        node = node + _first_of_rows(rows, nodes, str(node.device))
+    return states.flatten(0, 1).index_select(0, node)
+
+
+@lru_cache(maxsize=256)
+def _first_of_rows(rows: int, nodes: int, device: str) -> Tensor:
+    return torch.arange(rows, device=device) * nodes
 
 
 def take_nodes_reference(states: Tensor, node: Tensor) -> Tensor:

@@ -7,14 +7,17 @@ requests that run in between, and every purpose has a stream of its own: a resid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import index
 
 import torch
 from torch import Tensor
 
+from mmspec.kernels.backend import on_kernels
 from mmspec.kernels.counter import GOLDEN, mix, mix_int, shift, uniforms
+
+_AHEAD = 2048  # numbers made at once for the rounds to come
 
 
 def whole(name: str, value: object) -> int:
@@ -35,12 +38,18 @@ class Purpose(IntEnum):
     ORDER = 5
 
 
+def _lanes(row: Tensor, lanes: int) -> Tensor:
+    """float64 [..., lanes], the numbers of streams whose rows have these keys, int64 [...]."""
+    lane = torch.arange(1, lanes + 1, device=row.device) * GOLDEN
+    return shift(mix(row[..., None] + lane), 11).double() * 2.0**-53
+
+
 def _gumbel(uniform: Tensor) -> Tensor:
-    return -torch.log(-torch.log(uniform.clamp_(2.0**-53, 1 - 2.0**-53))).float()
+    return uniform.clamp(2.0**-53, 1 - 2.0**-53).log_().neg_().log_().neg_().float()
 
 
 def _normal(uniform: Tensor) -> Tensor:
-    return torch.special.ndtri(uniform.clamp_(2.0**-53, 1 - 2.0**-53)).float()
+    return torch.special.ndtri(uniform.clamp(2.0**-53, 1 - 2.0**-53)).float()
 
 
 @dataclass(slots=True)
@@ -49,10 +58,13 @@ class Keys:
 
     A drafter whose rows share phases of several rounds sets it at the start of a phase to a number that no row's phase
     before can have reached; else a row's numbers would depend on how long the others took.
+    ahead: of small draws, the numbers of the coming rounds too, and the first of these: thirty operations for a few
+    numbers would cost as much in every round as the rest of a verdict.
     """
 
     seeds: Tensor
     round: int = 0
+    ahead: dict[Purpose, tuple[int, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def of(seed: int | Sequence[int] | None, batch: int, device: torch.device | str = "cpu") -> Keys:
@@ -90,7 +102,20 @@ class Keys:
         count = 1
         for size in shape:
             count *= size
-        return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)
+        if step or count * len(self.seeds) > _AHEAD // 2 or on_kernels(self.seeds):
+            return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)
+        first, numbers = self.ahead.get(purpose, (0, None))
+        if numbers is None or not 0 <= self.round - first < numbers.shape[1] or count > numbers.shape[2]:
+            lanes = 1 << (count - 1).bit_length()
+            rounds = max(_AHEAD // (lanes * len(self.seeds)), 1)
+            first, numbers = self.round, self._uniforms(purpose, range(self.round, self.round + rounds), lanes)
+            self.ahead[purpose] = first, numbers
+        return numbers[:, self.round - first, :count].reshape(-1, *shape)
+
+    def _uniforms(self, purpose: Purpose, rounds: Sequence[int], lanes: int) -> Tensor:
+        """float64 [B, R, lanes], the numbers of several rounds."""
+        streams = [mix_int((round * 8 + int(purpose)) * 65536 * GOLDEN) for round in rounds]
+        return _lanes(mix(self.seeds[:, None] ^ torch.tensor(streams, device=self.seeds.device)), lanes)
 
     def gumbel(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float32 [B, *shape] standard Gumbel noise."""
@@ -113,6 +138,4 @@ class Keys:
 
     def _uniform_at(self, position: Tensor, lanes: int, purpose: int) -> Tensor:
         row = mix(self.seeds[:, None] ^ mix((~position * 8 + purpose) * 65536 * GOLDEN))
-        lane = torch.arange(1, lanes + 1, device=row.device) * GOLDEN
-        bits = mix(row[..., None] + lane)
-        return shift(bits, 11).double() * 2.0**-53
+        return _lanes(row, lanes)

@@ -39,6 +39,8 @@ def run_of(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
 
     Entries past the count repeat the correction.
     """
+    if verdict.path.shape[1] == 1:
+        return verdict.correction[:, None].to(draft.value.dtype), verdict.depth + 1
     values = gather_nodes(draft.value, verdict.path)
     tail = verdict.correction[:, None]
     run = values.roll(-1, 1)

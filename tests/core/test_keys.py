@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from mmspec.core.keys import Keys, Purpose
-from mmspec.kernels.counter import mix, mix_int
+from mmspec.kernels.counter import mix, mix_int, uniforms_reference
 
 
 def test_rows_do_not_depend_on_the_batch() -> None:
@@ -137,3 +139,17 @@ def test_a_request_inside_another_has_streams_of_its_own() -> None:
     numbers = torch.cat(seen)
     assert len(numbers.unique()) == len(numbers)
     assert torch.equal(keys.child(2).seeds[1:2], Keys(keys.seeds[1:2]).child(2).seeds)
+
+
+def test_numbers_of_coming_rounds_are_the_rounds_own() -> None:
+    """Small draws are made for several rounds at once; in whatever order they are asked for, they are those of one call."""
+    rounds, counts = (0, 1, 2, 40, 3, 41, 2000), (1, 5, 2, 33)
+    for rows in (1, 3, 700):
+        shared = Keys.of(7, rows)
+        for round, count in itertools.product(rounds, counts):
+            alone = Keys.of(7, rows)
+            alone.round = shared.round = round
+            whole = uniforms_reference(alone.seeds, alone.stream(Purpose.ACCEPT), 64)
+            assert torch.equal(shared.uniform(Purpose.ACCEPT, count), whole[:, :count])
+            pairs = uniforms_reference(alone.seeds, alone.stream(Purpose.RESIDUAL), 2 * count).view(rows, count, 2)
+            assert torch.equal(shared.uniform(Purpose.RESIDUAL, count, 2), pairs)

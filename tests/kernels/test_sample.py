@@ -35,3 +35,10 @@ def test_weights_need_no_norm(scale: float) -> None:
     weight = torch.tensor([[1.0, 2.0, 1.0]]).repeat(3, 1)
     index = sample_categorical(weight * scale, torch.tensor([0.24, 0.5, 0.76]))
     assert index.tolist() == [0, 1, 2]
+
+
+def test_rows_without_law_stay_in_range() -> None:
+    weight = torch.tensor([[0.0, 0.0, 0.0], [torch.nan, 1.0, 1.0], [1.0, torch.nan, 1.0], [torch.nan] * 3])
+    for u in ENDS:
+        index = sample_categorical(weight, torch.full((4,), u, dtype=torch.float64))
+        assert bool(((index >= 0) & (index < 3)).all())

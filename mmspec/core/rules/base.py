@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, expand_tree
+from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.verdict import Verdict
@@ -16,6 +17,7 @@ from mmspec.kernels.law import LogLaw
 from mmspec.kernels.race import Residual, residual_race
 from mmspec.kernels.sample import sample_categorical
 from mmspec.kernels.select import select_path
+from mmspec.kernels.slots import take_node
 
 _SAID = {"scores": "scores of tokens", "mean": "Gaussians", "reward": "rewards"}
 
@@ -39,6 +41,13 @@ class Weights:
     alpha: Tensor | None = None
     beta: Tensor | None = None
     extra: Tensor | None = None
+
+
+@lru_cache(maxsize=64)
+def _root(batch: int, device: str) -> tuple[Tensor, Tensor]:
+    """The node [B] and the path [B, 1] of a draft of the root alone, which is always accepted; never written to."""
+    node = torch.zeros(batch, dtype=torch.long, device=device)
+    return node, node[:, None]
 
 
 class Misfit(ValueError):
@@ -111,6 +120,9 @@ class Rule:
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
         """The verdict without its correction, from explicit uniforms float [B, N]."""
         tree, batch = draft.tree, draft.batch
+        if tree.nodes == 1 and weights.order != "mask":
+            node, path = _root(batch, str(uniform.device))
+            return Verdict("path", node, path, node)
         if weights.order == "mask":
             keep = uniform < weights.threshold
             keep = keep if draft.valid is None else keep & draft.valid
@@ -120,9 +132,7 @@ class Rule:
             weights.threshold, uniform, tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank,
             draft.valid, weights.order == "descend",
         )  # fmt: skip
-        rows = torch.arange(batch, device=node.device)
-        path = expand_tree(tree.path, batch)[rows, node]
-        return Verdict("path", node, path, expand_tree(tree.depth, batch)[rows, node])
+        return Verdict("path", node, take_node(tree.path, node), take_node(tree.depth, node))
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
         """The value that follows the accepted node int64 [B], int64 [B]: a race over the residual's form where kernels

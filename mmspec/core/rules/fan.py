@@ -22,6 +22,62 @@ class Fan:
     child: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A static tree as sequential rejection works through it, depth by depth, so that slices serve where nodes would have
+    to be gathered one fan at a time.
+
+    parent: int64 [M], the parents of all fans in a row.   child: int64 [N - 1], their children, by fan and rank.
+    place: int64 [N], where a node stands in (root, *child).   steps: the fans, root first; the last may be a chain.
+    """
+
+    parent: Tensor
+    child: Tensor
+    place: Tensor
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One fan, or the chain below the last one. first, count: which of the parents are its own.   start: int64 [count],
+    where these stand among the children of the step before; None for the root.
+    ranks: per rank the first of its children and how many.   chain: every parent is the only child of the one before.
+    """
+
+    first: int
+    count: int
+    start: Tensor | None
+    ranks: tuple[tuple[int, int], ...]
+    chain: bool = False
+
+
+@lru_cache(maxsize=512)
+def layout_of(tree: Tree) -> Layout:
+    """The layout of a static tree; the single nodes that it ends in are one step."""
+    device, fans = tree.parent.device, _static_fans(tree, True)
+    parent, child, steps, before = [], [], [], [0]
+    for number, fan in enumerate(fans):
+        nodes, ranks = fan.node.tolist(), [one.tolist() for one in fan.child]
+        tail = all(len(f.node) == 1 and len(f.child) == 1 for f in fans[number:]) and len(fans) - number > 1
+        start = torch.tensor([before.index(node) for node in nodes], device=device) if number else None
+        if tail:
+            rest = [f.node.tolist()[0] for f in fans[number:]]
+            below = [f.child[0].tolist()[0] for f in fans[number:]]
+            steps.append(Step(len(parent), len(rest), start, ((len(child), len(rest)),), chain=True))
+            parent, child = parent + rest, child + below
+            break
+        begun, spans = len(child), []
+        for one in ranks:
+            spans.append((len(child), len(one)))
+            child += one
+        steps.append(Step(len(parent), len(nodes), start, tuple(spans)))
+        parent, before = parent + nodes, child[begun:]
+    order = [0, *child]
+    place = [order.index(node) for node in range(tree.nodes)]
+    made = (torch.tensor(x, dtype=torch.long, device=device) for x in (parent, child, place))
+    return Layout(*made, tuple(steps))
+
+
 def fan_of(tree: Tree) -> Fan:
     """All parents of the tree in one fan."""
     return _static_fans(tree, False)[0] if tree.static else _row_fan(tree, None)

@@ -13,6 +13,7 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.kernels.law import LogLaw, law_rows, mass_at
 from mmspec.kernels.race import Residual
+from mmspec.kernels.slots import take_node
 
 
 def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
@@ -76,9 +77,7 @@ def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
 
 def at(tensor: Tensor | LogLaw, node: Tensor) -> Tensor:
     """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
-    if isinstance(tensor, LogLaw):
-        return tensor.at(node).dense()[:, 0]
-    return tensor[torch.arange(tensor.shape[0], device=tensor.device), node]
+    return tensor.at(node).dense()[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
 
 
 class TwoScalar(Rule):

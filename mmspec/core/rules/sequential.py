@@ -11,11 +11,11 @@ from torch.nn.functional import pad
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Weights
-from mmspec.core.rules.fan import Fan, fan_of, fans_by_depth, put, take
+from mmspec.core.rules.fan import Fan, fan_of, fans_by_depth, layout_of, put, take
 from mmspec.core.rules.laws import Laws, TwoScalar, keep_live, laws_of
 from mmspec.core.tree import Tree
-from mmspec.kernels.law import TINY
-from mmspec.kernels.siblings import mass_left, reject_in_turn
+from mmspec.kernels.law import TINY, LogLaw
+from mmspec.kernels.siblings import mass_left, reject_along, reject_in_turn
 
 
 class RecursiveRejection(TwoScalar):
@@ -54,6 +54,8 @@ class Traversal(TwoScalar):
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)
+        if draft.tree.static and draft.tree.nodes > 1 and not isinstance(laws.p, LogLaw):
+            return _weigh_by_depth(laws, draft.tree)
         return _weigh(laws, draft.tree, fans_by_depth(draft.tree), "post", False)
 
 
@@ -83,6 +85,32 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[Fan], order: str, replacement:
             state[first:].index_copy_(2, fan.node, after[first:])
     weight, alpha, beta = state[..., : tree.nodes].unbind()
     return Weights(keep_live(weight, laws.live), order, laws.p, laws.q, alpha, beta)
+
+
+def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
+    """Traversal of a static tree: `_weigh` with everything gathered once, and the chain it ends in taken in one step."""
+    layout, live = layout_of(tree), laws.live
+    p, q = laws.p.index_select(1, layout.parent), laws.q.index_select(1, laws.row[layout.parent])
+    values = _at_children(laws, tree, live, False).index_select(2, layout.child)
+    drawn = None if live is None else live.index_select(1, layout.child)
+    weight, after = [laws.child_p.new_ones(len(laws.token), 1)], []
+    for step in layout.steps:
+        here = slice(step.first, step.first + step.count)
+        begun = weight[-1] if step.start is None else weight[-1].index_select(1, step.start)
+        cut = [slice(start, start + count) for start, count in step.ranks]
+        there = None if drawn is None else [drawn[:, one] for one in cut]
+        if step.chain:
+            found, state = reject_along(p[:, here], q[:, here], begun, values[:, :, cut[0]], there and there[0])
+        else:
+            ranked, state = reject_in_turn(p[:, here], q[:, here], begun, [values[:, :, one] for one in cut], there)
+            found = ranked[0] if len(ranked) == 1 else torch.cat(ranked, 1)
+        weight.append(found)
+        after.append(state)
+    weight = torch.cat(weight, 1).index_select(1, layout.place)
+    state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))  # as of leaves
+    state.index_copy_(2, layout.parent, torch.cat(after, 2))
+    threshold, alpha, beta = state.unbind()
+    return Weights(keep_live(threshold, live), "post", laws.p, laws.q, alpha, beta)
 
 
 def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool) -> Tensor:
