@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from mmspec.core.goodput import Goodput
 from mmspec.core.keys import Keys, whole
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.rules.resolve import resolve
+from mmspec.imagegen.auto import AUTO, automatic
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.non_raster import NonRasterOrder
@@ -30,12 +34,17 @@ class ImagePipeline(BasePipeline):
     def __init__(self, model: ImageModel):
         self.model = model
 
+    @cached_property
+    def automatic(self) -> Goodput:
+        """What `decoding="auto"` decodes with: learns as the pipeline's requests run."""
+        return automatic()
+
     @torch.no_grad()
     def __call__(
         self,
         prompts: object,
         *,
-        decoding: Drafter | None = None,
+        decoding: Drafter | Literal["auto"] | None = None,
         rule: str | Rule | None = None,
         guidance_scale: float | Guidance | None = None,
         temperature: float = 1.0,
@@ -49,7 +58,9 @@ class ImagePipeline(BasePipeline):
         """One image or video per prompt.
 
         prompts: what the model takes: class labels, texts, or its own inputs.
-        decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`.
+        decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`. "auto" drafts windows
+        as long as pays by measured time, and nothing where nothing pays; which values a seed gives may then differ from run
+        to run.
         rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own
         (`NonRasterOrder`: row parallel, multi-scale) judges by its own rule and takes no other.
         guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
@@ -68,7 +79,7 @@ class ImagePipeline(BasePipeline):
         self,
         prompts: object,
         *,
-        decoding: Drafter | None = None,
+        decoding: Drafter | Literal["auto"] | None = None,
         rule: str | Rule | None = None,
         guidance_scale: float | Guidance | None = None,
         temperature: float = 1.0,
@@ -83,10 +94,14 @@ class ImagePipeline(BasePipeline):
         guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
         most = self.top_k if top_k is None else whole("top_k", top_k)
         warp = Warp(float(temperature), most, float(top_p), filter_order)
+        decoding = self.automatic if decoding == AUTO else decoding
         non_raster = isinstance(decoding, NonRasterOrder)
         if non_raster and rule is not None:
             raise Misfit(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
                          f"got {getattr(rule, 'name', rule)!r}; drop it")  # fmt: skip
+        if isinstance(getattr(decoding, "drafter", None), NonRasterOrder):
+            raise Misfit(f"decoding: expected a controller over drafts in raster order, got {decoding.name!r}; use what it "
+                         "wraps alone")  # fmt: skip
         condition = self.model.prepare(prompts)
         make = decoding.target if non_raster else ImageTarget
         target = make(self.model, condition, guidance=guidance, warp=warp, listener=listener)

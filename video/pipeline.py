@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class BlockVideoPipeline:
         self,
         prompts: Prompts,
         *,
-        decoding: SDVG | None = None,
+        decoding: SDVG | Literal["auto"] | None = None,
         blocks: int | None = None,
         size: Sequence[int] | None = None,
         seed: int | Sequence[int] | None = None,
@@ -65,7 +65,8 @@ class BlockVideoPipeline:
         """One video per prompt.
 
         prompts: texts; or float [B, L, d], encoded.   decoding: None draws every block with the model itself, through the same
-        loop.   blocks: of every video.   size: height and width in pixels.
+        loop. So does "auto": drafted blocks that stand are not the model's own, and are never taken unasked.
+        blocks: of every video.   size: height and width in pixels.
         seed: an int, one int per row, or None to draw one from torch's global generator.
         switch: other prompts from a block on, one for all rows or one a row; that block is the target's, as the first is.
         reward_prompt: what blocks are scored by, in place of the prompts: the short text that a person wrote, where prompts
@@ -88,7 +89,7 @@ class BlockVideoPipeline:
         self,
         prompts: Prompts,
         *,
-        decoding: SDVG | None = None,
+        decoding: SDVG | Literal["auto"] | None = None,
         blocks: int | None = None,
         size: Sequence[int] | None = None,
         seed: int | Sequence[int] | None = None,
@@ -99,8 +100,9 @@ class BlockVideoPipeline:
     ) -> Decoding:
         """A request that has not run yet: call its `step()`, which finishes a block of every row, until it returns False, and
         `output` whenever there is something to see. Arguments as in the call."""
+        decoding = None if decoding == "auto" else decoding
         if decoding is not None and not isinstance(decoding, SDVG):
-            raise ValueError(f"decoding: expected None or an SDVG, got {decoding!r}; leave it out or make one")
+            raise ValueError(f"decoding: expected None, 'auto' or an SDVG, got {decoding!r}; leave it out or make one")
         judging = ALONE
         if decoding is not None:
             decoding.check(self)

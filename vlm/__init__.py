@@ -8,8 +8,10 @@ if __name__ != "mmspec.vlm":
     raise ImportError(f"expected to be imported as mmspec.vlm, got {__name__}; write `import mmspec.vlm`")
 
 _PUBLIC = {
+    "automatic": "mmspec.vlm.auto",
     "decode": "mmspec.vlm.api",
     "generate": "mmspec.vlm.api",
+    "offer": "mmspec.vlm.auto",
     "start": "mmspec.vlm.api",
     "drafter_from_state_dict": "mmspec.vlm.drafters.published",
     "load_drafter": "mmspec.vlm.checkpoints",

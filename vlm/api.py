@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from mmspec.core.rules.resolve import resolve
 from mmspec.core.stats import Stats
 from mmspec.vlm.admission import admit
 from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.auto import AUTO, automatic
 from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
 from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
@@ -30,7 +32,7 @@ from mmspec.vlm.unwrapping import called
 def generate(
     model: nn.Module,
     *,
-    drafter: Drafter | None = None,
+    drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     streamer: object | None = None,
@@ -41,7 +43,8 @@ def generate(
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
 
     inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...).
-    drafter: None decodes plainly through the same loop.   rule: "exact" or a rule's name or object.
+    drafter: None decodes plainly through the same loop; "auto" drafts with what is at hand for the model as long as it pays
+    by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
     on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
@@ -59,7 +62,7 @@ def generate(
 def start(
     model: nn.Module,
     *,
-    drafter: Drafter | None = None,
+    drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     **inputs,
@@ -79,7 +82,7 @@ def decode(
     logits_processor: LogitsProcessorList | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
     generation_config: GenerationConfig | None = None,
-    drafter: Drafter | None = None,
+    drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     **model_kwargs,
@@ -137,6 +140,7 @@ class _Engine:
         if self.streamer is not None and input_ids.shape[0] > 1:
             raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
         pad = config._pad_token_tensor
+        drafter = automatic(model) if self.drafter == AUTO else self.drafter
         target = TextTarget(
             take_apart(model),
             input_ids,
@@ -148,12 +152,12 @@ class _Engine:
             inputs=own_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
-            levels=getattr(self.drafter, "levels", None),
+            levels=getattr(drafter, "levels", None),
         )
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
-        return Decoding(target, self.drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
+        return Decoding(target, drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
 
 
 def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:

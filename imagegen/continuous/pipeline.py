@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding
 from mmspec.core.readers import naming
 from mmspec.core.rules.base import Misfit, Rule
+from mmspec.imagegen.auto import AUTO
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.continuous.guidance import Schedule, TokenGuidance
 from mmspec.imagegen.continuous.mar.adapter import Encode, MARModel
@@ -61,7 +62,7 @@ class MARPipeline(BasePipeline):
         self,
         prompts: object,
         *,
-        decoding: MaskedDecoding | None = None,
+        decoding: MaskedDecoding | Literal["auto"] | None = None,
         rule: str | Rule | None = None,
         guidance_scale: float | TokenGuidance | None = None,
         guidance_schedule: Schedule | None = None,
@@ -77,7 +78,8 @@ class MARPipeline(BasePipeline):
         """One image per label.
 
         prompts: class labels, -1 for no class; or texts, where there is a caption encoder.
-        decoding: None decodes plainly through the same loop: the target alone, several tokens a pass.
+        decoding: None decodes plainly through the same loop: the target alone, several tokens a pass. So does "auto": what
+        spares passes of masked models is relaxed, and never taken unasked.
         rule: None for the decoding's own; "exact" says the same where the decoding is plain.
         guidance_scale: s, see `TokenGuidance`; at 1 only the conditional branch runs.   guidance_schedule: "linear" or
         "constant".   temperature: scales the noise of every denoising step; 0 leaves the initial noise alone.
@@ -97,7 +99,7 @@ class MARPipeline(BasePipeline):
         self,
         prompts: object,
         *,
-        decoding: MaskedDecoding | None = None,
+        decoding: MaskedDecoding | Literal["auto"] | None = None,
         rule: str | Rule | None = None,
         guidance_scale: float | TokenGuidance | None = None,
         guidance_schedule: Schedule | None = None,
@@ -111,7 +113,7 @@ class MARPipeline(BasePipeline):
     ) -> Decoding:
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         model = self.model
-        decoding = PlainSteps() if decoding is None else decoding
+        decoding = PlainSteps() if decoding in (None, AUTO) else decoding
         judge = self._rule(decoding, rule)
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature: expected a number of 0 or more, got {temperature}")
@@ -137,8 +139,8 @@ class MARPipeline(BasePipeline):
 
     def _rule(self, decoding: MaskedDecoding, rule: str | Rule | None) -> Rule:
         if not isinstance(decoding, MaskedDecoding):
-            raise ValueError(f"decoding: expected None or a decoding of masked tokens, got {decoding!r}; leave it out or make "
-                             "one")  # fmt: skip
+            raise ValueError(f"decoding: expected None, 'auto' or a decoding of masked tokens, got {decoding!r}; leave it "
+                             "out or make one")  # fmt: skip
         own = decoding.rule(self.model)
         if isinstance(rule, Rule):
             return rule

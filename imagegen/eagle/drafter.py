@@ -98,6 +98,12 @@ class ImageEagle(Shaped, Pretrained):
 
         Raises ValueError where the target does not tell its states or the drafter was made for another one.
         """
+        state = self.open_without_prefill(target)
+        state.prefill()
+        return state
+
+    def open_without_prefill(self, target: object) -> object:
+        """State of one request whose prompt is read before the first draft.   Raises as `open`."""
         from mmspec.imagegen.eagle.state import EagleState
 
         model, weight = target.model, self.fc.weight

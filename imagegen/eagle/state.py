@@ -18,20 +18,33 @@ class EagleState(PairState):
     Features are held with the branches side by side, [B, n, C * H], as the target's evidence holds its states; the layer
     and the head see them as rows [C * B, n, H].
     next_position: index of the value that the next pair embeds.   rotary: a row for every value, and some behind the last.
+    Both are None before the prompt is read.
     """
 
     def __init__(self, drafter: Shaped, target: ImageTarget):
         super().__init__(drafter, target)
         self.copies, self.model = target.copies, target.model
-        self.rotary = drafter.rotary(target.geometry, 2 * self.shape.longest + 20)
-        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
+        self.rotary: Tensor | None = None
+        self.cache = SlotPool(1, 0, copies=self.copies)
         if target.prompt_hidden is None:
             raise ValueError(f"drafter: expected the prompt's hidden states, got none from {target.model.name}; use a drafter "
                              "that needs none, such as SJD")  # fmt: skip
+
+    @torch.no_grad()
+    def prefill(self) -> None:
+        """Reads the prompt: all its positions but the last, whose value came with the first pass."""
+        target, drafter = self.target, self.drafter
+        self.rotary = drafter.rotary(target.geometry, 2 * self.shape.longest + 20)
+        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
         attend, count = prompt_slots(drafter, self.model, target.prompt_hidden, target.cache.hidden)
         slots = attend.shape[1]
-        self.cache = SlotPool(1, slots + target.total + 64, copies=self.copies)
+        self.cache.capacity = slots + target.total + 64
         self.remember(attend, attend.new_zeros(1, slots, 2, drafter.layer.config.dim), count)
+
+    def ready(self) -> None:
+        if self.next_position is None:
+            self.prefill()
+        super().ready()
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         self.passes += 1

@@ -38,10 +38,11 @@ class Window:
     unscored: Tensor
 
     @staticmethod
-    def of(last: Tensor, known: Tensor, count: int, total: int) -> Window:
-        """The `count` positions behind the roots `last` int64 [B], `known` int64 [B] of which have been scored."""
+    def of(last: Tensor, known: Tensor | None, count: int, total: int) -> Window:
+        """The `count` positions behind the roots `last` int64 [B], `known` int64 [B] of which have been scored; None for
+        none."""
         position = last[:, None] + torch.arange(1, count + 1, device=last.device)
-        horizon = (last + known)[:, None]
+        horizon = (last if known is None else last + known)[:, None]
         return Window(position, position.clamp(max=total - 1), horizon.clamp(max=total - 1), position > horizon)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn.functional import pad
 from mmspec.core.draft import Draft, Law, gather_nodes, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
+from mmspec.core.length import doubling
 from mmspec.core.sample import law_of, sample_categorical
 from mmspec.core.verdict import Verdict
 from mmspec.imagegen.jacobi.coupling import gumbel_pick, maximal_law
@@ -28,17 +30,25 @@ _WINDOW, _SIBLINGS = 0, 1  # separate draws of a round
 class JacobiState:
     """`observe` moves the window to the new root without drawing anything; `propose` draws it.
 
-    laws: `Ring` of the newest law of each position, as scores.
-    known: int64 [B], how many positions behind the root have been scored by the last pass.
+    The length of a window may differ from round to round, down to none, as long as nothing is looked at for it but what has
+    been emitted: positions left out are later drawn as positions that no pass has scored.
+    deepest: the most values a draft can have.   longest: at most so many in the next one, None for `deepest`.
+    lengths: those worth telling apart.   settling: rounds until a window of another length is what it will be: its
+    positions have to be scored first.
+    laws: `Ring` of the newest law of each position, as scores.   unread: what rounds without a draft told since, position
+    int64 [B] and law float [B, 1, V] each, as many as a window can look back for.
+    known: int64 [B], how many positions behind the root have been scored by the last pass; None for none.
     value, scores: int64 [B, W], float [B, W, V]: old drafts where they now stand and the laws they have, maximal coupling
         only; the first known - 1 of them count.
     """
 
-    passes = 0
+    passes, settling = 0, 3
 
     def __init__(self, settings: SJD, target: ImageTarget):
-        self.settings, self.ahead = settings, settings.window - 1
+        self.settings, self.deepest = settings, settings.window - 1
+        self.longest: int | None = None
         self.sources = sources_of(target.geometry, target.device)
+        self.unread: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.sources.reach(settings.init) + 1)
         self.length = 0  # values on the spine of the last draft, and its shape
         self.shape: Caterpillar | None = None
         self.laws: Ring | None = None
@@ -48,22 +58,40 @@ class JacobiState:
         self.value: Tensor | None = None
         self.scores: Tensor | None = None
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return doubling(self.deepest)
+
     def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        depth, length = verdict.depth[:, None], self.length
+        self.scores = None
+        self.noisy = max(self.noisy - max(map(len, target.paths), default=0), 0)
+        if draft.tree.nodes == 1:  # noted only, so that plain decoding costs what it costs
+            self.known = None
+            self.unread.append((target.last[:, None], evidence.scores))
+            return
+        self._read(target)
+        depth, length = verdict.depth[:, None], draft.tree.max_depth
         step, laws, value = torch.arange(length + 1, device=depth.device), evidence.scores, draft.value
         if draft.tree.max_rank:
             laws, value = laws.index_select(1, self.shape.spine), value.index_select(1, self.shape.spine)
             end = gather_nodes(evidence.scores, verdict.node[:, None])  # the path may have left the spine at its end
             laws = torch.where((step == depth)[..., None], end, laws)
-        if self.laws is None:
-            self.laws = self._ring(target, laws)
-        self.laws.write(target.last[:, None] - depth + step, laws)
+        self._note(target, target.last[:, None] - depth + step, laws)
         self.known = length - verdict.depth
-        self.noisy = max(self.noisy - max(map(len, target.paths), default=0), 0)
-        self.scores = None
-        if self.settings.coupling == "maximal" and length and not evidence.greedy:
+        if self.settings.coupling == "maximal" and not evidence.greedy:
             old = (depth + 1 + step[:length]).clamp(max=length - 1)
             self.value, self.scores = value[:, 1:].gather(1, old), gather_nodes(draft.law.scores, old)
+
+    def _read(self, target: ImageTarget) -> None:
+        """Takes up what rounds without a draft told, in one step."""
+        if self.unread:
+            self._note(target, *(torch.cat(parts, 1) for parts in zip(*self.unread, strict=True)))
+            self.unread.clear()
+
+    def _note(self, target: ImageTarget, position: Tensor, laws: Tensor) -> None:
+        if self.laws is None:
+            self.laws = self._ring(target, laws)
+        self.laws.write(position, laws)
 
     def _ring(self, target: ImageTarget, laws: Tensor) -> Ring:
         spare = laws.new_zeros(laws.shape[-1])
@@ -71,9 +99,11 @@ class JacobiState:
         return Ring(self.sources.reach(self.settings.init) + self.settings.window + 2, len(laws), spare)
 
     def propose(self, target: ImageTarget, keys: Keys) -> Draft:
-        count = self.length = max(min(self.ahead, target.left - 1), 0)
+        most = self.deepest if self.longest is None else min(self.longest, self.deepest)
+        count = self.length = max(min(most, target.left - 1), 0)
         if not count:
             return root_only(target.pending)
+        self._read(target)
         window = Window.of(target.last, self.known, count, target.total)
         scores, value = self._draw(target, window, keys)
         valid = None
@@ -146,7 +176,7 @@ class JacobiState:
     def _noise(self, scores: Tensor, position: Tensor, keys: Keys) -> Tensor:
         """Gumbel noise of every position float32 [B, K, V]; only what the window newly reached is made."""
         if self.noise is None:
-            self.noise = Ring(self.ahead, len(scores), scores.new_zeros(scores.shape[-1], dtype=torch.float32))
+            self.noise = Ring(self.deepest, len(scores), scores.new_zeros(scores.shape[-1], dtype=torch.float32))
         new = position[:, self.noisy :]
         if new.shape[1]:
             self.noise.write(new, keys.gumbel_at(new, scores.shape[-1]))

@@ -80,8 +80,7 @@ class RowState(JacobiState):
 
     def propose(self, target: ImageTarget, keys: Keys) -> Draft:
         draft = self.judged = super().propose(target, keys)
-        self.place = None
-        if not self.length or self.ahead_laws is None:
+        if not self.length:
             return draft
         spine = target.last[:, None] + torch.arange(1, self.length + 1, device=target.device)
         end = spine[:, -1:].clamp(max=target.total - 1)
@@ -116,15 +115,25 @@ class RowState(JacobiState):
         return torch.where(has, drawn, value)
 
     def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        judged = draft if self.judged is None else self.judged
-        own = replace(evidence, scores=evidence.scores[:, : judged.tree.nodes])
-        super().observe(target, judged, own, verdict)
+        if draft.tree.nodes == 1:
+            super().observe(target, draft, evidence, verdict)
+        else:
+            own = replace(evidence, scores=evidence.scores[:, : self.judged.tree.nodes])
+            super().observe(target, self.judged, own, verdict)
+            self._probe(target, evidence.scores)
+        self.judged = self.place = None
+
+    def _note(self, target: ImageTarget, position: Tensor, laws: Tensor) -> None:
+        super()._note(target, position, laws)
         if self.ahead_laws is None:
             reach = 2 * (int(self.sources.stride.max()) + self.lead) + self.settings.window
-            self.ahead_laws = Ring(reach, target.batch, self.laws.table.new_zeros(self.laws.table.shape[-1]))
+            self.ahead_laws = Ring(reach, target.batch, laws.new_zeros(laws.shape[-1]))
+
+    def _probe(self, target: ImageTarget, scores: Tensor) -> None:
+        """Notes the laws of probed places."""
         if self.place is not None:
             place = self.place + 1
-            self.ahead_laws.write(place, evidence.scores[:, -self.lead - 1 :])
+            self.ahead_laws.write(place, scores[:, -self.lead - 1 :])
             self.probed.scatter_(1, place.clamp(max=target.total), True)
 
     def _scores(self, window: Window) -> Tensor:

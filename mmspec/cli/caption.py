@@ -43,7 +43,8 @@ def caption(
 
         seed = secrets.randbelow(1 << 31)
     resources = open_resources(model)
-    name = drafter or ("eagle" if resources.is_zoo else "lookup")
+    # what a sampled answer of a seed says depends on where drafts end: a fixed drafter gives it again
+    name = drafter or ("auto" if temperature == 0 else "eagle" if resources.is_zoo else "lookup")
     text, seconds, stats = _answer(resources, pictures, prompt, name, temperature, seed, max_new_tokens, stream)
     record = {
         "images": images,

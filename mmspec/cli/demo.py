@@ -24,7 +24,7 @@ _REQUEST = "Describe this picture in detail."
 @told
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the pictures are written.")] = Path("mmspec-demo"),
-    drafter: Drafter = "eagle",
+    drafter: Drafter = "auto",
     max_new_tokens: MaxNewTokens = 192,
     json: Json = None,
 ) -> None:

@@ -17,8 +17,8 @@ Drafter = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="eagle, msd, vispec or another of `mmspec supported`, vlm/eagle... being the same; small, lookup, recycling, "
-        "none, or a folder with a saved drafter.",
+        help="auto, eagle, msd, vispec or another of `mmspec supported`, vlm/eagle... being the same; small, lookup, "
+        "recycling, none, or a folder with a saved drafter.",
     ),
 ]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]

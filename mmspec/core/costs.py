@@ -1,9 +1,9 @@
-"""What a round costs and what it yields, by how many values it drafts: running estimates from measured rounds."""
+"""What a round costs, by how many values it drafts: running estimates from measured rounds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, log, sqrt
+from math import exp, log
 
 _EARLY = 5  # comparisons whose median starts an estimate: a single one may have met another process
 _PACE, _SETTLED = 0.3, 0.1  # gains of the pace and of an estimate
@@ -36,20 +36,20 @@ class Costs:
         self._last: int | None = None
         self._table: list[float] = []
 
-    def add(self, length: int, seconds: float) -> None:
-        """One round that drafted `length` values (0: none)."""
+    def add(self, length: int, seconds: float) -> bool:
+        """One round that drafted `length` values (0: none). Returns whether it tells how lengths compare."""
         sample = log(max(seconds, 1e-9)) - self.pace
         known, repeated = self.measured.get(length), length == self._last
         self._last = length
         if known is None:
             self.measured[length] = _Estimate(sample, early=[sample])
             self._table = []
-            return
+            return True
         known.rounds += 1
         off = min(max(sample - known.mean, -_FAR), _FAR)
         if repeated:
             self.pace += _PACE * off
-            return
+            return False
         self._table = []
         known.compared += 1
         if known.compared <= _EARLY:
@@ -57,6 +57,7 @@ class Costs:
             known.mean = sorted(known.early)[(known.compared - 1) // 2]
         else:
             known.mean += max(1 / known.compared, _SETTLED) * off
+        return True
 
     def count(self, length: int) -> int:
         """Rounds measured at this length."""
@@ -106,63 +107,3 @@ def _line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float, fl
         step = (height - plain) / (middle + 1)
     step = max(step, 0.0)
     return height - step * middle, step
-
-
-class Profile:
-    """How often a drafted value is accepted once all before it are, by depth; with forgetting.
-
-    A sudden change (three standard deviations of the last ten or so) throws away what was known of that depth. A depth
-    that was rarely tried takes after the one above it.
-    """
-
-    window, recent, first = 0.99, 0.9, 0.6
-
-    def __init__(self) -> None:
-        self.hits: list[float] = []
-        self.tries: list[float] = []
-        self.latest: list[float] = []  # the same share over the last ten or so
-
-    def add(self, accepted: int, drafted: int) -> None:
-        """One row's outcome: `accepted` of a draft of up to `drafted` levels."""
-        for depth in range(min(accepted + 1, drafted)):
-            if depth == len(self.hits):
-                self.hits.append(0.0)
-                self.tries.append(0.0)
-                self.latest.append(self.first)
-            hit = 1.0 if depth < accepted else 0.0
-            self.hits[depth] = self.window * self.hits[depth] + hit
-            self.tries[depth] = self.window * self.tries[depth] + 1
-            self.latest[depth] += (1 - self.recent) * (hit - self.latest[depth])
-            self._forget_if_changed(depth)
-
-    def _forget_if_changed(self, depth: int) -> None:
-        tries, latest = self.tries[depth], self.latest[depth]
-        share = self.hits[depth] / tries
-        spread = sqrt(max(share * (1 - share), 0.02) * (1 - self.recent) / (1 + self.recent))
-        if tries > 20 and abs(latest - share) > 3 * spread + 0.05:
-            self.hits[depth], self.tries[depth] = 10 * latest, 10.0
-
-    def fade(self) -> None:
-        """Halves the weight of all that is known: it is old."""
-        self.hits = [0.5 * h for h in self.hits]
-        self.tries = [0.5 * t for t in self.tries]
-
-    def shares(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """The chance of depth 1..deepest, given the depth before; `hope` standard deviations above what is likeliest."""
-        share, known, found = self.first, len(self.hits), []
-        for depth in range(deepest):
-            prior = 8.0 if depth else 2.0
-            if depth < known:
-                share = (self.hits[depth] + prior * share) / (self.tries[depth] + prior)
-                prior += self.tries[depth]
-            found.append(min(share + hope * sqrt(share * (1 - share) / prior), 1.0) if hope else share)
-        return found
-
-    def tokens(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """Values a row emits per round with drafts of 0..deepest levels, the target's own included; see `shares`."""
-        reach, total, sums = 1.0, 1.0, [1.0]
-        for share in self.shares(deepest, hope):
-            reach *= share
-            total += reach
-            sums.append(total)
-        return sums

@@ -21,21 +21,26 @@ class Goodput:
     rows and requests, with forgetting. Seconds: rounds as they were measured, drafting, target, verification and the drafter's
     bookkeeping together. A request's first draft also has to earn what its drafter must read before it, over the tokens that
     are still expected; until then the drafter costs next to nothing. A drafter that does not pay is tried again at growing
-    intervals, and all trying out together may cost at most the share `explore` of the time.
+    intervals, and all trying out together may cost at most the share `explore` of the time. Where all rows have the same
+    number of values, as images have, the slowest row ends the request, so it alone counts.
 
     drafter: any; its states should be lazy (`open_without_prefill`, where it has one, is called instead of `open`). States
-        with `deepest` and `longest` are told how long a draft to make; of others it is all or nothing. States that say
-        `may_miss` are not shown rounds without a draft while drafting does not pay.
+        with `deepest` and `longest` are told how long a draft to make (levels of a tree, values of a window), and with
+        `lengths` say which are worth telling apart; of others it is all or nothing. States with `settling` are kept at a
+        length for that many rounds before it counts what they yield. States that say `may_miss` are not shown rounds
+        without a draft while drafting does not pay.
     explore: the share of time that trying out other lengths may cost.   clock: seconds, for tests.
 
-    Made once and given to every request: it learns as they run, apart for each batch size and for greedy and sampled
+    Made once and given to every request: it learns as they run, apart for each batch size, for guided and for greedy
     requests, and may be shared by interleaved requests and threads. Needs a target that keeps `paths` and ends its commits
-    in a transfer to the host, as TextTarget does, or times would mean nothing on a GPU.
+    in a transfer to the host, as a BatchTarget does, or times would mean nothing on a GPU.
 
-    Exact whenever the drafter is: n depends on earlier rounds alone and is fixed before anything of the draft is drawn, and a
-    round keeps the target's law for every n. Greedy output never depends on it; which words of the law a seed gives does,
-    as it depends on where drafts end, and so may differ between two runs.
-    Raises ValueError for an `explore` outside [0, 1).
+    Exact whenever the drafter is: n depends on how many values earlier rounds accepted and on their seconds, and is fixed
+    before anything of the draft is drawn; a round keeps the target's law for every n. Of values that were drawn and not
+    yet judged, as coupled Jacobi windows keep them, nothing is looked at: a length that depended on them would say
+    something about them that the law on record does not. Greedy output never depends on n; which values of the law a seed
+    gives does, as it depends on where drafts end, and so may differ between two runs.
+    Raises ValueError for an `explore` outside [0, 1) and, on use, for states that say `every_round`: they have to draft.
     """
 
     def __init__(self, drafter: Drafter, *, explore: float = 0.005, clock: Callable[[], float] = perf_counter):
@@ -46,7 +51,7 @@ class Goodput:
         self.drafter, self.explore, self.clock = drafter, explore, clock
         self.name = f"goodput({drafter.name})"
         self.lock = Lock()
-        self.ledgers: dict[tuple[int, bool], Ledger] = {}
+        self.ledgers: dict[tuple[int, bool, int], Ledger] = {}
 
     @property
     def levels(self) -> tuple[int, ...] | None:
@@ -55,34 +60,42 @@ class Goodput:
 
     def open(self, target: Target) -> GoodputState:
         open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
-        return GoodputState(self, open_lazily(target), target)
+        state = open_lazily(target)
+        if getattr(state, "every_round", False):
+            raise ValueError(f"drafter: expected one that can leave rounds out, got {self.drafter.name!r}, which reads values "
+                             "only as it drafts them; use it without the controller")  # fmt: skip
+        return GoodputState(self, state, target)
 
-    def ledger(self, batch: int, greedy: bool) -> Ledger:
-        """What is known of requests of this kind."""
-        key = (batch, greedy)
+    def ledger(self, batch: int, greedy: bool, branches: int = 1, settling: int = 0) -> Ledger:
+        """What is known of requests of this kind.   branches: passes a value takes, 2 with guidance."""
+        key = (batch, greedy, branches)
         if key not in self.ledgers:
-            self.ledgers[key] = Ledger(self.explore)
+            self.ledgers[key] = Ledger(self.explore, settling)
         return self.ledgers[key]
 
     def summary(self) -> list[dict]:
         """Per kind of request: rounds by length, seconds of a round by length, chances of acceptance by depth, and the share
         of time that trying out is thought to have cost."""
         with self.lock:
-            return [{"batch": b, "greedy": g, **ledger.summary()} for (b, g), ledger in sorted(self.ledgers.items())]
+            return [{"batch": batch, "greedy": greedy, "branches": branches, **ledger.summary()}
+                    for (batch, greedy, branches), ledger in sorted(self.ledgers.items())]  # fmt: skip
 
 
 class GoodputState:
-    """One request. length: of the draft under way."""
+    """One request. length: of the draft under way.   rows: those whose outcome counts, None for all."""
 
     def __init__(self, control: Goodput, inner: DraftState, target: Target):
         self.inner, self.clock, self.lock = inner, control.clock, control.lock
-        self.started, self.length = None, 0
-        self.most = getattr(target, "most", None)
-        prompt = getattr(target, "prompt", None)
-        self.seat = Seat(getattr(inner, "deepest", None), 1 if prompt is None else prompt.shape[1])
+        self.started, self.length, self.rows = None, 0, None
+        total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
+        self.most = getattr(target, "most", None) if total is None else total
+        settling = getattr(inner, "settling", 0)
+        self.seat = Seat(getattr(inner, "deepest", None), 1 if prompt is None else prompt.shape[1],
+                         getattr(inner, "lengths", ()), settling, total is not None)  # fmt: skip
         # a drafter without a lazy state has read its prompt by now
+        greedy, branches = bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
-            self.ledger = control.ledger(target.batch, bool(getattr(target, "greedy", True)))
+            self.ledger = control.ledger(target.batch, greedy, branches, settling)
             self.ledger.lengths.append(self.seat.emitted)
 
     @property
@@ -95,7 +108,10 @@ class GoodputState:
         live = getattr(target, "live", None) or [True] * len(emitted)
         self.seat.emitted[0] = max(emitted) + 1
         if self.most is not None:
-            self.seat.left = self.most - min(n for n, alive in zip(emitted, live, strict=True) if alive)
+            least = min(n for n, alive in zip(emitted, live, strict=True) if alive)
+            self.seat.left = self.most - least
+            if self.seat.whole:
+                self.rows = [row for row, alive in enumerate(live) if alive and emitted[row] == least]
         with self.lock:
             self.length = self.ledger.choose(self.seat)
         if self.length == 0:
@@ -114,6 +130,7 @@ class GoodputState:
             return
         # what a drafter does about a round without a draft is no part of plain decoding
         ended = self.clock() if self.length else verified
-        depths = [len(path) - 1 for path in target.paths if path]
+        paths = target.paths if self.rows is None else [target.paths[row] for row in self.rows]
+        depths = [len(path) - 1 for path in paths if path]
         with self.lock:
             self.ledger.learn(self.seat, self.length, ended - self.started, depths, draft.tree.max_depth)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from torch import Tensor
+
+
+@lru_cache(maxsize=64)
+def doubling(deepest: int) -> tuple[int, ...]:
+    """1, 3, 7... and `deepest`: drafts that fill passes of 2, 4, 8... values with the root, for controls to choose among."""
+    lengths = [2**power - 1 for power in range(1, deepest.bit_length() + 1)]
+    return tuple(length for length in lengths if length < deepest) + (deepest,)
 
 
 class Growth(Protocol):

@@ -101,7 +101,7 @@ class Decoding:
     def __init__(self, target: Target, drafter: Drafter | None, rule: Rule, keys: Keys, stats: Stats | None = None):
         if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
             raise ValueError(
-                f"drafter: expected None or a drafter object, got {drafter!r}; make one, such as SJD(window=16)"
+                f"drafter: expected None, 'auto' or a drafter object, got {drafter!r}; make one, such as SJD(window=16)"
             )
         self.target, self.drafter, self.rule, self.keys = target, drafter or NoDraft(), rule, keys
         self.stats = Stats() if stats is None else stats

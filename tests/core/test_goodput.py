@@ -10,11 +10,12 @@ from time import perf_counter
 import pytest
 import torch
 
-from mmspec.core.costs import Costs, Profile
+from mmspec.core.costs import Costs
 from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import NoDraft
 from mmspec.core.tree import chain
+from mmspec.core.yields import Profile
 
 LENGTH, DEEPEST = 60, 8
 REQUESTS = [LENGTH] * 30
@@ -309,6 +310,21 @@ def test_choosing_takes_microseconds() -> None:
         state.ledger.learn(state.seat, length, 1.0, [2], length)
         best = min(best, perf_counter() - began)
     assert target.batch == 1 and best < 1e-4
+
+
+def test_a_first_look_that_finds_nothing_is_a_short_one() -> None:
+    world = World(lambda depth: 0.0, fixed=0.5, step=0.5)
+    control = Goodput(Scripted(world), clock=world.clock)
+    drafted = run(Answer(world, 0, 12, 60), control).drafted + run(Answer(world, 1, 12, 60), control).drafted
+    assert 1 <= sum(map(bool, drafted)) <= 3 and max(drafted) == 2
+
+
+def test_a_drafter_that_has_to_draft_is_refused() -> None:
+    drafter = Scripted(world := World(lambda depth: 0.5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Script, "every_round", True, raising=False)
+        with pytest.raises(ValueError, match="expected one that can leave rounds out, got 'scripted'"):
+            Goodput(drafter).open(Answer(world, 0, LENGTH, None))
 
 
 def test_impossible_settings_are_refused_and_names_tell() -> None:

@@ -206,7 +206,7 @@ def test_nan_in_the_middle_keeps_what_came_before(oracle: bool) -> None:
 
 @pytest.mark.parametrize("wrong", ("sjd", SJD))
 def test_what_is_no_drafter_is_refused(wrong: object) -> None:
-    with pytest.raises(ValueError, match="drafter: expected None or a drafter object, got"):
+    with pytest.raises(ValueError, match="drafter: expected None, 'auto' or a drafter object, got"):
         generate(TinyModel(), [0], wrong)
 
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.placement import alongside
-from mmspec.core.drafting.shapes import StaticTree
 from mmspec.vlm.drafters.prompt_view import PromptView
 
 
@@ -17,7 +16,6 @@ class FeatureState(PairState):
 
     Three counters, none derived from another: committed ids are the target's, `cache.lengths` counts slots (fewer than ids
     where pictures are compressed), `next_position` is the position of the next slot.
-    longest: at most so many levels in the next draft; None for as many as the shape has.
     pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
     latest: what the last pass attended from, and its positions; right behind `ready`, the pass over committed pairs.
     """
@@ -29,14 +27,8 @@ class FeatureState(PairState):
         self.ruling = target.processors.suppress(self.ruling)
         self.cache = SlotCache(1, 0)
         self.rotary = self.context = None
-        self.longest: int | None = None
         self.pictures: Tensor | None = None
         self.latest: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def deepest(self) -> int | None:
-        """Levels `longest` may ask for; None where the shape has no use for it."""
-        return None if isinstance(self.shape, StaticTree) else self.shape.longest
 
     @torch.no_grad()
     def prefill(self) -> None:
@@ -77,9 +69,6 @@ class FeatureState(PairState):
         if self.next_position is None:
             self.prefill()
         super().ready()
-
-    def most_levels(self) -> int:
-        return self.shape.longest if self.longest is None else min(self.shape.longest, self.longest)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""

@@ -36,6 +36,10 @@ class HeadState(FeatureState):
             self.passes += 1
             self.root = self.drafter.feature(0, self.source)[:, 0]
 
+    @property
+    def deepest(self) -> int:
+        return min(super().deepest, self.drafter.config.heads)
+
     def most_levels(self) -> int:
         return min(super().most_levels(), self.drafter.config.heads)
 

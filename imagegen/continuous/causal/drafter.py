@@ -48,7 +48,10 @@ class SmallCausal:
 
 
 class SmallCausalState:
-    """passes: of the small model.   Its cache holds the class and, between rounds, the committed tokens before the root."""
+    """passes: of the small model.   every_round: a token that it did not draft behind is never read.
+    Its cache holds the class and, between rounds, the committed tokens before the root."""
+
+    every_round = True
 
     def __init__(self, settings: SmallCausal, target: CausalTarget, head: Head):
         self.model, self.length, self.head, self.passes = settings.model, settings.length, head, 0

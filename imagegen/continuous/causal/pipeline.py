@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.readers import naming, read_json
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
+from mmspec.imagegen.auto import AUTO
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.class_labels import class_labels
 from mmspec.imagegen.continuous.causal.config import CausalConfig
@@ -88,14 +89,16 @@ class ContinuousARPipeline(BasePipeline):
         self.model, self.guidance_scale = CausalModel(transformer, vae), _scale("guidance_scale", guidance_scale)
 
     def __call__(
-        self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
-        guidance_scale: float | None = None, temperature: float = 1.0, num_sampling_steps: str | int | None = None,
+        self, prompts: object, *, decoding: Drafter | Literal["auto"] | None = None,
+        rule: str | Rule | None = None, guidance_scale: float | None = None, temperature: float = 1.0,
+        num_sampling_steps: str | int | None = None,
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, pixels: bool = True,
         listener: Listener | None = None, head_walk: HeadWalk | None = None,
     ) -> ImageOutput:  # fmt: skip
         """One image per label, -1 for no class.
 
-        decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`.
+        decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`. "auto" decodes plainly:
+        no drafter is at hand that is known to pay.
         rule: None for "exact", block verification of Gaussians.   temperature, num_sampling_steps: of the head.
         noise: of the head's steps but for the last drawn one; None to draw it from the seed.
         head_walk: None walks the head plainly; `HeadWalk(window=8)` speculates over its steps, which is exact.
@@ -107,8 +110,9 @@ class ContinuousARPipeline(BasePipeline):
         return self.generate(prompts, pixels, **how)
 
     def start(
-        self, prompts: object, *, decoding: Drafter | None = None, rule: str | Rule | None = None,
-        guidance_scale: float | None = None, temperature: float = 1.0, num_sampling_steps: str | int | None = None,
+        self, prompts: object, *, decoding: Drafter | Literal["auto"] | None = None,
+        rule: str | Rule | None = None, guidance_scale: float | None = None, temperature: float = 1.0,
+        num_sampling_steps: str | int | None = None,
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, listener: Listener | None = None,
         head_walk: HeadWalk | None = None,
     ) -> Decoding:  # fmt: skip
@@ -119,6 +123,7 @@ class ContinuousARPipeline(BasePipeline):
             raise ValueError(
                 "head_walk: expected one as long for every token, got one that is annealed; leave annealing out"
             )
+        decoding = None if decoding == AUTO else decoding
         if decoding is not None and temperature == 0:
             raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
         labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)

@@ -9,7 +9,7 @@ from mmspec.core.draft import Draft, gather_nodes, root_only
 from mmspec.core.drafting import grow
 from mmspec.core.drafting.pending_features import PendingFeatures
 from mmspec.core.drafting.shaped import Shaped
-from mmspec.core.drafting.shapes import DynamicTree
+from mmspec.core.drafting.shapes import Chain
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
@@ -24,6 +24,7 @@ class PairState:
 
     cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
     root: float [B, F], the predicted feature behind the last committed pair: what depth 1 is drawn from.
+    longest: at most so many levels in the next draft; None for as many as the shape has.
     pending_features: pairs the target has accepted since.   counts: per row, how many pairs the last `catch_up` read.
     passes: of the drafter's layer.
     """
@@ -33,6 +34,7 @@ class PairState:
     def __init__(self, drafter: Shaped, target: object):
         self.drafter, self.target, self.passes = drafter, target, 0
         self.shape = drafter.shape_for(target.greedy)
+        self.longest: int | None = None
         self.pending_features = PendingFeatures()
         self.counts: list[int] = []
         self.root: Tensor | None = None
@@ -98,9 +100,14 @@ class PairState:
         if self.pending_features:
             self.catch_up()
 
+    @property
+    def deepest(self) -> int:
+        """Levels `longest` may ask for."""
+        return self.shape.longest
+
     def most_levels(self) -> int:
         """How many levels the next draft may have."""
-        return self.shape.longest
+        return self.shape.longest if self.longest is None else min(self.shape.longest, self.longest)
 
     @torch.no_grad()
     def propose(self, target: object, keys: Keys) -> Draft:
@@ -110,7 +117,8 @@ class PairState:
         if not any(rooms):
             return root_only(target.pending)
         self.ready()
-        shape = self.shape.cut(longest) if isinstance(self.shape, DynamicTree) else self.shape
+        # levels are left out before anything is drawn; a chain ends where `rooms` do
+        shape = self.shape if isinstance(self.shape, Chain) else self.shape.cut(longest)
         return grow.draft(self, target, shape, keys, rooms)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:

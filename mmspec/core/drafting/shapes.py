@@ -67,7 +67,7 @@ class StaticTree:
     @property
     def longest(self) -> int:
         """Levels of a draft."""
-        return max(_depths(self.parents))
+        return _static_depth(self.parents)
 
     def __post_init__(self) -> None:
         if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
@@ -77,8 +77,18 @@ class StaticTree:
 
     def cut(self, depth: int) -> StaticTree:
         """The same tree without the nodes below so many levels."""
-        kept = [node for node, level in enumerate(_depths(self.parents)) if level <= depth]
-        return replace(self, parents=tuple(kept.index(self.parents[node]) for node in kept))
+        return _cut_static(self, depth)
+
+
+@lru_cache(maxsize=256)
+def _cut_static(shape: StaticTree, depth: int) -> StaticTree:
+    kept = [node for node, level in enumerate(_depths(shape.parents)) if level <= depth]
+    return replace(shape, parents=tuple(kept.index(shape.parents[node]) for node in kept))
+
+
+@lru_cache(maxsize=256)
+def _static_depth(parents: tuple[int, ...]) -> int:
+    return max(_depths(parents))
 
 
 def _depths(parents: tuple[int, ...]) -> list[int]:

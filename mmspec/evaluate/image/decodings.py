@@ -79,6 +79,11 @@ def eagle(resources: ImageResources, wishes: Wishes) -> Drafter:
     return resources.part("eagle")
 
 
+def auto(resources: ImageResources, wishes: Wishes) -> Drafter:
+    """What the pipeline's `decoding="auto"` is: it goes on learning."""
+    return resources.pipeline.automatic
+
+
 def zipar(resources: ImageResources, wishes: Wishes) -> Drafter:
     """`ZipAR`."""
     from mmspec.imagegen.rowwise import ZipAR
@@ -121,6 +126,7 @@ DECODINGS: dict[str, Choice] = {
     "zipar": Choice("several rows at once; relaxed", zipar, ("window",)),
     "pjd": Choice("Jacobi decoding in several rows at once; relaxed", pjd, ("window",)),
     "mulo": Choice("a small picture drafts a large one; relaxed", mulo, ("upsampler",)),
+    "auto": Choice("coupled Jacobi decoding as far as it pays by measured time; exact", auto),
 }
 
 

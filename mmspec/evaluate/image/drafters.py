@@ -28,6 +28,13 @@ def scd(window: int, coupling: str = "gumbel", tree: tuple[int, int] | None = No
     return jacobi(window, tree, coupling=coupling, **settings)
 
 
+def auto(resources: ImageResources) -> Drafter:
+    """What `decoding="auto"` is of the model, having seen nothing yet, so that what it learns is timed."""
+    from mmspec.imagegen.auto import automatic
+
+    return automatic()
+
+
 def eagle_chain(length: int) -> Make:
     """A maker of the zoo's drafter over chains."""
 

@@ -76,7 +76,27 @@ def summary(rows: Sequence[dict]) -> list[str]:
         if found:
             best = max(found, key=lambda row: row[name])
             made.append(f"{what}: {_where(best)}, {best[name]}x")
-    return [*made, *_batches(done)]
+    return [*made, *_automatic(rows), *_batches(done)]
+
+
+def _automatic(rows: Sequence[dict]) -> list[str]:
+    """How far below plain decoding, and below the best exact row of its setting, the controller ever fell."""
+    timed = [row for row in rows if row.get("speedup_vs_ar") and row["exact"]]
+    own = [row for row in timed if row["key"] == "auto"]
+    if not own:
+        return []
+    made = []
+    for what, base in (("plain decoding", 1.0), ("the fastest exact row", None)):
+        ratios = [(row["speedup_vs_ar"] / (base or _fastest(timed, row)), row) for row in own]
+        least, row = min(ratios, key=lambda pair: pair[0])
+        made.append(f"auto against {what}: {least:.3f}x at least, over {len(own)} rows ({_where(row)})")
+    return made
+
+
+def _fastest(rows: Sequence[dict], row: dict) -> float:
+    """The best ratio of the setting a row belongs to, its own left out; plain decoding's is 1."""
+    setting = [one for one in rows if [one[name] for name in BY] == [row[name] for name in BY]]
+    return max((one["speedup_vs_ar"] for one in setting if one["key"] != row["key"]), default=1.0)
 
 
 def _batches(rows: Sequence[dict]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mmspec.evaluate.engine.method import SAMPLED
 from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.image.drafters import Make, eagle_chain, eagle_tree, jacobi, mulo, pjd, rows, scd, zipar
+from mmspec.evaluate.image.drafters import Make, auto, eagle_chain, eagle_tree, jacobi, mulo, pjd, rows, scd, zipar
 from mmspec.evaluate.image.methods import PLAIN, ImageMethod
 
 _TIMED = (
@@ -23,6 +23,7 @@ _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval",
 
 
 _AR = ImageMethod(PLAIN, "plain AR")
+_AUTO = ImageMethod("auto", "auto", make=auto)
 _INITS = ("random", "uniform", "repeat_left", "repeat_up", "sample_left", "sample_up", "up", "mix")
 _TREE = (3, 4)
 _SJD = (
@@ -140,7 +141,7 @@ class ImageSuite(Suite):
     plot: bool = False
 
 
-_ALL = (_AR, *_SJD, *_SCD, *_EAGLE, *_SHOWN, *_ordered(swept=False))
+_ALL = (_AR, _AUTO, *_SJD, *_SCD, *_EAGLE, *_SHOWN, *_ordered(swept=False))
 _EXACT_FEW = (
     "sjd-16",
     "sjd-32",

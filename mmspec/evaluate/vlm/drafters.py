@@ -36,6 +36,14 @@ def _trained(name: str, title: str, drafts: str) -> Choice:
     return Choice(title, lambda resources: resources.zoo_part(part), drafts, "per target; shipped for the zoo's", part)
 
 
+def _automatic(resources: VlmResources) -> Any:
+    """A controller that has seen nothing yet, so that what it learns is timed."""
+    from mmspec.core.goodput import Goodput
+    from mmspec.vlm.auto import at_hand
+
+    return Goodput(at_hand(resources.model))
+
+
 DRAFTERS: dict[str, Choice] = {
     "eagle": _trained("eagle", "EAGLE", "tree or chain from the target's hidden states, pictures fused like text"),
     "eagle_text": _trained("eagle_text", "EAGLE without vision", "as eagle, pictures left out (EAGLE-2)"),
@@ -59,6 +67,7 @@ DRAFTERS: dict[str, Choice] = {
         "Token Recycling", lambda resources: drafters.TokenRecycling(), "tree from the target's earlier candidates"
     ),
     "none": Choice("plain", lambda resources: None, "nothing: plain decoding in the same loop"),
+    "auto": Choice("auto", _automatic, "what is at hand for the model, as far as it pays by measured time"),
     "weak": Choice("EAGLE with noise", lambda resources: resources.variant("weak", weakened), "as eagle", public=False),
     "random": Choice(
         "untrained EAGLE", lambda resources: resources.variant("random", untrained), "as eagle, at random", public=False

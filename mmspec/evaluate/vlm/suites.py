@@ -99,7 +99,8 @@ def _goodput(name: str, title: str) -> VlmMethod:
     return VlmMethod(f"{name}-goodput", f"{title}, goodput", drafter=name, change=change, rivals=name, controlled=True)
 
 
-_EAGLE = "eagle"
+_EAGLE, _BEST = "eagle", "msd"
+_AUTO = VlmMethod("auto", "auto", drafter="auto", rivals=_BEST, controlled=True)
 _UNTRAINED = (
     VlmMethod("lookup", "prompt lookup", drafter="lookup"),
     VlmMethod("recycling", "Token Recycling", drafter="recycling"),
@@ -131,6 +132,7 @@ _ENGINE = (
     ),
     VlmMethod("eagle-block", "EAGLE sampled chain, block", drafter=_EAGLE, change=chained(7), rule="block", at=SAMPLED),
     *_UNTRAINED,
+    _AUTO,
 )
 _SHAPED = (
     VlmMethod("eagle-tree", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
@@ -141,6 +143,7 @@ _SHAPED = (
     VlmMethod("msd-viskip", "MSD, ViSkip", drafter="msd", change=with_vision_skip),
     _goodput(_EAGLE, "EAGLE"),
     _goodput("msd", "MSD"),
+    _AUTO,
     *_as_it_is("random", "untrained EAGLE"),
     _goodput("random", "untrained EAGLE"),
 )
@@ -165,7 +168,10 @@ SUITES: dict[str, VlmSuite] = {
     "pictures": VlmSuite(
         about="drafters on prompts of 1, 4, 8 and 16 pictures",
         tasks=ALBUMS,
-        methods=(VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer),),
+        methods=(
+            VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer),
+            _AUTO,
+        ),
         each=_as_it_is,
         drafters=TRAINED,
         prompts=9,
@@ -189,6 +195,7 @@ SUITES: dict[str, VlmSuite] = {
     "lengths": VlmSuite(
         about="the goodput controller against every fixed length",
         tasks=(CAPTIONS, QUESTIONS, ONE_WORD),
+        methods=(_AUTO,),
         each=_length_rows,
         drafters=("eagle", "weak", "random"),
         prompts=12,

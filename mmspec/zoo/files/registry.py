@@ -16,9 +16,20 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
     from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
     from mmspec.core.checkpoints import load_model, load_part
+    from mmspec.vlm import offer
 
     model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32)
+    offer(model, draft_for_vlm)
     return model, load_part(LlavaProcessor, folder)
+
+
+def draft_for_vlm() -> Any:
+    """What `drafter="auto"` drafts with for the zoo's VLM: the drafter that gains most there, in chains as long as the
+    controller asks for."""
+    from mmspec.core.drafting.shapes import Chain
+    from mmspec.core.length import FixedLength
+
+    return load("vlm/msd").with_shape(Chain(FixedLength(12)))
 
 
 def load_small(folder: Path) -> tuple[Any, Any]:

@@ -291,3 +291,9 @@ def test_published_sizes_bring_their_published_guidance() -> None:
     assert pipeline().guidance_scale == 1.0 and pipeline(guidance_scale=3.3).guidance_scale == 3.3
     small = {"img_size": 32, "mlp_ratio": 0.02, "class_num": 2, "buffer_size": 1, "diffloss_d": 1, "diffloss_w": 4}
     assert MARPipeline(MAR(MARConfig.preset("B", **small))).guidance_scale == 2.9
+
+
+def test_auto_is_plain() -> None:
+    pipe = pipeline()
+    plain, auto = (pipe([0, 1], decoding=decoding, seed=3, pixels=False) for decoding in (None, "auto"))
+    assert torch.equal(plain.tokens, auto.tokens) and auto.stats.drafter == "none"

@@ -8,6 +8,7 @@ there is no sampling error.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -152,6 +153,8 @@ def take(thing: object, row: Tensor) -> object:
         value = getattr(made, name)
         if name != "tables" and isinstance(value, Tensor | Ring):
             setattr(made, name, take(value, row))
+        elif isinstance(value, deque):  # of pairs of tensors
+            setattr(made, name, deque((tuple(part[row] for part in pair) for pair in value), value.maxlen))
     return made
 
 
@@ -161,6 +164,7 @@ def fingerprint(canvas: Canvas, state: JacobiState) -> Tensor:
     for value in vars(state).values():
         value = value.table if isinstance(value, Ring) else value
         parts += [value] if isinstance(value, Tensor) else []
+        parts += [part for pair in value for part in pair] if isinstance(value, deque) else []
     bits = torch.cat([p.double().reshape(canvas.batch, -1) for p in parts], 1).view(torch.int64)
     odd = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=torch.Generator().manual_seed(0)) * 2 + 1
     mixed = bits * odd

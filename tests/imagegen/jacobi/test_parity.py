@@ -47,7 +47,6 @@ def test_a_step_of_the_public_code(name: str) -> None:
             last=ROUND + committed, greedy=False,
         )  # fmt: skip
         state = SJD(length).open(target)
-        state.length = length - 1
         state.observe(target, draft, evidence, verdict)
         slot = torch.arange(length)
         laws = state.laws.read(ROUND + 1 + slot.expand(batch, -1)).softmax(-1)

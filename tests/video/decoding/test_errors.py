@@ -168,7 +168,7 @@ def test_settings_that_do_not_go_together_are_refused(how: dict, told: str) -> N
         ({"switch": {5: "x"}}, "switch: expected blocks 0 to 4, got 5"),
         ({"switch": {2: ["x", "y"]}}, "switch: expected one text or 3"),
         ({"reward_prompt": ["x"]}, "reward_prompt: expected one text or 3"),
-        ({"decoding": "sdvg"}, "decoding: expected None or an SDVG"),
+        ({"decoding": "sdvg"}, "decoding: expected None, 'auto' or an SDVG"),
         ({"decoding": sdvg(router=Random([2, 2]))}, "budget: expected one number or 3"),
     ],
 )

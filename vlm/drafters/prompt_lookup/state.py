@@ -57,21 +57,33 @@ class NgramIndex:
 
 
 class LookupState:
-    """One request's indices, one per row."""
+    """One request's indices, one per row; prompt and answer are read before a draft.
 
-    passes = 0
+    deepest: the most tokens a draft can have.   longest: at most so many in the next one, None for `deepest`.
+    may_miss: what it was not shown it reads from the target.
+    """
+
+    passes, may_miss = 0, True
 
     def __init__(self, drafter: PromptLookup, target: TextTarget):
-        self.longest = drafter.longest
+        self.deepest, self.longest = drafter.longest, None
         barred = frozenset(target.parts.placeholders)
         self.rows = [NgramIndex(drafter, barred, target.parts.vocab_size) for _ in range(target.batch)]
-        seen = torch.ones_like(target.prompt, dtype=torch.bool) if target.padding is None else ~target.padding
-        for index, ids, keep in zip(self.rows, target.prompt, seen, strict=True):
-            index.extend(ids[keep].tolist())
-        self.taken = [0] * target.batch
+        self.taken: list[int] | None = None
+
+    def _read(self, target: TextTarget) -> None:
+        if self.taken is None:
+            seen = torch.ones_like(target.prompt, dtype=torch.bool) if target.padding is None else ~target.padding
+            for index, ids, keep in zip(self.rows, target.prompt, seen, strict=True):
+                index.extend(ids[keep].tolist())
+            self.taken = [0] * target.batch
+        for row, tokens in enumerate(target.tokens):
+            self.rows[row].extend(tokens[self.taken[row] :])
+            self.taken[row] = len(tokens)
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = target.rooms(self.longest)
+        self._read(target)
+        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
         runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
         longest = max(map(len, runs))
         if longest == 0:
@@ -84,6 +96,4 @@ class LookupState:
         return Draft(value, chain(longest, device), Law("deterministic"), valid)
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        for row, tokens in enumerate(target.tokens):
-            self.rows[row].extend(tokens[self.taken[row] :])
-            self.taken[row] = len(tokens)
+        """Nothing to note: the target's tokens are read before a draft."""

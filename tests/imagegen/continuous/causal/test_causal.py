@@ -222,3 +222,13 @@ def test_noise_of_the_steps_is_shared_by_heads_of_every_model() -> None:
     (initial, steps), (other, more) = noise.at(position), longer.at(position)
     assert torch.equal(initial, other) and torch.equal(steps, more[:, :, :4])
     assert torch.equal(steps[1, 0], steps[1, 1]) and not torch.equal(steps[0, 0], steps[0, 1])
+
+
+def test_auto_is_plain_and_a_drafter_that_reads_as_it_drafts_takes_no_controller() -> None:
+    from mmspec.core.goodput import Goodput
+
+    pipe = ContinuousARPipeline(model())
+    plain = pipe([0, 1], seed=3, pixels=False)
+    assert torch.equal(pipe([0, 1], decoding="auto", seed=3, pixels=False).tokens, plain.tokens)
+    with pytest.raises(ValueError, match="expected one that can leave rounds out, got 'small_causal_2'"):
+        pipe([0], decoding=Goodput(SmallCausal(model(), 2)), seed=3, pixels=False)

@@ -82,7 +82,6 @@ def test_ragged_rows_draft_alone_and_the_chain_shrinks_to_the_longest() -> None:
     assert decoding.target.padding is not None
     for row, tokens in enumerate(([7], [20])):  # pretend the target had said this
         target.tokens[row] = tokens
-        state.rows[row].ids[-1] = tokens[0]
     draft = state.propose(target, decoding.keys)
     assert draft.value[0, 1:].tolist() == [8, 5, 6] and draft.valid[0].all()
     assert draft.valid[1].tolist() == [True, False, False, False]

@@ -1,0 +1,85 @@
+"""`drafter="auto"`: what is at hand for a model, as long as it pays; the words are the target's."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import mmspec
+from mmspec.core.drafting.shapes import Chain
+from mmspec.core.goodput import Goodput
+from mmspec.core.length import FixedLength
+from mmspec.vlm.auto import at_hand, automatic, offer
+from mmspec.vlm.drafters import PromptLookup
+from tests.vlm.drafters.trained import make
+from tests.vlm.tiny import prompt, tiny
+
+
+@pytest.fixture
+def model():
+    """A model of its own: what is offered for it must not stay with the one that tests share."""
+    import copy
+
+    return copy.deepcopy(tiny("llava"))
+
+
+def test_prompt_lookup_is_at_hand_for_any_model(model: torch.nn.Module) -> None:
+    assert at_hand(model) == PromptLookup(longest=8)
+    control = automatic(model)
+    assert isinstance(control, Goodput) and control is automatic(model) and control is not automatic(tiny("llama"))
+
+
+@pytest.mark.parametrize("batch", (1, 3))
+def test_words_are_plain_decodings(model: torch.nn.Module, batch: int) -> None:
+    inputs = prompt("llava", images=1, batch=batch)
+    asked = dict(max_new_tokens=24, do_sample=False)
+    plain = model.generate(**inputs, **asked)
+    for _ in range(3):
+        out = mmspec.generate(model, drafter="auto", return_dict=True, **inputs, **asked)
+        assert torch.equal(out.sequences, plain) and out.stats.exact
+    assert out.stats.drafter == "goodput(prompt_lookup)"
+    called = model.generate(**inputs, **asked, custom_generate=mmspec.decode, drafter="auto")
+    assert torch.equal(called, plain)
+
+
+def test_what_is_offered_is_made_once_and_drafts(model: torch.nn.Module) -> None:
+    made = []
+
+    def drafter():
+        made.append(make("msd").with_shape(Chain(FixedLength(4))))
+        return made[-1]
+
+    automatic(model)  # of prompt lookup, which what is offered later replaces
+    offer(model, drafter)
+    assert made == []
+    inputs, asked = prompt("llava", images=1), dict(max_new_tokens=24, do_sample=False)
+    out = mmspec.generate(model, drafter="auto", return_dict=True, **inputs, **asked)
+    assert torch.equal(out.sequences, model.generate(**inputs, **asked))
+    assert at_hand(model) is automatic(model).drafter is made[0] and len(made) == 1
+    assert out.stats.drafter == "goodput(msd)"
+
+
+def test_a_model_that_is_dropped_takes_its_controller_along() -> None:
+    import copy
+
+    model = copy.deepcopy(tiny("llama"))
+    offer(model, lambda: PromptLookup())
+    control, model = weakref.ref(automatic(model)), weakref.ref(model)
+    gc.collect()
+    assert model() is None and control() is None
+
+
+def test_the_zoo_offers_its_best_drafter() -> None:
+    from mmspec.zoo.files.registry import draft_for_vlm
+
+    model, _ = mmspec.zoo.load("vlm")
+    drafter = at_hand(model)
+    assert drafter.kind == draft_for_vlm().kind == "msd" and drafter.shape_for(False) == Chain(FixedLength(12))
+
+
+def test_other_words_are_refused(model: torch.nn.Module) -> None:
+    with pytest.raises(ValueError, match="drafter: expected None, 'auto' or a drafter object, got 'eagle'"):
+        mmspec.generate(model, drafter="eagle", max_new_tokens=2, **prompt("llava", images=1))

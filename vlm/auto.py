@@ -1,0 +1,53 @@
+"""`drafter="auto"`: what is at hand for a target, under the goodput controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from mmspec.core.goodput import Goodput
+from mmspec.core.loop import Drafter
+from mmspec.vlm.drafters.prompt_lookup import PromptLookup
+from mmspec.vlm.unwrapping import unwrapped
+
+AUTO = "auto"
+_offered: WeakKeyDictionary[nn.Module, Callable[[], Drafter]] = WeakKeyDictionary()
+_controls: WeakKeyDictionary[nn.Module, Goodput] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def offer(model: nn.Module, make: Callable[[], Drafter]) -> None:
+    """Says what `drafter="auto"` drafts with for `model` from now on.
+
+    make: returns the drafter; called at the first request that asks for it. As the drafter must not keep the model alive
+    that it is offered for, `make` must not hold the model either.
+    """
+    with _lock:
+        _offered[unwrapped(model)] = cache(make)
+        _controls.pop(unwrapped(model), None)
+
+
+def at_hand(model: nn.Module) -> Drafter:
+    """What was offered for `model`, as the zoo does for its own, else prompt lookup, which needs no training."""
+    with _lock:
+        make = _offered.get(unwrapped(model))
+    return PromptLookup(longest=8) if make is None else make()
+
+
+def automatic(model: nn.Module) -> Goodput:
+    """The controller over what is at hand: one a model, which goes on learning from request to request.
+
+    Exact whenever the drafter is, see `Goodput`; plain decoding where nothing pays.
+    """
+    inner = unwrapped(model)
+    with _lock:
+        control = _controls.get(inner)
+    if control is None:
+        made = Goodput(at_hand(inner))
+        with _lock:
+            control = _controls.setdefault(inner, made)
+    return control
