@@ -15,6 +15,7 @@ _WORTH = 4  # values a request must have ahead of it for a first look at the dra
 _HOPEFUL = 24  # drafts during which what is little known is thought better than it looks, less and less so
 _CREDIT = 500  # plain rounds that count as spent from the start
 _ENTER, _LEAVE = 0.04, 0.01  # gain over plain rounds at which drafting starts, and below which it ends
+_PROBED = 2  # rounds of a probe, behind those in which a window settles
 _FIRST, _LAST = 16, 256  # rounds between two probes of a drafter that does not pay: doubled from one to the other
 _NEXT, _STALE = 16, 32  # rounds between two excursions; age at which a length is looked at again
 _STALE_PLAIN, _CLEAR = 96, 1.25  # ... and plain rounds, unless the gain is below this: then after `_NEXT`
@@ -129,7 +130,8 @@ class Ledger:
             self.wait, self.idle, self.paying, self.hopeless = _FIRST, 0, True, False
             return self._excursion(seat, best, rate, price, yields)
         self.paying = False
-        self._probe(seat, debt - gain if saved > 0 else debt - 2 * saved * yields[best], price)
+        loss = -gain if saved > 0 else -(_PROBED + seat.settling) * saved * yields[best]
+        self._probe(seat, debt + loss, price)
         return best if seat.trial else 0
 
     def _opening(self, seat: Seat) -> tuple[int, ...]:
@@ -207,7 +209,7 @@ class Ledger:
         return self.lost + loss <= self.explore * (self.spent + _CREDIT * price[0])
 
     def _probe(self, seat: Seat, loss: float, price: list[float]) -> None:
-        """Starts a probe of two rounds when it is time for one and its expected loss can be afforded."""
+        """Starts a probe of a few rounds when it is time for one and its expected loss can be afforded."""
         self.idle += 1
         if self.idle < self.wait or self._remaining(seat) < _WORTH or not self._affords(loss, price):
             return
@@ -215,7 +217,7 @@ class Ledger:
         self.idle, self.wait = 0, min(2 * self.wait, _LAST)
         self.profile.fade()
         self.hopeless = False
-        seat.trial, seat.ahead = 2 + seat.settling, 0.0
+        seat.trial, seat.ahead = _PROBED + seat.settling, 0.0
 
     def learn(self, seat: Seat, length: int, seconds: float, depths: list[int], reach: int) -> None:
         """One round that has ended.

@@ -54,7 +54,7 @@ def test_demo_shows_and_writes_three_identical_captions(tmp_path: Path, monkeypa
         assert f"{one['plain_tokens_per_second']} tokens/s" in result.stdout
         assert f"{one['drafted_tokens_per_second']} tokens/s ({one['speedup_vs_hf']}x)" in result.stdout
     assert "3 of 3 texts identical" in result.stdout
-    assert "zoo vlm" in result.stdout
+    assert "zoo vlm" in result.stdout and record["drafter"] == "auto"
 
 
 def test_a_stopped_bench_goes_on_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,19 @@ def test_demo_fails_when_a_text_differs(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 1 and "identical: no" in result.stdout and "got them for 0" in result.stderr
 
 
-@pytest.mark.parametrize("drafter", ["eagle", "lookup", "recycling", "small", "none"])
+@pytest.mark.parametrize("temperature, drafter", [("0", "auto"), ("0.8", "eagle")])
+def test_the_drafter_is_left_to_measured_time_where_words_do_not_depend_on_it(
+    temperature: str, drafter: str, picture: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.json"
+    assert (
+        invoke("caption", picture, "--temperature", temperature, "--max-new-tokens", "4", "--json", str(file)).exit_code
+        == 0
+    )
+    assert json.loads(file.read_text())["drafter"] == drafter
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "lookup", "recycling", "small", "none", "auto"])
 def test_every_drafter_gives_the_same_greedy_caption(drafter: str, picture: str, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     result = invoke("caption", picture, "--drafter", drafter, "--max-new-tokens", "12", "--json", str(file))

@@ -83,6 +83,20 @@ def test_a_picture_can_be_had_again() -> None:
     assert Image.open("first.png").tobytes() == Image.open("again.png").tobytes()
 
 
+@pytest.mark.parametrize("options, decoding", [
+    (("--temperature", "0"), "auto"),
+    (("--temperature", "0", "--window", "4"), "scd"),
+    ((), "scd"),
+    (("--decoding", "auto"), "auto"),
+])  # fmt: skip
+def test_the_choice_is_left_to_measured_time_unless_a_seed_has_to_give_its_picture_again(
+    options: tuple[str, ...], decoding: str
+) -> None:
+    record = drawn("a red circle", *options)
+    assert record["decoding"] == decoding and record["exact"]
+    assert record["drafter"].startswith("goodput(SCD" if decoding == "auto" else "SCD gumbel(")
+
+
 def test_settings_reach_the_decoding() -> None:
     options = ("--window", "4", "--coupling", "maximal", "--init", "up", "--rule", "gsd:group=3", "--top-p", "0.9",
                "--filter-order", "top_p_first")  # fmt: skip

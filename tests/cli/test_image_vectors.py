@@ -53,6 +53,7 @@ def refused(*arguments: str) -> str:
     ("model", "options", "drafter", "exact"),
     [
         ("mar", (), "none", True),
+        ("mar", ("--decoding", "auto"), "none", True),
         ("mar", ("--decoding", "head", "--window", "3"), "head window 3", True),
         ("mar", ("--decoding", "cspd"), "cspd patch 8", False),
         ("mar", ("--decoding", "cspd", "--window", "truncate", "--gamma", "3"), "cspd truncate 3", False),

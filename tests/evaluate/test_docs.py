@@ -60,6 +60,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     for block in blocks:
         exec(block, names)
     assert names["out"].stats.exact and names["ids"].shape[0] == 1
+    assert names["auto"].stats.drafter == "goodput(prompt_lookup)"
+    assert names["mmspec"].vlm.automatic(names["model"]).name == "goodput(eagle)"  # what the page offers
     for folder in ("converted", "for-vllm", "for-sglang"):
         assert (tmp_path / folder / "model.safetensors").is_file()
     assert "True" in capsys.readouterr().out
@@ -85,10 +87,11 @@ def test_the_page_on_images_runs(
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", IMAGES.read_text(), re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         exec(block, names)
     assert names["out"].stats.exact and not names["relaxed"].stats.exact
+    assert names["fast"].stats.exact and names["fast"].stats.drafter == "goodput(SCD gumbel(64))"
     assert Path("circle.png").is_file() and "gsd (relaxed) False" in capsys.readouterr().out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from mmspec.evaluate.pages.plots import draw
 from mmspec.evaluate.pages.tables import tables
 from tests.evaluate.tiny_images import use_tiny_images
 
-METHODS = ("sjd-16", "scd-gumbel-32-tree", "scd-gumbel-32-kseq", "pac-64", "eagle-chain",
+METHODS = ("auto", "sjd-16", "scd-gumbel-32-tree", "scd-gumbel-32-kseq", "pac-64", "eagle-chain",
            "eagle-tree", "sjd-gsd", "eagle-lantern++", "zipar", "mulo")  # fmt: skip
 JUDGED = {"frechet", "frechet_interval", "frechet_ar", "clip_score", "retrieval", "judge"}
 ROW = JUDGED | {*FIELDS, "guidance", "top_k", "step_compression", "top1_probability", "codes_used", "identical"}
@@ -71,8 +72,17 @@ def test_rows_are_the_methods_of_every_setting(result: dict) -> None:
     for (prompts, *_, temperature), keys in found.items():
         config = Config(methods=METHODS if prompts > 1 else ("sjd-16", "zipar"))
         assert keys == [method.key for method in config.rows if method.serves(temperature)]
-    assert len(found[timed[0]]) == 11
-    assert found[timed[1]] == ["ar", "sjd-16", "scd-gumbel-32-tree", "pac-64", "eagle-chain", "eagle-tree"]
+    assert len(found[timed[0]]) == 12
+    assert found[timed[1]] == ["ar", "auto", "sjd-16", "scd-gumbel-32-tree", "pac-64", "eagle-chain", "eagle-tree"]
+
+
+def test_the_page_says_how_auto_fared(result: dict) -> None:
+    lines = DOMAIN.page(result).notes
+    for base in ("plain decoding", "the fastest exact row"):
+        assert any(
+            re.fullmatch(rf"auto against {base}: [\d.]+x at least, over 4 rows \(auto; batch .*\)", one)
+            for one in lines
+        )
 
 
 def test_figures_are_sane(result: dict) -> None:

@@ -22,7 +22,7 @@ from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
 SMALL = dict(prompts=2, new_tokens=6, threads=1)
 ASKED = {
     "drafters": dict(batches=(1, 2), methods=("eagle_text", "msd", "flash", "vispec", "eagle-tree", "msd-viskip",
-                     "eagle-confidence", "random", "random-goodput")),
+                     "eagle-confidence", "auto", "random", "random-goodput")),
     "pictures": dict(methods=("msd", "flash")),
     "blocks": dict(temperatures=(0.0,)),
     "lengths": dict(batches=(2,), temperatures=(0.0,), methods=("eagle-1", "eagle-12", "eagle-goodput", "random-2",
@@ -50,6 +50,11 @@ def test_every_suite_ran_and_gave_the_targets_words(results: dict) -> None:
         assert not wrong, (name, wrong)
         assert all(row["tokens"] <= 6 for row in result["rows"] if not row["failed"])
         assert all(f"| {row['method']} |" in markdown(DOMAIN.page(result), result) for row in result["rows"])
+
+
+def test_auto_is_held_against_its_own_drafter_and_plain_decoding(results: dict) -> None:
+    for row in rows(results["drafters"], "auto"):
+        assert row["exact"] and row["controlled"] and row["best_fixed"] and row["speedup_vs_best_fixed"] > 0
 
 
 def test_drafters_meet_both_tasks_at_both_temperatures(results: dict) -> None:
