@@ -45,6 +45,12 @@ def test_infinity_is_the_target_alone_over_a_change_of_prompts(context: object, 
     assert kept.stats.target_blocks == [3] and not same(plain, kept)  # each prompt's first block is the target's
 
 
+def test_auto_is_the_target_alone() -> None:
+    pipe = pipeline(blocks=2)
+    plain, auto = pipe(PROMPTS, seed=3), pipe(PROMPTS, seed=3, decoding="auto")
+    assert same(plain, auto) and auto.stats.exact and auto.stats.drafter == "none"
+
+
 def test_a_target_with_another_context_is_not_the_target_alone() -> None:
     pipe, rebuilt = pipeline(), pipeline(Rebuilt(3))
     routed = pipe(PROMPTS, seed=3, decoding=sdvg(bright, math.inf, sync=Rebuilt(3)))
