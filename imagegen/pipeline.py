@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Literal
 
 import torch
@@ -14,7 +13,7 @@ from mmspec.core.keys import Keys, whole
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.rules.resolve import resolve
-from mmspec.imagegen.auto import AUTO, automatic
+from mmspec.imagegen.auto import AUTO, automatic_of
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.non_raster import NonRasterOrder
@@ -34,10 +33,10 @@ class ImagePipeline(BasePipeline):
     def __init__(self, model: ImageModel):
         self.model = model
 
-    @cached_property
+    @property
     def automatic(self) -> Goodput:
         """What `decoding="auto"` decodes with: learns as the pipeline's requests run."""
-        return automatic()
+        return automatic_of(self)
 
     @torch.no_grad()
     def __call__(

@@ -11,6 +11,8 @@ from mmspec.attach.report import Summary
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
 
+AUTO = "auto"
+
 
 def enable(
     obj: Any,
@@ -23,8 +25,9 @@ def enable(
 
     obj: a model of transformers that generates, adapters around it or not, or a pipeline of this package (images, videos). It
         stays the same object of the same class; what is added stands in its `__dict__` alone and `disable` takes it out.
-    drafter: of a model a drafter, the folder or hub id of one, or "auto": drafts from the prompt's own n-grams, as much as
-        pays. Of a pipeline a decoding, such as `SJD(window=16)`. None decodes plainly through the same loop.
+    drafter: of a model a drafter, the folder or hub id of one, or "auto": what is at hand for it, as much as pays (see
+        `mmspec.vlm.auto`). Of a pipeline a decoding, such as `SJD(window=16)`, or "auto": what the pipeline takes that for.
+        None decodes plainly through the same loop.
     mode: "exact" keeps the law: a decoding or rule that does not is refused, here or, where a call names another, then.
         "relaxed" has to be asked for by name.   rule: a rule's name or a Rule, None for the exact one or the decoding's own.
     Returns the handle: a context manager with `summary()` and `close()`.
@@ -49,9 +52,10 @@ def enable(
         return OnModel(obj, name, _drafter(obj, drafter), rule, exact)
     from mmspec.attach.pipelines import OnPipeline
 
-    if isinstance(drafter, str | Path):
+    if isinstance(drafter, str | Path) and drafter != AUTO:
         raise ValueError(
-            f"drafter: expected a decoding of this pipeline, got {str(drafter)!r}; make one, such as SJD(window=16)"
+            f"drafter: expected 'auto' or a decoding of this pipeline, got {str(drafter)!r}; make one, such as "
+            "SJD(window=16)"
         )
     if rule is not None and "rule" not in signature(obj.start).parameters:
         raise ValueError(
@@ -103,11 +107,10 @@ def _method_of(obj: Any) -> str:
 
 def _drafter(model: Any, drafter: Any) -> Any:
     """The drafter of a model.   Raises ValueError as the loaders do."""
-    if drafter == "auto":
-        from mmspec.core.goodput import Goodput
-        from mmspec.vlm.drafters import PromptLookup
+    if drafter == AUTO:
+        from mmspec.vlm.auto import automatic
 
-        return Goodput(PromptLookup())
+        return automatic(model)
     if isinstance(drafter, str | Path):
         from mmspec.vlm.checkpoints import load_drafter
 
@@ -120,8 +123,11 @@ def _drafter(model: Any, drafter: Any) -> Any:
 
 def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
     """The rule that a pipeline's calls will fall under, where that is known before the first."""
+    drafter = None if drafter == AUTO else drafter  # which brings no rule of its own
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
-        raise ValueError(f"drafter: expected None or a decoding, got {drafter!r}; make one, such as SJD(window=16)")
+        raise ValueError(
+            f"drafter: expected None, 'auto' or a decoding, got {drafter!r}; make one, such as SJD(window=16)"
+        )
     if isinstance(rule, Rule):
         return rule
     own = getattr(drafter, "rule", None)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.vlm.auto import automatic, offer
 from mmspec.vlm.drafters import PromptLookup, SmallModel
 from tests.attach.traces import traces
 from tests.vlm.drafters.trained import make
@@ -176,6 +177,20 @@ def test_drafters_are_taken_by_folder_and_auto(tmp_path: Path) -> None:
         with mmspec.enable(model, drafter) as handle:
             assert torch.equal(model.generate(**inputs), expected)
         assert handle.summary().calls == 1
+
+
+def test_auto_is_the_controller_of_the_model_with_what_is_at_hand_for_it() -> None:
+    model, inputs = deepcopy(tiny("llava")), dict(prompt("llava", images=1), max_new_tokens=12)
+    drafter = make("msd")
+    offer(model, lambda: drafter)
+    expected, before = model.generate(**inputs), traces(model)
+    with mmspec.enable(model, "auto") as handle:
+        assert handle.drafter is automatic(model) and handle.drafter.drafter is drafter
+        assert torch.equal(model.generate(**inputs), expected)
+    assert handle.summary().drafters == [automatic(model).name] and handle.summary().exact
+    rounds = sum(sum(kind["rounds"].values()) for kind in automatic(model).summary())
+    assert rounds == handle.summary().target_passes - 1  # what ran taught the model's own controller
+    assert traces(model) == before
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,20 @@ def test_it_does_what_the_decoding_named_in_the_call_does(kind: str) -> None:
     assert told.rules == [named.stats.rule] and told.drafters == [named.stats.drafter]
 
 
+@kinds
+def test_auto_is_what_the_pipeline_takes_it_for(kind: str) -> None:
+    new, _, _, prompts = KINDS[kind]
+    pipe = new()
+    named, before = pipe(prompts, seed=3, decoding="auto").stats, traces(pipe)
+    with mmspec.enable(pipe, "auto") as handle:
+        pipe(prompts, seed=3)
+    told = handle.summary()
+    assert told.calls == 1 and told.exact and told.emitted == sum(named.emitted)
+    assert told.rules == [named.rule] and told.drafters == [named.drafter]
+    assert told.drafters[0].startswith("goodput(") == (kind == "image")
+    assert traces(pipe) == before
+
+
 def test_a_relaxed_decoding_is_refused_unless_it_is_asked_for() -> None:
     pipe = blocks()
     with pytest.raises(ValueError, match="say mode='relaxed'"):
@@ -115,7 +129,7 @@ def test_requests_that_are_stepped_by_hand_are_counted_as_they_go() -> None:
 
 def test_what_cannot_be_a_decoding_is_refused() -> None:
     pipe = classed()
-    for drafter in ("auto", SJD, 3):
+    for drafter in ("folder", SJD, 3):
         with pytest.raises(ValueError, match="drafter: expected"):
             mmspec.enable(pipe, drafter)
     with pytest.raises(ValueError, match="rule: expected it left out for BlockVideoPipeline"):

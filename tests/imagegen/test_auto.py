@@ -95,12 +95,13 @@ def test_a_trained_drafter_that_never_drafts_reads_nothing() -> None:
 
 def test_a_pipelines_controller_goes_on_learning_and_is_its_own() -> None:
     pipe, other = (ImagePipeline(TinyModel(Geometry.square(4), sharp=3.0)) for _ in range(2))
-    plain = pipe([0, 3], temperature=0.0, pixels=False)
+    plain, names = pipe([0, 3], temperature=0.0, pixels=False), list(vars(pipe))
     for _ in range(3):
         out = pipe([0, 3], decoding="auto", temperature=0.0, pixels=False)
         assert torch.equal(out.tokens, plain.tokens) and out.stats.exact
     assert out.stats.drafter == "goodput(SCD gumbel(64))"
     assert sum(pipe.automatic.summary()[0]["rounds"].values()) >= 3 * 2
+    assert list(vars(pipe)) == names  # what it learned is not written on the pipeline
     assert pipe.automatic is not other.automatic and not other.automatic.summary()
 
 
