@@ -8,11 +8,13 @@ from collections import Counter
 import pytest
 import torch
 
+from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import StaticTree
 from mmspec.core.goodput import Goodput
 from mmspec.core.rules.base import Misfit
 from mmspec.imagegen import PJD, SCD, SJD, Proactive, RowDrafts
 from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.jacobi.state import JacobiState
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import drafter_for
 from tests.imagegen.tiny import TableModel, TinyModel, generate
@@ -54,6 +56,67 @@ def test_sampled_codes_have_the_models_law_whatever_the_lengths(drafter: object)
     seen = Counter((out.tokens * 2 ** torch.arange(5, -1, -1)).sum(1).tolist())
     statistic = sum((seen[code] - rows * float(p)) ** 2 / (rows * float(p)) for code, p in enumerate(model.joint()))
     assert statistic < 63 + 4 * (2 * 63) ** 0.5
+
+
+class Together(JacobiState):
+    """Rows 2i and 2i + 1 draft equally far, by what both of them emitted so far: batches of two, many at once."""
+
+    def propose(self, target, keys) -> Draft:
+        before, now = getattr(self, "filled", None), torch.tensor(target.emitted).view(-1, 2)
+        self.filled = now
+        gain = now - (torch.zeros_like(now) if before is None else before)
+        most = self.lengths_of(gain).repeat_interleave(2)
+        draft = super().propose(target, keys)
+        if draft.tree.nodes > 1:
+            there = draft.tree.depth <= most[:, None]
+            draft.valid = there if draft.valid is None else there & draft.valid
+        return self.ended(draft)
+
+    def lengths_of(self, gain: torch.Tensor) -> torch.Tensor:
+        return torch.where(gain[:, 0] > gain[:, 1], 0, torch.where(gain[:, 1] > 1, 1, 3))
+
+    def ended(self, draft: Draft) -> Draft:
+        return draft
+
+
+class PeekingTogether(Together):
+    """Ends both rows before a drafted value that they have in common."""
+
+    def ended(self, draft: Draft) -> Draft:
+        other = draft.value.view(-1, 2, draft.tree.nodes).flip(1).flatten(0, 1)
+        stays = (draft.value != other)[:, 1:].long().cumprod(1).bool()
+        draft.valid = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid
+        draft.valid = torch.cat((draft.valid[:, :1], draft.valid[:, 1:] & stays), 1)
+        return draft
+
+
+def pairs_apart(settings: SJD, state: type, seed: int = 6, pairs: int = 6000) -> float:
+    """How far, in standard deviations of chi-square, pairs of rows are from two independent draws of the model's law."""
+
+    class Opened:
+        name = settings.name
+
+        def open(self, target):
+            return state(settings, target)
+
+    model = TableModel(Geometry(((1, 4),)), codes=2, seed=2)
+    out = generate(model, [0] * 2 * pairs, Opened(), seed=seed)
+    both = (out.tokens.view(pairs, -1) * 2 ** torch.arange(7, -1, -1)).sum(1)
+    expected = pairs * torch.outer(model.joint(), model.joint()).flatten()
+    seen = torch.bincount(both, minlength=256).double()
+    rare = expected < 5  # counted as one
+    expected, seen = (torch.cat((one[~rare], one[rare].sum()[None])) for one in (expected, seen))
+    freedom = len(expected) - 1
+    return (float(((seen - expected) ** 2 / expected).sum()) - freedom) / (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("coupling", (None, "maximal", "gumbel"))
+def test_rows_that_share_a_length_stay_independent(coupling: str | None) -> None:
+    assert pairs_apart(SJD(4, coupling=coupling), Together) < 4
+
+
+def test_a_length_that_follows_drafted_values_binds_rows() -> None:
+    assert pairs_apart(SJD(4, coupling="maximal"), PeekingTogether) > 10
 
 
 @pytest.mark.parametrize("temperature", (0.0, 1.0))
