@@ -34,8 +34,8 @@ def image(
         str | None,
         typer.Option(
             help="auto, ar, sjd, scd, pac, rows, eagle; relaxed: lantern, gsd, cool, zipar, pjd, mulo. Of mar and car: ar, "
-            "head, cspd, stack, small. When left out auto, and scd where values are sampled, so that a seed gives its picture again; "
-            "ar of mar and car."
+            "head, cspd, stack, small. When left out auto, and scd where values are sampled, so that a seed gives its picture "
+            "again; ar of mar and car."
         ),
     ] = None,
     rule: Annotated[
