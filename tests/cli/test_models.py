@@ -32,7 +32,7 @@ def test_a_model_saved_in_a_folder(picture: str, tmp_path: Path) -> None:
     result = runner.invoke(app, [*common, "--json", str(out)])
     assert result.exit_code == 0, result.stderr
     record = json.loads(out.read_text())
-    assert record["drafter"] == "lookup" and record["model"].startswith(str(folder))
+    assert record["drafter"] == "auto" and record["model"].startswith(str(folder))
     result = runner.invoke(app, [*common, "--drafter", "eagle"])
     assert result.exit_code == 2 and "expected the zoo's model" in result.stderr
 

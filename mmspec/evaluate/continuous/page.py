@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mmspec.evaluate.continuous.suites import SUITES
 from mmspec.evaluate.pages.columns import COLUMNS as SHARED
@@ -118,17 +118,49 @@ def panels(result: dict) -> list[Panel]:
             SPEEDUP,
             "Frechet distance from plain decoding's images",
             _lines(rows),
+            _clouds(rows),
+            _front(rows),
         )
         for rows in settings.values()
     ]
 
 
 def _lines(rows: Sequence[dict]) -> dict[str, Line]:
+    """A line for each family with a knob, from lowest to highest, and plain decoding."""
+    xs = [row["speedup_vs_ar"] for row in rows]
+    own = rows[0]["frechet_ar"]
+    swept = _grouped(rows, lambda row: None if _stacked(row) else row["family"] or row["method"])
+    return {"plain's own split halves": ((min(xs), max(xs)), (own, own)), **swept}
+
+
+def _clouds(rows: Sequence[dict]) -> dict[str, Line]:
+    """The schedules and their combinations, those that draft apart from those that do not."""
+    names = {True: "CSpD with schedules", False: "schedules alone"}
+    return _grouped(rows, lambda row: names[row["gamma"] is not None] if _stacked(row) else None)
+
+
+def _stacked(row: dict) -> bool:
+    return row["knob"] is None and bool(row["family"])
+
+
+def _grouped(rows: Sequence[dict], name_of: Callable[[dict], str | None]) -> dict[str, Line]:
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        name = row["family"] if row["knob"] is not None else row["method"]
-        points.setdefault(name, []).append((row["speedup_vs_ar"], row["frechet"]))
-    lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
-    xs = [x for line in lines.values() for x in line[0]]
-    own = rows[0]["frechet_ar"]
-    return {"plain's own split halves": ((min(xs), max(xs)), (own, own)), **lines}
+        if (name := name_of(row)) is not None:
+            points.setdefault(name, []).append((row["speedup_vs_ar"], row["frechet"]))
+    return {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+
+
+def _front(rows: Sequence[dict]) -> list[tuple[float, float, str]]:
+    """Methods that none beats both in speed and in distance, of those within 1 % in speed the nearest; those slower than plain
+    decoding are not named."""
+    best, front = float("inf"), []
+    for row in sorted(rows, key=lambda row: (-row["speedup_vs_ar"], row["frechet"])):
+        if row["frechet"] < best and row["speedup_vs_ar"] >= 1:
+            best = row["frechet"]
+            front.append((row["speedup_vs_ar"], best, row["method"]))
+    named: list[tuple[float, float, str]] = []
+    for point in reversed(front):
+        if not named or point[0] > 1.01 * named[-1][0]:
+            named.append(point)
+    return named

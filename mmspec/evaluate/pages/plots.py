@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ ACCEPT_LENGTH, SPEEDUP = "accept length (tokens a target pass)", "times plain de
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes.   x, y: their labels.   lines: by legend, (xs, ys)."""
+    """One pair of axes.   x, y: their labels.   lines: by legend, (xs, ys).   clouds: the same, their points not joined.
+    notes: (x, y, text) beside points."""
 
     title: str
     x: str
     y: str
     lines: Mapping[str, Line]
+    clouds: Mapping[str, Line] = field(default_factory=dict)
+    notes: Sequence[tuple[float, float, str]] = ()
 
 
 def need_matplotlib() -> Any:
@@ -51,7 +54,7 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     across, down = layout(panels)
     width, height = (5, 4) if across > 2 else (7, 5)
     figure, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False)
-    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    names = list(dict.fromkeys(name for panel in panels for name in (*panel.lines, *panel.clouds)))
     colors = _colors(len(names))
     looks = {name: (colors[i], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -85,8 +88,15 @@ def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -
         # lone points have markers of their own
         marker, size = ("o", 3) if len(xs) > 1 else (marker, 7)
         axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
+    for name, (xs, ys) in panel.clouds.items():
+        color, marker = looks[name]
+        axis.plot(xs, ys, linestyle="none", marker=marker, markersize=6, color=color, label=name)
+    for x, y, text in panel.notes:
+        # below its point, turned, so that neighbours on a level do not run into each other
+        axis.annotate(text, (x, y), (-2, -6), textcoords="offset points", rotation=55, fontsize=6, ha="right", va="center",
+                      rotation_mode="anchor")  # fmt: skip
     # from zero, with room above the highest line however flat all of them are
-    top = max((max(ys) for _, ys in panel.lines.values()), default=1)
+    top = max((max(ys) for _, ys in (*panel.lines.values(), *panel.clouds.values())), default=1)
     axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, ylim=(0, 1.06 * top or 1))
     axis.grid(alpha=0.3)
 
