@@ -36,7 +36,9 @@ def main() -> None:
     for name, decoding in (("plain", None), ("drafted", SCD(window=16))):
         began = perf_counter()
         out = pipe(args.prompt, decoding=decoding, seed=args.seed)
-        print(f"{name}: {out.tokens.shape[1]} codes in {out.stats.target_passes} passes, {perf_counter() - began:.2f} s")
+        print(
+            f"{name}: {out.tokens.shape[1]} codes in {out.stats.target_passes} passes, {perf_counter() - began:.2f} s"
+        )
     out.images[0].save(args.out)
     print("exact:", out.stats.exact, "written:", args.out)
 

@@ -18,7 +18,9 @@ from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
 def main() -> None:
     print("1. A caption: the same words in fewer passes")
     model, processor = mmspec.zoo.load("vlm")
-    asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Describe this picture in detail."}]}]
+    asked = [
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Describe this picture in detail."}]}
+    ]
     text = processor.apply_chat_template(asked, add_generation_prompt=True)
     inputs = processor(images=render(sample_scene(EVAL_SEEDS[0])), text=text, return_tensors="pt")
     plain = model.generate(**inputs, max_new_tokens=96)
@@ -32,7 +34,13 @@ def main() -> None:
     print("2. Sampled: another text for every seed, and the law of plain decoding")
     for seed in (0, 1):
         out = mmspec.generate(
-            model, drafter=mmspec.zoo.load("vlm/eagle"), do_sample=True, seed=seed, max_new_tokens=24, return_dict=True, **inputs
+            model,
+            drafter=mmspec.zoo.load("vlm/eagle"),
+            do_sample=True,
+            seed=seed,
+            max_new_tokens=24,
+            return_dict=True,
+            **inputs,
         )
         new = out.sequences[0, inputs["input_ids"].shape[1] :]
         print(f"   seed {seed}: {processor.decode(new, skip_special_tokens=True).strip()}")

@@ -23,6 +23,8 @@ JOINED = {
 }
 _LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")
 _DRAWN = re.compile(r"^!\[[^\]]*\]\(([^)]+\.svg)\)$", re.M)
+# a block that holds the name of a file and nothing else
+_SHOWN = re.compile(r"(?<=^```python\n)# (\S+\.py)\n(?=```$)", re.M)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,10 +34,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with its links as the site has them, and its drawings in the text, where they take the theme's colours."""
+    """The page with its links as the site has them, the files that it shows, and its drawings in the text, where they take
+    the theme's colours."""
     place = page.file.src_uri
     at = next((source for source, joined in JOINED.items() if joined == place), f"docs/{place}")
     markdown = _LINK.sub(lambda link: moved(link[0], at, place), markdown)
+    markdown = _SHOWN.sub(lambda shown: (ROOT / shown[1]).read_text(encoding="utf-8"), markdown)
     folder = (Path(config.docs_dir) / place).parent
     return _DRAWN.sub(lambda drawn: f"<figure>\n{(folder / drawn[1]).read_text(encoding='utf-8')}</figure>", markdown)
 

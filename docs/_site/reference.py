@@ -59,7 +59,7 @@ def reference_page(package: str) -> str:
             lines.append(f"- {link}: {first_sentence(home)}")
         elif page_of(home) != package:
             lines.append(f"- [`{title}.{name}`][{home.path}]: {first_sentence(home)}")
-        elif name != "__version__":
+        else:
             shown.append(f"::: {home.path}\n    options:\n      heading: {name}\n      toc_label: {name}")
     return "\n\n".join([f"# {title}", first_sentence(Home(package, "")), "\n".join(lines), *shown]) + "\n"
 

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmspec.core import Decoding, Draft, Evidence, Keys, Law, Memoryless, Purpose, Stats, Verdict, chain, resolve
-from mmspec.core import root_only, run_of
+from mmspec import core
 from mmspec.core.sample import draw
 
 
@@ -28,15 +27,15 @@ class Melody:
     def done(self) -> bool:
         return min(self.emitted) >= self.length
 
-    def prefill(self) -> tuple[Draft, Evidence]:
-        draft = root_only(self.pending)
+    def prefill(self) -> tuple[core.Draft, core.Evidence]:
+        draft = core.root_only(self.pending)
         return draft, self.score(draft)
 
-    def score(self, draft: Draft) -> Evidence:
-        return Evidence(self.table[draft.value])  # [B, N, V]: one pass over all nodes
+    def score(self, draft: core.Draft) -> core.Evidence:
+        return core.Evidence(self.table[draft.value])  # [B, N, V]: one pass over all nodes
 
-    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        run, count = run_of(draft, verdict)
+    def commit(self, draft: core.Draft, evidence: core.Evidence, verdict: core.Verdict) -> list[int | None]:
+        run, count = core.run_of(draft, verdict)
         accepted = []
         for row, values, number in zip(self.notes, run.tolist(), count.tolist(), strict=True):
             new = values[: min(number, self.length - len(row))]
@@ -46,7 +45,7 @@ class Melody:
         return accepted
 
 
-class Whistle(Memoryless):
+class Whistle(core.Memoryless):
     """The drafter: `length` notes from a table of its own, and on record the law of each."""
 
     name = "whistle"
@@ -54,19 +53,19 @@ class Whistle(Memoryless):
     def __init__(self, table: Tensor, length: int = 4):
         self.table, self.length = table, length
 
-    def propose(self, target: Melody, keys: Keys) -> Draft:
-        values, scores, uniform = [target.pending], [], keys.uniform(Purpose.DRAFT, self.length)
+    def propose(self, target: Melody, keys: core.Keys) -> core.Draft:
+        values, scores, uniform = [target.pending], [], keys.uniform(core.Purpose.DRAFT, self.length)
         for step in range(self.length):
             scores.append(self.table[values[-1]])
             values.append(draw(scores[-1], uniform[:, step]))
-        law = Law("without_replacement", torch.tensor([*range(self.length), -1]), torch.stack(scores, 1))
-        return Draft(torch.stack(values, 1), chain(self.length), law)
+        law = core.Law("without_replacement", torch.tensor([*range(self.length), -1]), torch.stack(scores, 1))
+        return core.Draft(torch.stack(values, 1), core.chain(self.length), law)
 
 
 def compose(
     table: Tensor, drafter: Whistle | None, first: Tensor, length: int, seed: int = 0, rule: str = "exact"
-) -> tuple[Tensor, Stats]:
+) -> tuple[Tensor, core.Stats]:
     """Melodies int64 [B, length] that begin behind the notes `first` int64 [B]. None as drafter composes plainly."""
     target = Melody(table, first, length)
-    stats = Decoding(target, drafter, resolve(rule, greedy=False), Keys.of(seed, len(first))).run()
+    stats = core.Decoding(target, drafter, core.resolve(rule, greedy=False), core.Keys.of(seed, len(first))).run()
     return torch.tensor(target.notes), stats

@@ -103,7 +103,9 @@ def test_it_reads_like_a_page(name: str) -> None:
 
 
 def test_no_script_is_left_out() -> None:
-    named = {line.split("demos/")[1].split(".py")[0] for line in PAGE.splitlines() if line.startswith("| `python demos/")}
+    named = {
+        line.split("demos/")[1].split(".py")[0] for line in PAGE.splitlines() if line.startswith("| `python demos/")
+    }
     assert named == {*SCRIPTS, "tour"}
     examples = {path.stem for path in DEMOS.glob("*.py") if "from weights import" in path.read_text(encoding="utf-8")}
     assert examples == set(SCRIPTS)

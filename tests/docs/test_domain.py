@@ -12,7 +12,7 @@ from mmspec.core.loop import Decoding
 from mmspec.core.rules import TokenWise
 from tests.docs.examples import imported, said
 
-V, LENGTH, ROWS = 3, 4, 20_000
+V, LENGTH, ROWS = 3, 4, 6000
 
 
 def tables(seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -30,11 +30,11 @@ def p_value(melodies: Tensor, table: Tensor) -> float:
     common = expected >= 5
     seen, expected = (torch.cat([t[common], t[~common].sum()[None]]) for t in (seen, expected))
     keep = expected > 0
-    return float(stats.chisquare(seen[keep].numpy(), (expected[keep] * seen[keep].sum() / expected[keep].sum()).numpy()).pvalue)
+    seen, expected = seen[keep], expected[keep]
+    return float(stats.chisquare(seen.numpy(), (expected * seen.sum() / expected.sum()).numpy()).pvalue)
 
 
-@pytest.mark.parametrize("rule", ("exact", "token", "match"))
-@pytest.mark.parametrize("length", (None, 1, 3))
+@pytest.mark.parametrize(("length", "rule"), ((None, "exact"), (1, "token"), (3, "exact"), (3, "match")))
 def test_melodies_have_the_targets_law(monkeypatch: pytest.MonkeyPatch, length: int | None, rule: str) -> None:
     module, (p, q) = imported(monkeypatch, "domain"), tables()
     drafter = None if length is None else module.Whistle(q, length)

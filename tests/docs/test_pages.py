@@ -17,7 +17,7 @@ EXACT = (ROOT / "docs" / "concepts" / "exact.md").read_text(encoding="utf-8")
 
 
 def test_every_example_is_included_by_a_page_and_every_inclusion_exists() -> None:
-    included = {name for text in PAGES.values() for name in re.findall(r'--8<-- "(.*?)"', text)}
+    included = {name for text in PAGES.values() for name in re.findall(r"^```python\n# (\S+\.py)\n```$", text, re.M)}
     assert {f"docs/examples/{path.name}" for path in EXAMPLES.glob("*.py")} <= included
     assert included and all((ROOT / name).is_file() for name in included)
 
