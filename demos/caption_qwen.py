@@ -3,8 +3,9 @@
     python demos/caption_qwen.py --zoo
     python demos/caption_qwen.py --model Qwen2.5-VL-7B-Instruct --image left.jpg right.jpg
 
-The calls stay transformers' own. `drafter="auto"` needs no weights: it drafts n-grams of the prompt and the answer, as
-long as they pay. The zoo has no Qwen2.5-VL; with --zoo its small LLaVA stands in.
+The calls stay transformers' own. `drafter="auto"` drafts with what is at hand, as long as it pays: n-grams of the prompt and
+the answer, or a trained drafter that was offered with `mmspec.vlm.offer`. The zoo has no Qwen2.5-VL; with --zoo its small
+LLaVA stands in.
 """
 
 import torch
