@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,48 +106,74 @@ def _defined(node: ast.stmt) -> set[str]:
     return {getattr(node, "name", None), *(one.id for one in targets if isinstance(one, ast.Name))}
 
 
+def node_of(home: Home) -> ast.stmt:
+    """What defines the name: a class, a function or an assignment."""
+    return next(node for node in tree_of(home.module).body if home.name in _defined(node))
+
+
 def docstring(home: Home) -> str | None:
     """Of a module, class or function, or the string behind an assignment."""
-    body = tree_of(home.module).body
     if not home.name:
         return ast.get_docstring(tree_of(home.module))
-    at = next(number for number, node in enumerate(body) if home.name in _defined(node))
-    if isinstance(body[at], ast.ClassDef | ast.FunctionDef):
-        return ast.get_docstring(body[at])
-    after = body[at + 1].value if at + 1 < len(body) and isinstance(body[at + 1], ast.Expr) else None
-    return after.value if isinstance(after, ast.Constant) and isinstance(after.value, str) else None
+    node, body = node_of(home), tree_of(home.module).body
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return ast.get_docstring(node)
+    after = next((two for one, two in pairwise(body) if one is node), None)
+    value = after.value if isinstance(after, ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
-def methods(node: ast.AST) -> list[ast.FunctionDef]:
-    """The public methods and properties of a class; none of anything else."""
-    body = node.body if isinstance(node, ast.ClassDef) else []
-    return [one for one in body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+def methods(node: ast.ClassDef) -> dict[str, str]:
+    """The public methods and properties of a class, and what they say of themselves; a property's setter need not."""
+    said: dict[str, str] = {}
+    for one in node.body:
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_"):
+            said[one.name] = said.get(one.name, "") + (ast.get_docstring(one) or "")
+    return said
 
 
-def explained(sources: Collection[str]) -> frozenset[str]:
-    """Names of methods and fields that a class says the meaning of, in its docstring or in theirs: protocols and bases
-    say it for all that fill them."""
-    classes = [node for text in sources for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
-    own = {one.name for node in classes for one in methods(node) if ast.get_docstring(one)}
-    listed = (re.findall(r"((?:\w+, )*\w+): ", ast.get_docstring(node) or "") for node in classes)
-    return frozenset(own | {name for found in listed for names in found for name in names.split(", ")})
+def explained(node: ast.ClassDef) -> set[str]:
+    """Methods and fields that a class says the meaning of, in its docstring or in theirs."""
+    fields = re.findall(r"((?:\w+, )*\w+): ", ast.get_docstring(node) or "")
+    return {name for names in fields for name in names.split(", ")} | {
+        name for name, told in methods(node).items() if told
+    }
+
+
+def lineage(home: Home) -> list[ast.ClassDef]:
+    """A class and those of its bases that are of this checkout."""
+    node, nodes = node_of(home), []
+    for base in (ast.unparse(one).partition("[")[0] for one in node.bases):
+        with suppress(LookupError):  # a base from elsewhere
+            nodes += lineage(found(home.module, base))
+    return [node, *nodes]
 
 
 @cache
-def explained_here() -> frozenset[str]:
+def protocols() -> tuple[ast.ClassDef, ...]:
     files = [path for folder in ("mmspec", *FOLDERS.values()) for path in (ROOT / folder).rglob("*.py")]
     texts = (path.read_text(encoding="utf-8") for path in files)
-    return explained([text for text in texts if "class " in text])
+    nodes = (
+        node for text in texts if "(Protocol" in text or ", Protocol" in text for node in ast.walk(ast.parse(text))
+    )
+    return tuple(node for node in nodes if isinstance(node, ast.ClassDef)
+                 and any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases))  # fmt: skip
 
 
-def silent(shown: str, home: Home, explained: Collection[str]) -> list[str]:
-    """What of a public name has no docstring: itself, and methods whose meaning is told nowhere."""
-    node = next((one for one in tree_of(home.module).body if home.name in _defined(one)), None)
-    dumb = [one.name for one in methods(node) if not ast.get_docstring(one) and one.name not in explained]
-    return ([] if docstring(home) else [shown]) + [f"{shown}.{name}" for name in dumb]
+def silent(shown: str, home: Home) -> list[str]:
+    """What of a public name has no docstring: itself, and methods that neither the class explains, nor a base of it, nor a
+    protocol all of whose methods it has."""
+    dumb = [] if docstring(home) else [shown]
+    if not home.name or not isinstance(node_of(home), ast.ClassDef):
+        return dumb
+    classes = lineage(home)
+    present = {name for node in classes for name in methods(node)}
+    filled = [node for node in protocols() if methods(node) and methods(node).keys() <= present]
+    told = {name for node in (*classes, *filled) for name in explained(node)}
+    return dumb + [f"{shown}.{name}" for name in methods(classes[0]) if name not in told]
 
 
 def undocumented() -> list[str]:
     """Public names of this checkout that say nothing, as a reader would write them."""
     return [one for package, title in AREAS.items() for name, home in public(package).items()
-            for one in silent(f"{title}.{name}", home, explained_here())]  # fmt: skip
+            for one in silent(f"{title}.{name}", home)]  # fmt: skip

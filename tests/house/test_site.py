@@ -66,15 +66,61 @@ PLANTED = {
     "a value": ("made = 1", "mmspec.made"),
     "a value before a number": ("made = 1\n2", "mmspec.made"),
     "a name from elsewhere": ("from mmspec.further import made", "mmspec.made"),
+    "a method that a stranger explains": (
+        'class made:\n    """Told."""\n    def strange(self):\n        return 1',
+        "mmspec.made.strange",
+    ),
+    "a method of half a protocol": (
+        'class made:\n    """Told."""\n    def half(self):\n        return 1',
+        "mmspec.made.half",
+    ),
+    "a method of a base that says nothing": (
+        'from mmspec.further import Base\nclass made(Base):\n    """Told."""\n    def dumb(self):\n        return 1',
+        "mmspec.made.dumb",
+    ),
 }
 TOLD = (
     'def made():\n    """Told."""',
     'class made:\n    """Told."""\n    def _own(self):\n        return 1',
     'class made:\n    """Told."""\n    def known(self):\n        return 1',
     'class made:\n    """odd: what it is."""\n    def odd(self):\n        return 1',
+    'class made:\n    """Told."""\n    @property\n    def odd(self):\n        """Told."""\n'
+    "    @odd.setter\n    def odd(self, value):\n        pass",
+    'from mmspec.further import Base\nclass made(Base):\n    """Told."""\n    def kept(self):\n        return 1',
+    'from mmspec.further import Base\nclass made(Base[int]):\n    """Told."""\n    def field(self):\n        return 1',
     'made = 1\n"""Told."""',
     "from mmspec.further import told as made",
 )
+# what is explained elsewhere, and by whom
+FURTHER = '''
+from typing import Protocol
+
+def made():
+    return 1
+
+def told():
+    """Told."""
+
+class Known(Protocol):
+    def known(self):
+        """Told for all that have it."""
+
+class Wider(Protocol):
+    def half(self):
+        """Told for those that have the other too."""
+    def other(self):
+        """Told."""
+
+class Stranger:
+    """strange: a field of another class."""
+
+class Base:
+    """field: told for its subclasses."""
+    def kept(self):
+        """Told."""
+    def dumb(self):
+        return 1
+'''
 
 
 def planted(tmp_path: Path, source: str) -> list[str]:
@@ -84,9 +130,7 @@ def planted(tmp_path: Path, source: str) -> list[str]:
     (tmp_path / "mmspec").mkdir()
     (tmp_path / "mmspec" / "__init__.py").write_text('_PUBLIC = {"made": "mmspec.module"}\n')
     (tmp_path / "mmspec" / "module.py").write_text(source)
-    further = 'def made():\n    return 1\ndef told():\n    """Told."""\n'
-    protocol = 'class Protocol:\n    """Told."""\n    def known(self):\n        """Told for all."""\n'
-    (tmp_path / "mmspec" / "further.py").write_text(further + protocol)
+    (tmp_path / "mmspec" / "further.py").write_text(FURTHER)
     return names.undocumented()
 
 
