@@ -37,7 +37,7 @@ format: $(DEV_STAMP)
 
 docs: $(DOCS_STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs --quiet build
-	@echo "== open build/site/index.html"
+	@echo "== open build/site/index.html, or with search: $(PY) -m http.server --directory build/site"
 
 bench: $(RUN_STAMP)
 	@mkdir -p results

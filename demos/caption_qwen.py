@@ -1,11 +1,11 @@
-"""Ask Qwen2.5-VL about two pictures, with drafting switched on in one line and off again.
+"""Ask Qwen2.5-VL about pictures, with drafting switched on in one line and off again.
 
     python demos/caption_qwen.py --zoo
     python demos/caption_qwen.py --model Qwen2.5-VL-7B-Instruct --image left.jpg right.jpg
 
 The calls stay transformers' own. `drafter="auto"` drafts with what is at hand, as long as it pays: n-grams of the prompt and
 the answer, or a trained drafter that was offered with `mmspec.vlm.offer`. The zoo has no Qwen2.5-VL; with --zoo its small
-LLaVA stands in.
+LLaVA stands in, which has learned to describe one picture at a time.
 """
 
 import torch
@@ -23,8 +23,8 @@ NEEDS = "Qwen2.5-VL as transformers saves it (Qwen/Qwen2.5-VL-7B-Instruct, 17 GB
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--image", nargs="+", help="PNG, JPEG or WebP; scenes of the zoo's world when left out")
-    parser.add_argument("--prompt", default="Describe the second picture in detail.")
+    parser.add_argument("--image", nargs="+", help="PNG, JPEG or WebP; scenes of the zoo's world if left out")
+    parser.add_argument("--prompt", help="a detailed description of the last picture if left out")
     parser.add_argument("--tokens", type=int, default=128, help="longest answer")
     args = parser.parse_args()
 
@@ -35,9 +35,10 @@ def main() -> None:
         model = load_model(Qwen2_5_VLForConditionalGeneration, where, local=local)
         processor = load_part(AutoProcessor, where, local=local)
 
-    scenes = [render(sample_scene(EVAL_SEEDS[number])) for number in range(2)]
+    scenes = [render(sample_scene(EVAL_SEEDS[number])) for number in range(1 if args.zoo else 2)]
     pictures = [open_image(path) for path in args.image] if args.image else scenes
-    content = [{"type": "image"} for _ in pictures] + [{"type": "text", "text": args.prompt}]
+    prompt = args.prompt or f"Describe {'this' if len(pictures) == 1 else 'the last'} picture in detail."
+    content = [{"type": "image"} for _ in pictures] + [{"type": "text", "text": prompt}]
     text = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
     inputs = processor(images=pictures, text=[text], return_tensors="pt").to(model.device, model.dtype)
 

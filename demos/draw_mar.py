@@ -40,9 +40,12 @@ def main() -> None:
         if decoding is None and name != "plain":
             continue
         began = perf_counter()
-        out = pipe(args.labels, decoding=decoding, seed=args.seed)
-        print(f"{name}: {out.stats.target_passes} passes, {perf_counter() - began:.2f} s, exact: {out.stats.exact}")
-    for number, picture in enumerate(out.images):
+        request = pipe.start(args.labels, decoding=decoding, seed=args.seed)  # the call in two halves: it counts more
+        stats = request.run()
+        print(f"{name}: {stats.target_passes} passes and {request.target.head_calls} calls of the head, "
+              f"{perf_counter() - began:.2f} s, exact: {stats.exact}")  # fmt: skip
+    videos = pipe.to_videos(pipe.tokens(request.target), request.target.errors)
+    for number, (picture,) in enumerate(videos):
         picture.save(f"{args.out}-{number}.png")
         print(f"written: {args.out}-{number}.png")
 

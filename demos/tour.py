@@ -54,9 +54,9 @@ def main() -> None:
 
     print("4. A picture of vectors: speculation over the denoising steps of the model's head")
     pipe = mmspec.zoo.load("mar")
-    for decoding in (None, ScheduledSteps(walk=HeadWalk(8))):
-        out = pipe([3], decoding=decoding, seed=0)
-        print(f"   {out.stats.drafter}: exact {out.stats.exact}")
+    for name, decoding in (("plain", None), ("speculated", ScheduledSteps(walk=HeadWalk(8)))):
+        request = pipe.start([3], decoding=decoding, seed=0)
+        print(f"   {name}: exact {request.run().exact}, {request.target.head_calls} calls of the head")
 
     print("5. Why: every draft and every decision of a rule, enumerated")
     p, q = contrasted_tables("random", size=3, depth=3, seed=0)
