@@ -12,7 +12,7 @@ DOCS_STAMP := $(VENV)/.mmspec-docs
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
-	@echo "make test    lint, format check and the whole test suite (what CI runs)"
+	@echo "make test    lint, format check and the whole test suite (CI runs docs, then test)"
 	@echo "make lint    lint and format check only"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make docs    the documentation as a site, in build/site; a broken link or an undocumented public name fails"
