@@ -197,6 +197,8 @@ def test_it_builds_and_a_broken_link_or_a_silent_name_does_not(tmp_path: Path) -
     fetched = re.compile(r"<(?:link|script|img|source)[^>]*(?:src|href)=[\"']?(?:https?:)?//")
     assert not [path.name for path, text in pages.items() if fetched.search(text)]
     assert "round-title" in pages[tmp_path / "site" / "concepts" / "round.html"]  # the drawing stands in the page
+    core = re.sub("<[^>]+>", "", pages[tmp_path / "site" / "reference" / "mmspec.core.html"])
+    assert "ConfidenceStop(threshold: float = 0.4" in core  # a class shows what it takes
 
     page = copy / "docs" / "quickstart.md"
     whole = page.read_text(encoding="utf-8")
