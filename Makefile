@@ -5,15 +5,17 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 RUN_STAMP := $(VENV)/.mmspec-run
 DEV_STAMP := $(VENV)/.mmspec-dev
+DOCS_STAMP := $(VENV)/.mmspec-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format docs bench clean
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
-	@echo "make test    lint, format check and the whole test suite (what CI runs)"
+	@echo "make test    lint, format check and the whole test suite (CI runs docs, then test)"
 	@echo "make lint    lint and format check only"
 	@echo "make format  rewrite the sources in the house format"
+	@echo "make docs    the documentation as a site, in build/site; a broken link or an undocumented public name fails"
 	@echo "make bench   the benchmark tables, written under results/"
 	@echo "make clean   remove the environment and everything built"
 
@@ -32,6 +34,10 @@ lint: $(DEV_STAMP)
 format: $(DEV_STAMP)
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+docs: $(DOCS_STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs --quiet build
+	@echo "== open build/site/index.html, or with search: $(PY) -m http.server --directory build/site"
 
 bench: $(RUN_STAMP)
 	@mkdir -p results
@@ -57,4 +63,9 @@ $(RUN_STAMP): pyproject.toml | $(VENV)/bin/pip
 $(DEV_STAMP): pyproject.toml | $(VENV)/bin/pip
 	@echo "== installing mmspec with its test dependencies (a few minutes the first time)"
 	@$(PIP) install -qq --editable ".[dev,eval]"
+	@touch $@ $(RUN_STAMP)
+
+$(DOCS_STAMP): pyproject.toml | $(VENV)/bin/pip
+	@echo "== installing what makes the documentation (a few minutes the first time)"
+	@$(PIP) install -qq --editable ".[docs]"
 	@touch $@ $(RUN_STAMP)

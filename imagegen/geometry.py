@@ -41,10 +41,12 @@ class Geometry:
 
     @property
     def rows(self) -> int:
+        """Of the last grid, which is what is decoded."""
         return self.grids[-1][0]
 
     @property
     def cols(self) -> int:
+        """Of the last grid; a row's end is not among them."""
         return self.grids[-1][1]
 
     @property

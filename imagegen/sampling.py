@@ -82,6 +82,7 @@ class Warp:
 
     @property
     def greedy(self) -> bool:
+        """The likeliest value is taken."""
         return self.temperature == 0
 
     def apply(self, logits: Tensor) -> Tensor:

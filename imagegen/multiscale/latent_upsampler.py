@@ -71,6 +71,7 @@ class LatentUpsampler(Pretrained):
 
     @property
     def scale(self) -> int:
+        """How many codes of the large picture, per side, one code of the small one becomes."""
         return self.config.scale
 
     def forward(self, codes: Tensor) -> Tensor:

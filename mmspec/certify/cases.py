@@ -39,10 +39,12 @@ class Shape:
 
     @property
     def tree(self) -> Tree:
+        """With the committed root as node 0."""
         return static_tree((0, *self.parents))
 
     @property
     def chain(self) -> bool:
+        """Each token hangs on the one before."""
         return self.parents == tuple(range(len(self.parents)))
 
 

@@ -62,6 +62,7 @@ class Answer:
 
     @staticmethod
     def of_codes(codes: Tensor, nodes: int, size: int) -> Answer:
+        """The answers that `codes` numbered."""
         rest = codes // nodes
         return Answer(rest // size, rest % size, codes % nodes)
 

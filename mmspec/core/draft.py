@@ -63,6 +63,7 @@ class Draft:
 
     @property
     def batch(self) -> int:
+        """B, the rows."""
         return self.value.shape[0]
 
 

@@ -77,10 +77,11 @@ class Memoryless:
     passes = 0
 
     def open(self, target: Target) -> Memoryless:
+        """Itself."""
         return self
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        return None
+        """Nothing is learned."""
 
 
 class NoDraft(Memoryless):

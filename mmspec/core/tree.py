@@ -48,10 +48,12 @@ class Tree:
 
     @property
     def nodes(self) -> int:
+        """N, the root among them."""
         return self.parent.shape[1]
 
     @property
     def static(self) -> bool:
+        """One shape for all rows, known before anything is drawn."""
         return self.levels is not None
 
 

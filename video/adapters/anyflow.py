@@ -44,10 +44,12 @@ class AnyFlowVideo:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the weights."""
         return self.transformer.dtype
 
     @property
     def latent_dtype(self) -> torch.dtype:
+        """In which a block is drawn."""
         return self.transformer.dtype
 
     @property

@@ -69,10 +69,12 @@ class HeliosVideo:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the weights."""
         return self.transformer.dtype
 
     @property
     def latent_dtype(self) -> torch.dtype:
+        """In which a block is drawn."""
         return torch.float32
 
     @property

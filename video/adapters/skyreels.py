@@ -58,10 +58,12 @@ class SkyReelsVideo:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the weights."""
         return self.transformer.dtype
 
     @property
     def latent_dtype(self) -> torch.dtype:
+        """In which a block is drawn."""
         return torch.float32
 
     @property

@@ -50,6 +50,7 @@ class FewStep:
 
     @property
     def until(self) -> bool:
+        """Whether the model is also told the time it steps to."""
         return False
 
     @property

@@ -30,6 +30,7 @@ class Scheduled:
 
     @property
     def until(self) -> bool:
+        """Whether the model is also told the time it steps to."""
         return False
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:

@@ -49,6 +49,7 @@ class Advantage(Pretrained):
         self.layers = nn.Sequential(nn.Linear(count, config.hidden), nn.SiLU(), nn.Linear(config.hidden, 1))
 
     def forward(self, features: Tensor) -> Tensor:
+        """features: float [N, K], in the order of the config.   Returns float [N]."""
         return self.layers((features - self.mean) / self.std)[..., 0] * self.scale[0] + self.scale[1]
 
 

@@ -28,10 +28,12 @@ class StreamingWanVAE:
 
     @property
     def device(self) -> torch.device:
+        """Of the weights."""
         return self.model.post_quant_conv.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the weights."""
         return self.model.post_quant_conv.weight.dtype
 
     @torch.no_grad()

@@ -60,10 +60,12 @@ class CausalWan(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Of the weights."""
         return self.proj_out.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the weights."""
         return self.proj_out.weight.dtype
 
     def read(self, text: Tensor) -> Prompt:

@@ -64,6 +64,7 @@ def _inverse(law: Tensor, uniform: Tensor) -> Tensor:
 
 
 sglang = TargetOnly()
+"""What SGLang's tree kernel does, in array terms and with thresholds of 1."""
 
 
 def sglang_kernel(tokens: Tensor, p: Tensor, uniforms: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,7 @@ class Rule:
             raise Misfit(f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        """Thresholds of all nodes, and what the residual needs."""
         raise TypeError(f"{type(self).__name__} must define weigh")
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual | None:

@@ -1,0 +1,56 @@
+"""Hook of mkdocs: pages that lie outside docs/ join the site, and links between pages hold in both places.
+
+In the repository a link is a path between files; on the site some of those files have other places.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+# file of the repository -> page of the site
+JOINED = {
+    "BENCHMARKS.md": "measured.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+_LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")
+_DRAWN = re.compile(r"^!\[[^\]]*\]\(([^)]+\.svg)\)$", re.M)
+# a block that holds the name of a file and nothing else
+_SHOWN = re.compile(r"(?<=^```python\n)# (\S+\.py)\n(?=```$)", re.M)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for source, place in JOINED.items():
+        files.append(File.generated(config, place, content=(ROOT / source).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The page with its links as the site has them, the files that it shows, and its drawings in the text, where they take
+    the theme's colours."""
+    place = page.file.src_uri
+    at = next((source for source, joined in JOINED.items() if joined == place), f"docs/{place}")
+    markdown = _LINK.sub(lambda link: moved(link[0], at, place), markdown)
+    markdown = _SHOWN.sub(lambda shown: (ROOT / shown[1]).read_text(encoding="utf-8"), markdown)
+    folder = (Path(config.docs_dir) / place).parent
+    return _DRAWN.sub(lambda drawn: f"<figure>\n{(folder / drawn[1]).read_text(encoding='utf-8')}</figure>", markdown)
+
+
+def moved(link: str, source: str, place: str) -> str:
+    """A relative link of the file `source` of the repository as the page `place` of the site has to write it.
+
+    What is no page of the site stays as it is, so that a strict build reports it.
+    """
+    target = os.path.normpath(PurePosixPath(source).parent / link)
+    there = JOINED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
+    if there is None:
+        return link
+    return os.path.relpath(there, PurePosixPath(place).parent)

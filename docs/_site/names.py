@@ -1,0 +1,179 @@
+"""The public names of the package, where each is defined, and which of them say nothing about themselves.
+
+Read from the sources: building the pages imports neither torch nor any model.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# import name -> folder, where the two differ
+FOLDERS = {
+    "mmspec.imagegen": "imagegen",
+    "mmspec.kernels": "kernels/ops",
+    "mmspec.video": "video",
+    "mmspec.vlm": "vlm",
+}
+# the packages of the reference, a page each -> what a reader writes for them
+AREAS = {
+    "mmspec": "mmspec",
+    "mmspec.zoo": "mmspec.zoo",
+    "mmspec.vlm": "mmspec.vlm",
+    "mmspec.vlm.drafters": "mmspec.drafters",
+    "mmspec.vlm.export": "mmspec.vlm.export",
+    "mmspec.imagegen": "mmspec.imagegen",
+    "mmspec.video": "mmspec.video",
+    "mmspec.core": "mmspec.core",
+    "mmspec.core.rules": "mmspec.core.rules",
+    "mmspec.certify": "mmspec.certify",
+    "mmspec.certify.adapters": "mmspec.certify.adapters",
+}
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a public name is defined: the module, and its name there, "" for the module itself."""
+
+    module: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.module}.{self.name}" if self.name else self.module
+
+
+def file_of(module: str) -> Path:
+    """The file of a module of this checkout.   Raises LookupError where there is none."""
+    top = next((name for name in FOLDERS if f"{module}.".startswith(f"{name}.")), "mmspec")
+    rest = [part for part in module.removeprefix(top).split(".") if part]
+    place = ROOT.joinpath(FOLDERS.get(top, top), *rest)
+    for file in (place / "__init__.py", place.with_suffix(".py")):
+        if file.is_file():
+            return file
+    raise LookupError(f"{module} is no module of this checkout")
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(file_of(module).read_text(encoding="utf-8"))
+
+
+def public(package: str) -> dict[str, Home]:
+    """What a package hands out: its `_PUBLIC` table, or the names that its `__all__` lists."""
+    tables = {node.targets[0].id: node.value for node in tree_of(package).body
+              if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}  # fmt: skip
+    if "_PUBLIC" not in tables:
+        return {name: found(package, name) for name in ast.literal_eval(tables["__all__"])}
+    homes: dict[str, Home] = {}
+    for key, value in ast.literal_eval(tables["_PUBLIC"]).items():
+        if isinstance(value, tuple):  # a module and its names
+            homes |= {name: found(f"{package}.{key}", name) for name in value}
+            continue
+        module, _, name = value.partition(":")
+        itself = not name and module.rpartition(".")[2] == key
+        homes[key] = Home(module, "") if itself else found(module, name or key)
+    return dict(sorted(homes.items()))
+
+
+def found(module: str, name: str) -> Home:
+    """Where a name of a module is defined, through however many modules it is imported from.   Raises LookupError."""
+    for node in tree_of(module).body:
+        if isinstance(node, ast.ImportFrom):
+            for one in node.names:
+                if (one.asname or one.name) == name:
+                    return found(_source(module, node), one.name)
+        elif name in _defined(node):
+            return Home(module, name)
+    raise LookupError(f"{module} has no {name}")
+
+
+def _source(module: str, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module
+    inside = module.split(".") if file_of(module).name == "__init__.py" else module.split(".")[:-1]
+    return ".".join([*inside[: len(inside) - node.level + 1], *filter(None, [node.module])])
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    targets = [*getattr(node, "targets", ()), getattr(node, "target", None)]
+    return {getattr(node, "name", None), *(one.id for one in targets if isinstance(one, ast.Name))}
+
+
+def node_of(home: Home) -> ast.stmt:
+    """What defines the name: a class, a function or an assignment."""
+    return next(node for node in tree_of(home.module).body if home.name in _defined(node))
+
+
+def docstring(home: Home) -> str | None:
+    """Of a module, class or function, or the string behind an assignment."""
+    if not home.name:
+        return ast.get_docstring(tree_of(home.module))
+    node, body = node_of(home), tree_of(home.module).body
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return ast.get_docstring(node)
+    after = next((two for one, two in pairwise(body) if one is node), None)
+    value = after.value if isinstance(after, ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+
+
+def methods(node: ast.ClassDef) -> dict[str, str]:
+    """The public methods and properties of a class, and what they say of themselves; a property's setter need not."""
+    said: dict[str, str] = {}
+    for one in node.body:
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_"):
+            said[one.name] = said.get(one.name, "") + (ast.get_docstring(one) or "")
+    return said
+
+
+def explained(node: ast.ClassDef) -> set[str]:
+    """Methods and fields that a class says the meaning of, in its docstring or in theirs."""
+    fields = re.findall(r"((?:\w+, )*\w+): ", ast.get_docstring(node) or "")
+    return {name for names in fields for name in names.split(", ")} | {
+        name for name, told in methods(node).items() if told
+    }
+
+
+def lineage(home: Home) -> list[ast.ClassDef]:
+    """A class and those of its bases that are of this checkout."""
+    node, nodes = node_of(home), []
+    for base in (ast.unparse(one).partition("[")[0] for one in node.bases):
+        with suppress(LookupError):  # a base from elsewhere
+            nodes += lineage(found(home.module, base))
+    return [node, *nodes]
+
+
+@cache
+def protocols() -> tuple[ast.ClassDef, ...]:
+    files = [path for folder in ("mmspec", *FOLDERS.values()) for path in (ROOT / folder).rglob("*.py")]
+    texts = (path.read_text(encoding="utf-8") for path in files)
+    nodes = (
+        node for text in texts if "(Protocol" in text or ", Protocol" in text for node in ast.walk(ast.parse(text))
+    )
+    return tuple(node for node in nodes if isinstance(node, ast.ClassDef)
+                 and any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases))  # fmt: skip
+
+
+def silent(shown: str, home: Home) -> list[str]:
+    """What of a public name has no docstring: itself, and methods that neither the class explains, nor a base of it, nor a
+    protocol all of whose methods it has."""
+    dumb = [] if docstring(home) else [shown]
+    if not home.name or not isinstance(node_of(home), ast.ClassDef):
+        return dumb
+    classes = lineage(home)
+    present = {name for node in classes for name in methods(node)}
+    filled = [node for node in protocols() if methods(node) and methods(node).keys() <= present]
+    told = {name for node in (*classes, *filled) for name in explained(node)}
+    return dumb + [f"{shown}.{name}" for name in methods(classes[0]) if name not in told]
+
+
+def undocumented() -> list[str]:
+    """Public names of this checkout that say nothing, as a reader would write them."""
+    return [one for package, title in AREAS.items() for name, home in public(package).items()
+            for one in silent(f"{title}.{name}", home)]  # fmt: skip

@@ -1,0 +1,58 @@
+"""Two rules for chains of tokens: one exact, one relaxed."""
+
+from torch import Tensor
+
+from mmspec.core import Draft, Evidence, Rule, Weights
+from mmspec.core.rules import TokenWise
+from mmspec.core.rules.laws import at, goes_on, keep_live, law_row, laws_of
+from mmspec.kernels.law import TINY
+
+
+class Cautious(Rule):
+    """Accepts a value with probability share * min(1, p / q). Exact: what follows a failure has the law p - share * min(p, q).
+
+    share: from 0 (nothing is accepted) to 1, which is token-wise verification.
+    """
+
+    name = "cautious"
+    exact = True
+    proven_for = frozenset({("categorical", "without_replacement")})
+    chains_only = True
+
+    def __init__(self, share: float = 0.9):
+        if not 0 <= share <= 1:
+            raise ValueError(f"share: expected a number from 0 to 1, got {share}; use 1 for token-wise verification")
+        self.share = share
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)  # both laws, and both at the drafted tokens
+        threshold = self.share * (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)  # [B, N]
+        more = goes_on(threshold, laws.live)  # 1 where the next node was drafted: only there can a test fail
+        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, beta=more)
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        p = at(weights.p, node)  # [B, V]
+        if weights.q is None or draft.tree.nodes == 1:
+            return p
+        q = at(weights.q, law_row(draft)[node])
+        return p - self.share * at(weights.beta, node)[:, None] * p.minimum(q)
+
+
+class Eager(TokenWise):
+    """Accepts a value with probability min(1, factor * p / q). Relaxed: what q likes comes out too often.
+
+    factor: from 1, which is token-wise verification, bit for bit.
+    """
+
+    name = "eager (relaxed)"
+    exact = False
+
+    def __init__(self, factor: float = 1.5):
+        if not factor >= 1:
+            raise ValueError(f"factor: expected at least 1, got {factor}; use 1 for token-wise verification")
+        self.factor = factor
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        weights = super().weigh(evidence, draft)
+        weights.threshold = (self.factor * weights.threshold).clamp_max(1)
+        return weights

@@ -1,0 +1,72 @@
+"""The drafters of the page on drafters: greedy text is the target's own, sampled text has its law, pictures are let be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from PIL import Image
+
+import mmspec
+from tests.docs.examples import imported, said
+from tests.evaluate.tiny_zoo import byte_processor, tiny_zoo, use_tiny_zoo
+from tests.vlm.test_sampled_law import PROMPT, ROWS, STEPS, V, exact_law, narrow, p_value
+
+
+def test_it_runs_as_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    use_tiny_zoo(monkeypatch)
+    copied, drawn = said(monkeypatch, capsys, "use_drafter")
+    assert copied.startswith("identical: True") and drawn.startswith("exact: True")
+
+
+def test_ragged_rows_with_pictures_keep_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    (model, _), processor = tiny_zoo()["vlm"], byte_processor()
+    processor.tokenizer.padding_side = "left"
+    texts = ["USER: <image>\nabcabcabcabc ASSISTANT:", "USER: <image>\nx ASSISTANT:"]
+    inputs = processor(text=texts, images=[Image.new("RGB", (8, 8), "red")] * 2, padding=True, return_tensors="pt")
+    plain = model.generate(**inputs, max_new_tokens=40, do_sample=False)
+    answers = plain[:, inputs["input_ids"].shape[1] :].tolist()
+
+    class Foresighted(imported(monkeypatch, "drafter").LastSeen):
+        """Has seen the answers before, so that drafts stand now and then."""
+
+        def open(self, target):
+            state = super().open(target)
+            for after, answer in zip(state.after, answers, strict=True):
+                after |= zip(answer, answer[1:], strict=False)
+            return state
+
+    asked = dict(max_new_tokens=40, do_sample=False, return_dict=True)
+    out = mmspec.generate(model, drafter=Foresighted(5), **asked, **inputs)
+    assert out.sequences.equal(plain) and out.stats.accept_length > 1.2
+    drafted = imported(monkeypatch, "drafter").LastSeen(5)
+    assert mmspec.generate(model, drafter=drafted, **asked, **inputs).sequences.equal(plain)
+
+
+@pytest.mark.parametrize("name", ("LastSeen", "Unigram"))
+def test_sampled_text_has_the_targets_law(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    module = imported(monkeypatch, "drafter")
+    scores = torch.randn(V, generator=torch.Generator().manual_seed(5))
+    drafter = module.LastSeen(2) if name == "LastSeen" else module.Unigram(scores)
+    out = mmspec.generate(
+        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, seed=4, do_sample=True, max_new_tokens=STEPS + 2,
+        top_k=0, temperature=1.0, return_dict=True,
+    )  # fmt: skip
+    new = out.sequences[:, PROMPT.shape[1] :]
+    assert p_value(new[:, :STEPS], exact_law(1.0)) > 1e-3 and out.stats.accept_length > 1.02
+
+
+def test_a_record_that_is_not_the_law_drawn_from_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    unigram = imported(monkeypatch, "drafter").Unigram
+    scores = 2 * torch.randn(V, generator=torch.Generator().manual_seed(5))
+
+    class Vain(unigram):
+        def propose(self, target, keys):
+            draft = super().propose(target, keys)
+            draft.law.scores = draft.law.scores * 0.3
+            return draft
+
+    out = mmspec.generate(
+        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=Vain(scores), seed=4, do_sample=True,
+        max_new_tokens=STEPS + 2, top_k=0, temperature=1.0,
+    )  # fmt: skip
+    assert p_value(out[:, PROMPT.shape[1] :][:, :STEPS], exact_law(1.0)) < 1e-6
