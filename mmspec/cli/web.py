@@ -46,9 +46,11 @@ def web(
 
 
 def _until_interrupted() -> None:
-    from threading import Event
+    from time import sleep
 
-    try:
-        Event().wait()
-    except KeyboardInterrupt:
-        screen().print("Stopped.")
+    from mmspec.core.interrupts import stop_requests
+
+    with stop_requests(loud=False) as request:
+        while not request.signal:
+            sleep(0.1)
+    screen().print("Stopped.")

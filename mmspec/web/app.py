@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gradio as gr
 
-from mmspec.web.limits import Limits
-from mmspec.web.shelf import Shelf
 from mmspec.web.tabs.captions import captions_tab
 from mmspec.web.tabs.codes import codes_tab
 from mmspec.web.tabs.films import films_tab
@@ -32,16 +28,15 @@ FONT = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "monospace"]
 
 
-def build(shelf: Shelf, limits: Limits, runs: Path) -> gr.Blocks:
-    """The app, not yet served. Nothing is loaded before someone asks for it. runs: see `Bench`."""
-    bench = Bench(shelf, limits, runs)
+def build(bench: Bench) -> gr.Blocks:
+    """The app, not yet served. Nothing is loaded before someone asks for it."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as app:
         gr.Markdown(f"# mmspec\n{ABOUT}")
         with gr.Tabs():
             for name, tab in TABS.items():
                 with gr.Tab(name):
                     tab(bench)
-    return app.queue(max_size=limits.waiting, default_concurrency_limit=1, api_open=False)
+    return app.queue(max_size=bench.limits.waiting, default_concurrency_limit=1, api_open=False)
 
 
 def theme() -> gr.Theme:

@@ -14,9 +14,19 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_FORM = 10_000  # bytes that a form adds to a file
 UPLOAD, JOIN = "/upload", "/queue/join"
 API = "/gradio_api"
-CLOSED = ("/proxy=", "/component_server", "/monitoring", "/process_recording", "/stream/", "/runs", "/deep_link", "/vibe")
+CLOSED = (
+    "/proxy=",
+    "/component_server",
+    "/monitoring",
+    "/process_recording",
+    "/stream/",
+    "/runs",
+    "/deep_link",
+    "/vibe",
+)
 POLICY = {
     b"referrer-policy": b"no-referrer",
     b"x-content-type-options": b"nosniff",
@@ -37,10 +47,20 @@ class Gate:
         path, send = scope["path"], _with_policy(send)
         if path.removeprefix(API).startswith(CLOSED):
             await _refuse(send, 404, "page: expected one of the app's own, got another, start at its address")
-        elif scope["method"] != "POST" or path.endswith(UPLOAD):
+        elif scope["method"] != "POST":
             await self.app(scope, receive, send)
+        elif path == API + UPLOAD:
+            await self._upload(scope, receive, send)
         else:
             await self._post(scope, receive, send)
+
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self.limits.file_bytes + _FORM
+        length = dict(scope.get("headers", ())).get(b"content-length", b"")
+        if length.isdigit() and int(length) <= most:
+            await self.app(scope, receive, send)
+        else:
+            await _refuse(send, 413, f"picture: expected at most {self.limits.file_bytes:,} bytes, got more, shrink it")
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = self.limits.body_bytes

@@ -30,11 +30,17 @@ def need_gradio() -> None:
 
 @contextmanager
 def serving(
-    shelf: Shelf, limits: Limits | None = None, *, runs: Path = Path("runs"), host: str = LOOPBACK, port: int | None = None
+    shelf: Shelf,
+    limits: Limits | None = None,
+    *,
+    runs: Path = Path("runs"),
+    host: str = LOOPBACK,
+    port: int | None = None,
 ) -> Iterator[str]:
     """The app's address, served for as long as the block runs.
 
-    runs: the folder whose runs of `mmspec evaluate` may be read.   port: None for a free one from 7860 on. Uploads lie in a folder of their own, which goes with the server.
+    runs: the folder whose runs of `mmspec evaluate` may be read.   port: None for a free one from 7860 on.
+    Uploads lie in a folder of their own, which goes with the server.
     Raises ValueError without gradio, and for a port that is taken.
     """
     need_gradio()
@@ -42,8 +48,9 @@ def serving(
     with tempfile.TemporaryDirectory(prefix="mmspec-web-") as folder:
         with _environment({**QUIET, "GRADIO_TEMP_DIR": folder}):
             from mmspec.web.app import build
+            from mmspec.web.tabs.shared import Bench
 
-            app = build(shelf, limits, runs)
+            app = build(Bench(shelf, limits, runs, Path(folder)))
             try:
                 yield _launch(app, limits, Path(folder), host, port)
             finally:
@@ -65,9 +72,11 @@ def _launch(app: Any, limits: Limits, uploads: Path, host: str, port: int | None
             enable_monitoring=False, mcp_server=False, ssr_mode=False, pwa=False, run_history=False, footer_links=[],
             app_kwargs={"middleware": [gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
             theme=theme(), css_paths=[STATIC / "style.css"],
+            _frontend=False,  # else gradio asks itself for the page, and gives up where that takes more than three seconds
         )  # fmt: skip
     except OSError as error:
-        raise ValueError(f"--port: expected a port of {host} that is free, got {port} ({error}), name another") from error
+        taken = "7860 to 7959, all taken" if port is None else f"{port}, which is taken"
+        raise ValueError(f"--port: expected a port of {host} that is free, got {taken}, name another") from error
     return address
 
 

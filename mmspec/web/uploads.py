@@ -1,47 +1,29 @@
-"""How a visitor's picture comes in: through the package's own gate, and never decoded by anything before it."""
+"""How a visitor's picture comes in: through the package's own gate, and decoded by nothing before it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import gradio as gr
+from typing import TYPE_CHECKING, Any
 
 from mmspec.core.images import ImageError, open_image
-from mmspec.web.limits import Limits
+from mmspec.web.limits import Limits, Refused
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+NONE = "picture: expected a PNG, JPEG or WebP file, got none, upload one or pick an example"
 
 
-class Picture(gr.Image):
-    """An upload whose handler gets an RGB picture of 8 bits, or nothing; what the gate refuses is said in its sentence."""
+def open_uploaded(path: Any, uploads: Path, limits: Limits) -> Image:
+    """The picture in a file that was uploaded to the folder `uploads`, as RGB of 8 bits.
 
-    is_template = True  # for the page it is an ordinary gr.Image
-    limits = Limits()
-
-    def preprocess(self, payload: Any) -> Any:
-        if payload is None or payload.path is None:
-            return None
-        try:
-            return open_uploaded(payload.path, Path(self.GRADIO_CACHE), self.limits)
-        except ImageError as error:
-            raise gr.Error(str(error), print_exception=False) from error
-
-
-def picture_upload(limits: Limits, label: str, elem_id: str, height: int) -> Picture:
-    """An upload within limits."""
-    made = Picture(type="pil", sources=["upload", "clipboard"], label=label, elem_id=elem_id, height=height, buttons=[])
-    made.limits = limits
-    return made
-
-
-def open_uploaded(path: str, uploads: Path, limits: Limits) -> Any:
-    """The picture in a file that was uploaded to the folder `uploads`.
-
-    Raises ImageError, which does not name the file, for one that lies elsewhere or that the gate refuses.
+    Raises Refused, which does not name the file, for one that lies elsewhere, for one that the gate refuses, and for None.
     """
-    file = Path(path)
-    if not file.resolve().is_relative_to(uploads.resolve()):
-        raise ImageError("picture: expected an uploaded file, got a path of the server, upload the picture")
+    if not isinstance(path, str):
+        raise Refused(NONE)
+    if not Path(path).resolve().is_relative_to(uploads.resolve()):
+        raise Refused("picture: expected an uploaded file, got a path of the server, upload the picture")
     try:
-        return open_image(file, max_pixels=limits.pixels, max_bytes=limits.file_bytes)
+        return open_image(path, max_pixels=limits.pixels, max_bytes=limits.file_bytes)
     except ImageError as error:
-        raise ImageError(str(error).replace(str(path), "picture", 1)) from None
+        raise Refused(str(error).replace(path, "picture", 1)) from None

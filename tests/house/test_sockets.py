@@ -46,7 +46,8 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 from mmspec.web.app import build
 from mmspec.web.limits import Limits
 from mmspec.web.shelf import Shelf
-build(Shelf(), Limits(), Path("runs"))
+from mmspec.web.tabs.shared import Bench
+build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
 """
 
 

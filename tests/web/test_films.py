@@ -56,7 +56,9 @@ def test_tiles_say_who_drew_a_block_and_films_are_held_in_the_page(resources) ->
     _, fast = last(resources, -100.0)
     drawn = blocks(fast)
     assert drawn.count("<li") == BLOCKS and drawn.count("the draft stands") == BLOCKS - 1
-    assert playing(fast.frames, 8, "a <b>").startswith('<img class="mm-picture" alt="a &lt;b&gt;" src="data:image/gif;base64,')
+    assert playing(fast.frames, 8, "a <b>").startswith(
+        '<img class="mm-picture" alt="a &lt;b&gt;" src="data:image/gif;base64,'
+    )
 
 
 def test_without_weights_one_sentence_says_how_to_build_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from mmspec.web.gate import Gate
 from mmspec.web.limits import Limits
 
-LIMITS = Limits(body_bytes=1000, waiting=3)
+LIMITS = Limits(body_bytes=1000, file_bytes=100_000, waiting=3)
 
 
 class App:
@@ -34,7 +34,9 @@ class App:
         await send({"type": "http.response.body", "body": self.body[3:]})
 
 
-def asked(app: App, folder: Path, path: str, body: bytes = b"", method: str = "POST", parts: int = 1) -> tuple[int, Any]:
+def asked(
+    app: App, folder: Path, path: str, body: bytes = b"", method: str = "POST", parts: int = 1, declared: bool = True
+) -> tuple[int, Any]:
     """The status and the body's JSON of a request that arrives in parts."""
     step = max(1, -(-len(body) // parts))
     pieces = [body[i : i + step] for i in range(0, len(body), step)] or [b""]
@@ -48,7 +50,8 @@ def asked(app: App, folder: Path, path: str, body: bytes = b"", method: str = "P
         sent.append(message)
 
     gate = Gate(app, LIMITS, folder)
-    asyncio.run(gate({"type": "http", "path": path, "method": method}, receive, send))
+    heads = [(b"content-length", str(len(body)).encode())] if declared else []
+    asyncio.run(gate({"type": "http", "path": path, "method": method, "headers": heads}, receive, send))
     head, *rest = sent
     assert {name for name, _ in head["headers"]} >= {b"x-content-type-options", b"referrer-policy", b"x-frame-options"}
     return head["status"], json.loads(b"".join(one["body"] for one in rest))
@@ -82,6 +85,13 @@ def test_an_upload_may_be_larger_since_it_has_its_own_limit(tmp_path: Path) -> N
     app = App()
     asked(app, tmp_path, "/gradio_api/upload", b"x" * 5000)
     assert len(app.bodies[0]) == 5000
+
+
+@pytest.mark.parametrize(("size", "declared"), [(200_000, True), (10, False)])
+def test_an_upload_that_is_too_large_or_does_not_say_how_large_it_is_is_refused(tmp_path, size: int, declared: bool) -> None:
+    app = App()
+    sentence(*asked(app, tmp_path, "/gradio_api/upload", b"x" * size, declared=declared), 413)
+    assert app.bodies == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +128,9 @@ def test_a_full_queue_says_so_in_our_words(tmp_path: Path) -> None:
     assert "at most 3 requests to wait" in answer["detail"]
 
 
-@pytest.mark.parametrize("path", ["/gradio_api/proxy=http://example.com", "/gradio_api/component_server", "/monitoring/x"])
+@pytest.mark.parametrize(
+    "path", ["/gradio_api/proxy=http://example.com", "/gradio_api/component_server", "/monitoring/x"]
+)
 def test_routes_that_the_page_does_not_use_are_closed(tmp_path: Path, path: str) -> None:
     app = App()
     sentence(*asked(app, tmp_path, path, method="GET"), 404)

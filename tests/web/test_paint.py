@@ -14,7 +14,11 @@ def lane(title: str = "plain decoding", seconds: float = 2.0, exact: bool = True
     stats = Stats(exact=exact, target_passes=passes, row_passes=passes, emitted=[8], prefill_s=0.5)
     rounds = [
         Round(0.5, {"pieces": [("a <b>", False)], "own": [0]}, 0),
-        Round(seconds, {"pieces": [("&c", True), ("d", False)], "accepted": [1, 2], "corrected": [3], "drafted": [1, 2, 3]}, 2),
+        Round(
+            seconds,
+            {"pieces": [("&c", True), ("d", False)], "accepted": [1, 2], "corrected": [3], "drafted": [1, 2, 3]},
+            2,
+        ),
     ]
     return Lane(title, rounds, seconds, stats, finished=True)
 
@@ -56,8 +60,12 @@ def test_a_replay_lasts_as_long_as_the_slower_lane() -> None:
 def test_the_headline_says_identical_only_where_it_is_and_relaxed_where_it_is() -> None:
     plain, fast, loose = lane(), lane("fast", 1.0, passes=2), lane("loose", 1.0, exact=False, passes=2)
     assert "Identical" in headline(plain, fast, True, "tokens")
-    assert "Identical" not in headline(plain, fast, False, "tokens") and "same law" in headline(plain, fast, False, "tokens")
-    assert "Relaxed" in headline(plain, loose, False, "tokens") and "same law" not in headline(plain, loose, False, "tokens")
+    assert "Identical" not in headline(plain, fast, False, "tokens") and "same law" in headline(
+        plain, fast, False, "tokens"
+    )
+    assert "Relaxed" in headline(plain, loose, False, "tokens") and "same law" not in headline(
+        plain, loose, False, "tokens"
+    )
 
 
 def test_speed_is_told_twice() -> None:

@@ -1,4 +1,4 @@
-"""Two lanes of a picture: every cell is filled once, in the colour of who filled it, and the last picture is the public call's."""
+"""Two lanes of a picture: every cell is filled once, by whom the marks say, and both are the public calls'."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_a_lane_that_is_too_slow_has_no_picture_and_is_not_the_same(codes) -> No
 
 def test_cells_lie_where_the_geometry_says(codes) -> None:
     rows, columns, place = layout(codes.pipeline)
-    assert sorted(map(place, range(codes.pipeline.model.geometry.total))) == [(r, c) for r in range(rows) for c in range(columns)]
+    assert sorted(map(place, range(codes.pipeline.model.geometry.total))) == [
+        (r, c) for r in range(rows) for c in range(columns)
+    ]
 
 
 @pytest.mark.parametrize("name", list(WAYS))

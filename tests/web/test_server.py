@@ -78,19 +78,26 @@ def ask(client: Client, picture: Path, *, seed: int = 0, temperature: float = 0.
 
 def error_of(job) -> str:
     with pytest.raises(Exception) as caught:  # noqa: B017, PT011 gradio_client has an exception of its own
-        job.result(timeout=60)
+        job.result(timeout=120)
     return str(caught.value)
 
 
 def one_sentence(said: str) -> None:
-    assert said.count("expected") == 1 and said.count(", got ") == 1 and "\n" not in said and "Traceback" not in said
+    """Of ours: what was expected, what came, what to do."""
+    assert said.count("expected") == 1 and said.count(", got ") == 1
+    refused(said)
+
+
+def refused(said: str) -> None:
+    """One line that names nothing of the server; out of a control's range gradio itself says so."""
+    assert 10 < len(said) < 400 and "\n" not in said and "Traceback" not in said and "upstream" not in said
     assert not re.search(r"/(tmp|root|home|usr|etc)/", said)
 
 
 def test_streams_grow_and_end_as_the_plain_call(client: Client, picture: Path, model, monkeypatch) -> None:
     slow(monkeypatch, 0.01)
     job = ask(client, picture, tokens=40)
-    job.result(timeout=60)
+    job.result(timeout=120)
     records = [one[RECORD] for one in job.outputs() if isinstance(one[RECORD], dict)]
     for lane in ("plain", "fast"):
         texts = [record[lane].get("text", "") for record in records]
@@ -122,7 +129,7 @@ def test_whoever_decodes_has_the_machine_for_himself(address: str, picture: Path
     monkeypatch.setattr(Decoding, "step", step)
     clients = [Client(address, verbose=False) for _ in range(2)]
     for job in [ask(one, picture, tokens=8) for one in clients]:
-        job.result(timeout=60)
+        job.result(timeout=120)
     switches = sum(one is not other for one, other in zip(order, order[1:], strict=False))
     assert switches == len({id(one) for one in order}) - 1 == 7  # two warm ones and two lanes a visitor
 
@@ -137,10 +144,10 @@ def test_cancelling_ends_the_work(address: str, picture: Path, monkeypatch) -> N
             break
     job.cancel()
     asked = time.monotonic()
-    time.sleep(1.0)
-    assert len(moments) > 6 and moments[-1] - asked < 0.5
+    time.sleep(2.0)
+    assert len(moments) > 6 and moments[-1] - asked < 1.0
     # and the next one is served
-    assert ask(client, picture, tokens=2).result(timeout=60)[RECORD]["done"]
+    assert ask(client, picture, tokens=2).result(timeout=120)[RECORD]["done"]
 
 
 def test_an_image_fills_and_is_identical_when_greedy(client: Client) -> None:
@@ -149,7 +156,8 @@ def test_an_image_fills_and_is_identical_when_greedy(client: Client) -> None:
     )
     assert record["identical"] and record["fast"]["exact"] and 'data-state="done"' in status
     assert "Identical" in headline and "identical" in difference
-    shown = [one["path"] if isinstance(one, dict) else one for one in (slider["value"] if isinstance(slider, dict) else slider)]
+    shown = slider["value"] if isinstance(slider, dict) else slider
+    shown = [one["path"] if isinstance(one, dict) else one for one in shown]
     one, other = (open_image(path) for path in shown)
     assert one.tobytes() == other.tobytes()
 
@@ -180,10 +188,12 @@ def test_a_run_outside_the_folder_is_refused(client: Client, name: str) -> None:
      {"drafter": "../../x"}, {"law": "none"}, {"text": "what is <image> here"}],
 )  # fmt: skip
 def test_what_a_request_asks_beyond_its_limits_is_refused(client: Client, picture: Path, change: dict) -> None:
-    one_sentence(error_of(ask(client, picture, **change)))
+    refused(error_of(ask(client, picture, **change)))
 
 
-@pytest.mark.parametrize(("name", "body"), [("bomb.png", png_bomb()), ("a.svg", SVG), ("svg.png", SVG), ("a.txt", b"hello")])
+@pytest.mark.parametrize(
+    ("name", "body"), [("bomb.png", png_bomb()), ("a.svg", SVG), ("svg.png", SVG), ("a.txt", b"hello")]
+)
 def test_a_hostile_upload_is_refused(client: Client, tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
     one_sentence(error_of(ask(client, tmp_path / name)))
@@ -206,7 +216,9 @@ def test_a_path_in_the_place_of_an_upload_is_refused(address: str, path: str) ->
     one_sentence(answer.json()["detail"])
 
 
-@pytest.mark.parametrize("name", ["../../../../tmp/escaped.png", "/tmp/escaped.png", "..\\..\\escaped.png", "a/../../escaped.png"])
+@pytest.mark.parametrize(
+    "name", ["../../../../tmp/escaped.png", "/tmp/escaped.png", "..\\..\\escaped.png", "a/../../escaped.png"]
+)
 def test_a_path_as_a_files_name_leads_nowhere(address: str, picture: Path, name: str) -> None:
     answer = httpx.post(f"{address}gradio_api/upload", files={"files": (name, picture.read_bytes())})
     if answer.status_code == 200:
@@ -223,16 +235,19 @@ def test_a_prompt_of_ten_megabytes_is_refused(address: str) -> None:
 
 def test_an_upload_beyond_the_limit_is_refused(runs: Path) -> None:
     with app(runs, file_bytes=1000) as address:
-        answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", b"x" * 5000)})
+        answer = httpx.post(f"{address}gradio_api/upload", files={"files": ("a.png", b"x" * 50_000)})
         assert answer.status_code == 413
+        one_sentence(answer.json()["detail"])
 
 
 def test_of_fifty_requests_those_beyond_the_queue_are_refused_and_the_app_goes_on(runs: Path, monkeypatch) -> None:
-    slow(monkeypatch, 0.05)
+    slow(monkeypatch, 0.5)
     with app(runs, waiting=4, seconds=0.3) as address:
         fn = number_of(address, "image")
         with ThreadPoolExecutor(10) as pool:
-            answers = list(pool.map(lambda i: joined(address, ["a red circle", "scd", "exact", 0, i], fn, f"v{i}"), range(50)))
+            answers = list(
+                pool.map(lambda i: joined(address, ["a red circle", "scd", "exact", 0, i], fn, f"v{i}"), range(50))
+            )
         refused = [one for one in answers if one.status_code == 503]
         assert 40 <= len(refused) <= 46 and {one.status_code for one in answers} == {200, 503}
         for one in refused:
@@ -244,7 +259,7 @@ def test_a_lane_that_takes_too_long_is_stopped(runs: Path, picture: Path, monkey
     with app(runs, seconds=0.2) as address:
         client = Client(address, verbose=False)
         slow(monkeypatch, 0.05)
-        record = ask(client, picture, tokens=400).result(timeout=60)[RECORD]
+        record = ask(client, picture, tokens=400).result(timeout=120)[RECORD]
     assert record["done"] and not record["plain"]["finished"] and 2 <= record["plain"]["values"] < 20
 
 
@@ -317,5 +332,9 @@ def test_the_program_of_the_page_on_the_app_runs(address: str, picture: Path, mo
 
 
 def test_every_interface_that_the_page_names_is_there_and_no_other(address: str) -> None:
-    found = {one["api_name"] for one in httpx.get(f"{address}config").json()["dependencies"] if one["api_visibility"] == "public"}
+    found = {
+        one["api_name"]
+        for one in httpx.get(f"{address}config").json()["dependencies"]
+        if one["api_visibility"] == "public"
+    }
     assert found - {"video"} == {"caption", "image", "continuous", "pareto"}

@@ -56,7 +56,9 @@ def test_exact_methods_are_filled_relaxed_hollow_and_plain_decoding_a_star(runs:
     rows, _ = rows_of_run(runs, "one", Limits())
     drawn = plots(rows)
     laws = re.findall(r'<g class="(plain|exact|relaxed)"', drawn)
-    assert {law: laws.count(law) > 0 for law in ("plain", "exact", "relaxed")} == dict.fromkeys(("plain", "exact", "relaxed"), True)
+    assert {law: laws.count(law) > 0 for law in ("plain", "exact", "relaxed")} == dict.fromkeys(
+        ("plain", "exact", "relaxed"), True
+    )
     assert laws.count("plain") * 2 == laws.count("exact") + laws.count("relaxed")
     for row in rows:
         assert f"{row['speedup_vs_ar']:.2f} times" in drawn

@@ -9,7 +9,8 @@ from typing import Any
 from mmspec.web.runs.lane import Lane
 
 RELAXED = (
-    "Relaxed: what the fast lane makes no longer has the model's own law. It may be worse, and no test here can tell by how much."
+    "Relaxed: what the fast lane makes no longer has the model's own law. It may be worse, and this page cannot tell by how "
+    "much."
 )
 
 

@@ -74,7 +74,10 @@ def text(lane: Lane) -> str:
 
 
 def grid(lane: Lane, rows: int, columns: int, place: Callable[[int], tuple[int, int]]) -> str:
-    """The cells of a picture as they fill; those that a round judges, for as long as it does. place: (row, column) of a cell."""
+    """The cells of a picture as they fill, and those that a round judges for as long as it does.
+
+    place: (row, column) of a cell.
+    """
     paths, before = [], 0.0
     for one in lane.rounds:
         for name in ("accepted", "corrected", "own"):

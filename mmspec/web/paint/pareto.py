@@ -11,6 +11,10 @@ from mmspec.evaluate.report.tables import by_table, columns_of
 
 WIDE, TALL = 520, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 48
+KEY = (
+    '<span><i class="mm-dot accepted"></i>filled: exact</span><span><i class="mm-dot hollow"></i>hollow: relaxed</span>'
+    "<span>star: plain decoding</span><span>line: what nothing beats in both</span>"
+)
 STAR = "M0-9 2.6-3 9-2.8 3.9 1.1 5.6 7.3 0 3.8-5.6 7.3-3.9 1.1-9-2.8-2.6-3z"
 
 
@@ -21,9 +25,7 @@ def plots(rows: Sequence[dict]) -> str:
         shown = drawable(part)
         drawn = "".join(_plot(shown, name) for name in (measured(shown) if shown else ()))
         made.append(f"<h3>{escape(title)}</h3><div class='mm-pair'>{drawn}</div>{_table(part)}")
-    key = ('<p class="mm-legend"><span><i class="mm-dot own"></i>filled: exact</span><span><i class="mm-dot hollow"></i>hollow: '
-           "relaxed</span><span>star: plain decoding</span><span>line: what nothing beats in both</span></p>")  # fmt: skip
-    return key + "".join(made)
+    return f'<p class="mm-legend">{KEY}</p>{"".join(made)}'
 
 
 class _Axes:
@@ -89,7 +91,9 @@ def _frame(axes: _Axes, across: str, up: str) -> str:
                      f'text-anchor="end">{value:g}</text>')  # fmt: skip
     middle = (LEFT + WIDE - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{TALL - 8}" text-anchor="middle">{escape(across)}</text>')
-    parts.append(f'<text transform="translate(14 {TALL / 2 - 16}) rotate(-90)" text-anchor="middle">{escape(up)}</text>')
+    parts.append(
+        f'<text transform="translate(14 {TALL / 2 - 16}) rotate(-90)" text-anchor="middle">{escape(up)}</text>'
+    )
     return "".join(parts)
 
 
@@ -116,4 +120,5 @@ def _table(rows: Sequence[dict]) -> str:
     lines = "".join(
         f"<tr>{''.join(f'<td>{escape(str(cell(row)))}</td>' for cell in columns.values())}</tr>" for row in rows
     )
-    return f'<div class="mm-scroll" tabindex="0"><table class="mm-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    table = f'<table class="mm-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    return f'<div class="mm-scroll" tabindex="0">{table}</div>'

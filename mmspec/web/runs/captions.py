@@ -20,8 +20,8 @@ EXACT, RELAXED = "exact", "relaxed"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """picture: RGB.   drafter: its name in `mmspec.evaluate.vlm.drafters`.   law: "exact", or "relaxed" for typical acceptance.
-    temperature: 0 is greedy.   tokens: the longest answer.
+    """picture: RGB.   drafter: its name in `mmspec.evaluate.vlm.drafters`.   law: "exact", or "relaxed" for typical
+    acceptance.   temperature: 0 is greedy.   tokens: the longest answer.
     """
 
     picture: Image
@@ -102,6 +102,6 @@ def offered(law: str) -> list[tuple[str, str]]:
 
     first = ["msd", "eagle", "vispec"] if law == EXACT else ["recycling", "lookup", "msd"]
     known = [name for name in drafter_names() if name != "none"]
-    return [(title_of(name), name) for name in sorted(known, key=lambda name: first.index(name) if name in first else 9)]
-
-
+    return [
+        (title_of(name), name) for name in sorted(known, key=lambda name: first.index(name) if name in first else 9)
+    ]

@@ -1,4 +1,4 @@
-"""Which cells of a picture a round filled: with accepted drafts, with corrections of drafts, or with the target's own values."""
+"""Which cells of a picture a round filled: with accepted drafts, corrections of drafts, or the target's own values."""
 
 from __future__ import annotations
 

@@ -69,14 +69,13 @@ def films(resources: VideoResources, film: Film, seconds: float) -> Iterator[tup
     ways = ((plain, partial(_start, pipe, film, {})), (fast, partial(_start, pipe, film, routed.arguments)))
     warm(ways[1][1])
     for lane, start in ways:
-        run = None
         for run in run_lane(lane, start, _route, seconds):
             lane.blocks = run.target.script.blocks
             yield plain, fast
-        if lane.finished:
-            with lane.timed():
-                lane.frames = pipe.output(run).videos[0]
-            yield plain, fast
+            if lane.finished:
+                with lane.timed():
+                    lane.frames = pipe.output(run).videos[0]
+                yield plain, fast
 
 
 def _start(pipe: Any, film: Film, how: Any) -> Decoding:

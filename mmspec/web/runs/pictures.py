@@ -59,12 +59,11 @@ def drawings(pipe: BasePipeline, wish: Wish, seconds: float) -> Iterator[tuple[D
     for _, start in ways:
         warm(start)
     for lane, start in ways:
-        run = None
         for run in run_lane(lane, start, _Told(), seconds):
             yield plain, fast
-        if lane.finished:
-            _develop(lane, pipe, run)
-            yield plain, fast
+            if lane.finished:
+                _develop(lane, pipe, run)
+                yield plain, fast
 
 
 def _start(pipe: BasePipeline, wish: Wish, how: How) -> Decoding:

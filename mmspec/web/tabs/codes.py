@@ -26,15 +26,15 @@ def codes_tab(bench: Bench) -> None:
             prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
                                 elem_id=f"{ID}-prompt")  # fmt: skip
             law, warning = law_switch("Codes may be taken for their neighbours in the codebook, or in groups.")
-            decoding = gr.Dropdown(offered("exact"), value="scd", label="Decoding of the fast lane")
-            temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy: exact pictures are identical)")
+            decoding = gr.Dropdown(offered("exact") + offered("relaxed"), value="scd", label="Decoding of the fast lane")
+            temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
             seed = seed_row()
             run, cancel = run_row(ID, "Draw")
             line = status_line(ID)
         with gr.Column(scale=2, min_width=280):
             view = picture_view(ID)
     gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
-    law.change(_switch, law, [warning, decoding], api_visibility="private", queue=False)
+    gr.on(fn=_switch, inputs=[law], outputs=[warning, decoding], api_visibility="private", queue=False)
     event = run.click(_handler(bench), [prompt, decoding, law, temperature, seed], [line, *view.outputs], api_name="image",
                       show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
@@ -66,6 +66,8 @@ def _handler(bench: Bench) -> Any:
         (given,) = resources.given([prompt])
         drafter, rule = decoding_of(decoding, resources)
         fast = {**plain, "decoding": drafter, "rule": resources.rule(rule)}
-        yield from drawn_outputs(resources.pipeline, Wish(given, plain, fast, drafter.name, seed), bench.limits.seconds, "codes")
+        yield from drawn_outputs(
+            resources.pipeline, Wish(given, plain, fast, drafter.name, seed), bench.limits.seconds, "codes"
+        )
 
     return draw

@@ -66,7 +66,11 @@ def _shown(plain: Drawn, fast: Drawn, wish: Wish, shape: Layout, unit: str) -> t
     pair = [(lane, painted.grid(lane, rows, columns, place)) for lane in (plain, fast)]
     view = painted.lanes(pair, unit=unit, replay=done, legend=LEGEND)
     same = same_tokens(plain, fast)
-    record = {"identical": same, "done": done, **{name: _figures(lane) for name, lane in (("plain", plain), ("fast", fast))}}
+    record = {
+        "identical": same,
+        "done": done,
+        **{name: _figures(lane) for name, lane in (("plain", plain), ("fast", fast))},
+    }
     if not done:
         lane = fast if fast.rounds else plain
         filled = sum(lane.stats.emitted) if lane.stats else 0

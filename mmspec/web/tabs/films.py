@@ -44,9 +44,9 @@ def films_tab(bench: Bench) -> None:
         with gr.Column(scale=1, min_width=280):
             prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
                                 elem_id=f"{ID}-prompt")  # fmt: skip
-            law, warning = law_switch("A drafted block stands where its score reaches the threshold, whatever the model itself "
+            law, warning = law_switch("A drafted block stands where its score reaches the threshold, whatever the model "
                                       "would have drawn.")  # fmt: skip
-            threshold = gr.Number(0.0, label="Threshold of a block's score (relaxed)", minimum=-MOST_SCORE, maximum=MOST_SCORE,
+            threshold = gr.Number(0.0, label="Threshold of a block's score", minimum=-MOST_SCORE, maximum=MOST_SCORE,
                                   visible=False)  # fmt: skip
             blocks = gr.Slider(1, bench.limits.blocks, 4, step=1, label="Blocks")
             seed = seed_row()

@@ -23,16 +23,20 @@ LAWS = ("exact", "relaxed")
 ALONE = {"concurrency_id": "decoding", "concurrency_limit": 1}  # who decodes has the machine for himself
 EVERY = 0.1  # seconds between two pictures of the page
 READY = "Ready."
+EMPTY = '<p class="mm-empty">Both lanes appear here, and are then played beside each other.</p>'
 STATIC = Path(__file__).parents[1] / "static"
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a tab works with. runs: the folder whose runs of `mmspec evaluate` may be read."""
+    """What a tab works with. runs: the folder whose runs of `mmspec evaluate` may be read.   uploads: the only folder whose
+    pictures may be; examples lie there too.
+    """
 
     shelf: Shelf
     limits: Limits
     runs: Path
+    uploads: Path
 
 
 def paced(items: Iterable[T], every: float = EVERY) -> Iterator[T]:
@@ -60,7 +64,9 @@ def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..
                 why = " ".join(str(error).split())
             except Exception:  # whatever it is, it is nothing for a visitor to read
                 logging.getLogger(__name__).exception("a request failed")
-                why = "expected the request to run, got an error of the server, which has logged it; try another request"
+                why = (
+                    "expected the request to run, got an error of the server, which has logged it; try another request"
+                )
             else:
                 return
             yield (status(why, "refused"), *[gr.skip()] * rest)
@@ -73,12 +79,12 @@ def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..
 
 def lanes_view(elem_id: str) -> gr.HTML:
     """Where lanes are drawn and played."""
-    return gr.HTML(elem_id=elem_id, js_on_load=read_text(STATIC / "replay.js"), container=False)
+    return gr.HTML(EMPTY, elem_id=elem_id, js_on_load=read_text(STATIC / "replay.js"), container=False)
 
 
 def seed_row(value: int = 0) -> gr.Number:
     """A seed, and a button that draws another."""
-    with gr.Row(equal_height=True):
+    with gr.Row(equal_height=False, elem_classes="mm-seed"):
         seed = gr.Number(value, label="Seed", precision=0, minimum=0, maximum=LARGEST_SEED, scale=2, min_width=120)
         again = gr.Button("New seed", scale=1, min_width=100)
     again.click(lambda: secrets.randbelow(LARGEST_SEED), outputs=seed, api_visibility="private", queue=False)

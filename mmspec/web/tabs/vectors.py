@@ -49,7 +49,7 @@ def vectors_tab(bench: Bench) -> None:
             model = gr.Radio([(title, name) for name, title in MODELS.items()], value="mar", label="Model")
             law, warning = law_switch("Vectors are taken where a ratio of two walks is large enough; only masked models have "
                                       "such a decoding here.")  # fmt: skip
-            way = gr.Dropdown(offered("mar", "exact"), value="cspd-0", label="Decoding of the fast lane")
+            way = gr.Dropdown([(way.title, name) for name, way in WAYS.items()], value="cspd-0", label="Decoding of the fast lane")
             temperature = gr.Slider(0.05, 2, 1, step=0.05, label="Temperature")
             seed = seed_row()
             run, cancel = run_row(ID, "Draw")
@@ -59,8 +59,7 @@ def vectors_tab(bench: Bench) -> None:
         with gr.Column(scale=2, min_width=280):
             view = picture_view(ID)
     gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
-    for control in (law, model):
-        control.change(_switch, [model, law], [warning, way], api_visibility="private", queue=False)
+    gr.on(fn=_switch, inputs=[model, law], outputs=[warning, way], api_visibility="private", queue=False)
     event = run.click(_handler(bench), [prompt, model, way, law, temperature, seed], [line, *view.outputs],
                       api_name="continuous", show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
@@ -83,7 +82,9 @@ def _handler(bench: Bench) -> Any:
 
         model, law = checked_choice("model", model, tuple(MODELS)), checked_choice("law", law, LAWS)
         if not offered(model, law):
-            raise Refused("law: expected exact for the causal model, got relaxed, which only masked models have, switch back")
+            raise Refused(
+                "law: expected exact for the causal model, got relaxed, which only masked models have, switch back"
+            )
         chosen = WAYS[checked_choice("decoding", way, tuple(name for _, name in offered(model, law)))]
         prompt = checked_text("prompt", prompt, bench.limits)
         plain = {"temperature": checked_number("temperature", temperature, 0.05, 2)}
