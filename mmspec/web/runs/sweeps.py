@@ -17,7 +17,8 @@ def known_runs(folder: Path) -> list[str]:
 
     if not folder.is_dir():
         return []
-    inside = [path.name for path in sorted(folder.iterdir()) if any((path / FOLDER).glob("*.jsonl"))]
+    below = [path for path in sorted(folder.iterdir()) if not path.is_symlink()]
+    inside = [path.name for path in below if any((path / FOLDER).glob("*.jsonl"))]
     return [*(["."] if any((folder / FOLDER).glob("*.jsonl")) else []), *inside]
 
 
