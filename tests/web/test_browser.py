@@ -61,7 +61,7 @@ class Visitor:
         self.page.on("console", lambda one: one.type == "error" and self.said.append(one.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda one: self._went(one.url, address))
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(120_000)
         self.page.goto(f"{address}?__theme={theme}")
         self.page.get_by_role("tab", name="Captions").wait_for()
 

@@ -88,7 +88,9 @@ def test_an_upload_may_be_larger_since_it_has_its_own_limit(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("size", "declared"), [(200_000, True), (10, False)])
-def test_an_upload_that_is_too_large_or_does_not_say_how_large_it_is_is_refused(tmp_path, size: int, declared: bool) -> None:
+def test_an_upload_that_is_too_large_or_does_not_say_how_large_it_is_is_refused(
+    tmp_path, size: int, declared: bool
+) -> None:
     app = App()
     sentence(*asked(app, tmp_path, "/gradio_api/upload", b"x" * size, declared=declared), 413)
     assert app.bodies == []

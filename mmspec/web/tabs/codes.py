@@ -26,7 +26,9 @@ def codes_tab(bench: Bench) -> None:
             prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
                                 elem_id=f"{ID}-prompt")  # fmt: skip
             law, warning = law_switch("Codes may be taken for their neighbours in the codebook, or in groups.")
-            decoding = gr.Dropdown(offered("exact") + offered("relaxed"), value="scd", label="Decoding of the fast lane")
+            decoding = gr.Dropdown(
+                offered("exact") + offered("relaxed"), value="scd", label="Decoding of the fast lane"
+            )
             temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
             seed = seed_row()
             run, cancel = run_row(ID, "Draw")

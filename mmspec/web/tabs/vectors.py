@@ -49,7 +49,9 @@ def vectors_tab(bench: Bench) -> None:
             model = gr.Radio([(title, name) for name, title in MODELS.items()], value="mar", label="Model")
             law, warning = law_switch("Vectors are taken where a ratio of two walks is large enough; only masked models have "
                                       "such a decoding here.")  # fmt: skip
-            way = gr.Dropdown([(way.title, name) for name, way in WAYS.items()], value="cspd-0", label="Decoding of the fast lane")
+            way = gr.Dropdown(
+                [(one.title, name) for name, one in WAYS.items()], value="cspd-0", label="Decoding of the fast lane"
+            )
             temperature = gr.Slider(0.05, 2, 1, step=0.05, label="Temperature")
             seed = seed_row()
             run, cancel = run_row(ID, "Draw")
