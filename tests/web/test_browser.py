@@ -224,7 +224,8 @@ def test_cancelling_midway_says_so_and_the_next_request_runs(visit, picture: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "body"), [("bomb.png", png_bomb()), ("fake.png", SVG), ("half.png", b"\x89PNG\r\n\x1a\n12")]
+    ("name", "body"),
+    [("bomb.png", png_bomb()), ("fake.png", SVG), ("half.png", b"\x89PNG\r\n\x1a\n12"), ("notes.txt", b"hello")],
 )
 def test_a_wrong_file_is_refused_in_one_sentence(visit, tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
@@ -238,7 +239,7 @@ def test_a_wrong_file_is_refused_in_one_sentence(visit, tmp_path: Path, name: st
     assert str(tmp_path) not in one.page.content()
 
 
-def test_an_oversized_prompt_is_stopped_in_the_page_and_on_the_server(visit) -> None:
+def test_an_oversized_or_empty_prompt_is_stopped_on_the_server_too(visit) -> None:
     one = visit()
     one.tab("Images")
     box = one.page.locator("#image-prompt textarea")
@@ -249,6 +250,9 @@ def test_an_oversized_prompt_is_stopped_in_the_page_and_on_the_server(visit) -> 
     one.state("image", "refused")
     said = one.page.locator("#image-status").text_content()
     assert "expected at most 200 characters, got 5,000" in said
+    box.fill("  ")
+    one.page.locator("#image-run").click()
+    one.page.locator("#image-status").get_by_text("expected a text, got an empty one, write a few words").wait_for()
     one.quiet()
 
 
@@ -341,7 +345,7 @@ def test_coloured_text_has_enough_contrast(visit, picture: Path, theme: str) -> 
     one.page.locator("#caption-run").click()
     one.state("caption", "done")
     pairs = one.page.evaluate(
-        """() => [...document.querySelectorAll("#caption-lanes .accepted, #caption-lanes .own")].map(n => {
+        """() => [...document.querySelectorAll("#caption-lanes .mm-text span, #caption-run, #caption-cancel")].map(n => {
             let back = n, colour;
             do { colour = getComputedStyle(back).backgroundColor; back = back.parentElement; }
             while (back && /, 0\\)$|transparent/.test(colour));

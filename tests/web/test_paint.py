@@ -66,11 +66,13 @@ def test_the_headline_says_identical_only_where_it_is_and_relaxed_where_it_is() 
     assert "Relaxed" in headline(plain, loose, False, "tokens") and "same law" not in headline(
         plain, loose, False, "tokens"
     )
+    by_chance = headline(plain, loose, True, "tokens")
+    assert 'class="mm-headline relaxed"' in by_chance and "yet identical here" in by_chance
 
 
 def test_speed_is_told_twice() -> None:
     said = headline(lane(), lane("fast", 1.0, passes=2), True, "tokens")
-    assert "2.00 times the speed of plain decoding end to end, 3.00 times behind the prefill" in said
+    assert "2.00 times the speed of plain decoding end to end, 3.00 times after the prefill" in said
     assert "2 target passes instead of 4" in said
 
 
@@ -78,6 +80,7 @@ def test_figures_of_a_lane_that_has_not_begun_are_empty_and_tables_have_a_row_a_
     assert figures(Lane("x")) == {}
     shown = table([figures(lane()), figures(lane("fast", 1.0))], "tokens")
     assert shown.count("<tr>") == 9 and "tokens a second" in shown
+    assert "<td>2.00</td><td>1.00</td>" in shown
 
 
 def test_progress_is_a_bar_only_where_it_is_known() -> None:

@@ -9,10 +9,12 @@ from mmspec.web.runs.lane import Lane
 
 LEGEND = {
     "accepted": "drafted and accepted",
-    "corrected": "a draft was rejected here: the target's own",
-    "own": "the target's own, nothing was drafted",
+    "corrected": "the target's own, where a draft was rejected",
+    "own": "the target's own",
     "drafted": "being judged",
 }
+
+DENSE = 80  # bars that have room for gaps between them
 
 
 def lanes(parts: Sequence[tuple[Lane, str]], *, unit: str, replay: bool, legend: Iterable[str]) -> str:
@@ -60,7 +62,8 @@ def strip(lane: Lane, unit: str) -> str:
     )
     kept = sum(one.kept for one in lane.rounds)
     told = f"{len(lane.rounds)} rounds, {kept} drafted {unit} kept"
-    return f'<div class="mm-strip" role="img" aria-label="{told}">{bars}</div><p class="mm-small">{told}</p>'
+    dense = " dense" if len(lane.rounds) > DENSE else ""
+    return f'<div class="mm-strip{dense}" role="img" aria-label="{told}">{bars}</div><p class="mm-small">{told}</p>'
 
 
 def text(lane: Lane) -> str:

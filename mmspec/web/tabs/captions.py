@@ -47,6 +47,8 @@ def captions_tab(bench: Bench) -> None:
                                   buttons=[], interactive=False, elem_id=f"{ID}-examples")  # fmt: skip
             text = gr.Textbox(QUESTIONS[0], label="Question", lines=2, max_length=bench.limits.characters,
                               elem_id=f"{ID}-question")  # fmt: skip
+            run, cancel = run_row(ID, "Ask")
+            line = status_line(ID)
             law, warning = law_switch("Captions use typical acceptance, which keeps whatever the model finds plausible; at "
                                       "temperature 0 it changes nothing.")  # fmt: skip
             drafter = gr.Dropdown(offered("exact"), value="msd", label="Drafter")
@@ -54,8 +56,6 @@ def captions_tab(bench: Bench) -> None:
                 temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
                 tokens = gr.Slider(1, bench.limits.tokens, LONGEST, step=1, label="Longest answer, in tokens")
             seed = seed_row()
-            run, cancel = run_row(ID, "Ask")
-            line = status_line(ID)
         with gr.Column(scale=2, min_width=280):
             headline = gr.HTML(container=False, elem_id=f"{ID}-headline")
             view = lanes_view(f"{ID}-lanes")

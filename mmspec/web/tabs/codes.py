@@ -25,17 +25,17 @@ def codes_tab(bench: Bench) -> None:
         with gr.Column(scale=1, min_width=280):
             prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
                                 elem_id=f"{ID}-prompt")  # fmt: skip
+            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            run, cancel = run_row(ID, "Draw")
+            line = status_line(ID)
             law, warning = law_switch("Codes may be taken for their neighbours in the codebook, or in groups.")
             decoding = gr.Dropdown(
                 offered("exact") + offered("relaxed"), value="scd", label="Decoding of the fast lane"
             )
             temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
             seed = seed_row()
-            run, cancel = run_row(ID, "Draw")
-            line = status_line(ID)
         with gr.Column(scale=2, min_width=280):
             view = picture_view(ID)
-    gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
     gr.on(fn=_switch, inputs=[law], outputs=[warning, decoding], api_visibility="private", queue=False)
     event = run.click(_handler(bench), [prompt, decoding, law, temperature, seed], [line, *view.outputs], api_name="image",
                       show_progress="hidden", **ALONE)  # fmt: skip

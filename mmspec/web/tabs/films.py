@@ -44,21 +44,21 @@ def films_tab(bench: Bench) -> None:
         with gr.Column(scale=1, min_width=280):
             prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
                                 elem_id=f"{ID}-prompt")  # fmt: skip
+            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            run, cancel = run_row(ID, "Draw")
+            line = status_line(ID)
             law, warning = law_switch("A drafted block stands where its score reaches the threshold, whatever the model "
                                       "would have drawn.")  # fmt: skip
             threshold = gr.Number(0.0, label="Threshold of a block's score", minimum=-MOST_SCORE, maximum=MOST_SCORE,
                                   visible=False)  # fmt: skip
             blocks = gr.Slider(1, bench.limits.blocks, 4, step=1, label="Blocks")
             seed = seed_row()
-            run, cancel = run_row(ID, "Draw")
-            line = status_line(ID)
         with gr.Column(scale=2, min_width=280):
             headline = gr.HTML(container=False, elem_id=f"{ID}-headline")
             view = lanes_view(f"{ID}-lanes")
             table = gr.HTML(container=False, elem_id=f"{ID}-table")
             with gr.Accordion("Figures as JSON", open=False):
                 record = gr.JSON(show_label=False, elem_id=f"{ID}-record")
-    gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
     law.change(_switch, law, [warning, threshold], api_visibility="private", queue=False)
     event = run.click(_handler(bench), [prompt, law, threshold, blocks, seed], [line, headline, view, table, record],
                       api_name="video", show_progress="hidden", **ALONE)  # fmt: skip

@@ -46,6 +46,9 @@ def vectors_tab(bench: Bench) -> None:
         with gr.Column(scale=1, min_width=280):
             prompt = gr.Textbox(EXAMPLES[0], label="Class, or for MAR a prompt", max_length=bench.limits.characters,
                                 elem_id=f"{ID}-prompt")  # fmt: skip
+            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            run, cancel = run_row(ID, "Draw")
+            line = status_line(ID)
             model = gr.Radio([(title, name) for name, title in MODELS.items()], value="mar", label="Model")
             law, warning = law_switch("Vectors are taken where a ratio of two walks is large enough; only masked models have "
                                       "such a decoding here.")  # fmt: skip
@@ -54,13 +57,10 @@ def vectors_tab(bench: Bench) -> None:
             )
             temperature = gr.Slider(0.05, 2, 1, step=0.05, label="Temperature")
             seed = seed_row()
-            run, cancel = run_row(ID, "Draw")
-            line = status_line(ID)
             gr.HTML('<p class="mm-note">A head that drafts its own steps fills no cell ahead: what it saves are the calls '
                     "inside each cell.</p>", container=False)  # fmt: skip
         with gr.Column(scale=2, min_width=280):
             view = picture_view(ID)
-    gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
     gr.on(fn=_switch, inputs=[model, law], outputs=[warning, way], api_visibility="private", queue=False)
     event = run.click(_handler(bench), [prompt, model, way, law, temperature, seed], [line, *view.outputs],
                       api_name="continuous", show_progress="hidden", **ALONE)  # fmt: skip
