@@ -33,14 +33,14 @@ def web(
         need_gradio()
     from mmspec.cli.console import quiet_transformers
     from mmspec.web.limits import Limits
-    from mmspec.web.server import LOOPBACK, serving
+    from mmspec.web.server import is_loopback, serving
     from mmspec.web.shelf import Shelf
 
     quiet_transformers()
     limits = Limits(seconds=seconds, waiting=waiting)
     with serving(Shelf(), limits, runs=runs, host=host, port=port) as address:
         screen().print(f"Serving on {address}; Ctrl-C ends it.", markup=False, soft_wrap=True)
-        if host not in (LOOPBACK, "localhost", "::1"):
+        if not is_loopback(host):
             screen().print("Anyone who reaches this machine can use it: there is no password.", style="yellow")
         _until_interrupted()
 

@@ -35,17 +35,27 @@ POLICY = {
 
 
 class Gate:
-    """ASGI middleware.   uploads: the only folder whose files a request may name."""
+    """ASGI middleware.   uploads: the only folder whose files a request may name.   names: of this machine that a request may
+    address; None for any. A page elsewhere whose name is made to lead here (DNS rebinding) has another.
+    """
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], limits: Limits, uploads: Path):
-        self.app, self.limits, self.uploads = app, limits, uploads.resolve()
+    def __init__(
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        limits: Limits,
+        uploads: Path,
+        names: tuple[str, ...] | None = None,
+    ):
+        self.app, self.limits, self.uploads, self.names = app, limits, uploads.resolve(), names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         path, send = scope["path"], _with_policy(send)
-        if path.removeprefix(API).startswith(CLOSED):
+        if self.names is not None and _addressed(scope) not in self.names:
+            await _refuse(send, 421, f"address: expected one of {', '.join(self.names)}, got another, use one of these")
+        elif path.removeprefix(API).startswith(CLOSED):
             await _refuse(send, 404, "page: expected one of the app's own, got another, start at its address")
         elif scope["method"] != "POST":
             await self.app(scope, receive, send)
@@ -99,6 +109,13 @@ class Gate:
             return Path(path).resolve().is_relative_to(self.uploads)
         except (OSError, ValueError):
             return False
+
+
+def _addressed(scope: Scope) -> str:
+    """The name that a request gives the server, without its port."""
+    host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1").lower()
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdigit() else host
 
 
 def _paths(value: Any) -> Iterator[Any]:

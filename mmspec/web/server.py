@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mmspec.web.shelf import Shelf
 
 LOOPBACK = "127.0.0.1"
+OWN = (LOOPBACK, "localhost", "[::1]")  # names of this machine for itself
 MISSING = 'web: expected gradio, got none, pip install "mmspec[web]"'
 # gradio reads them when it is imported, and libraries below it when they are used
 QUIET = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -26,6 +27,11 @@ def need_gradio() -> None:
 
     if find_spec("gradio") is None:
         raise ValueError(MISSING)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what is served there."""
+    return host in OWN or host == "::1"
 
 
 @contextmanager
@@ -64,7 +70,7 @@ def _launch(app: Any, limits: Limits, uploads: Path, host: str, port: int | None
     from mmspec.web.gate import Gate
     from mmspec.web.tabs.shared import STATIC
 
-    gate = Middleware(Gate, limits=limits, uploads=uploads)
+    gate = Middleware(Gate, limits=limits, uploads=uploads, names=OWN if is_loopback(host) else None)
     try:
         _, address, _ = app.launch(
             server_name=host, server_port=port, prevent_thread_lock=True, share=False, quiet=True, show_error=False,

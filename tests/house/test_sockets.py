@@ -16,7 +16,10 @@ CODE = """
 import sys
 heard = []
 def hook(event, given):
-    if event.startswith("socket.") and event not in ("socket.__new__", "socket.gethostname"):
+    if not event.startswith("socket.") or event in ("socket.__new__", "socket.gethostname"):
+        return
+    hosts = {{one[0] if isinstance(one, tuple) and one else one for one in given}}
+    if not ({local} and "127.0.0.1" in hosts):
         heard.append((event, str(given)[:80]))
 sys.addaudithook(hook)
 {work}
@@ -51,11 +54,21 @@ build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
 """
 
 
-def run(work: str) -> subprocess.CompletedProcess[str]:
+SERVED = """
+from pathlib import Path
+from urllib.request import urlopen
+from mmspec.web.server import serving
+from mmspec.web.shelf import Shelf
+with serving(Shelf(), runs=Path("runs")) as address:
+    assert urlopen(address).status == 200
+"""
+
+
+def run(work: str, local: bool = False) -> subprocess.CompletedProcess[str]:
     # online, as far as libraries are told: what is offline because it was told to be proves nothing
     told = ("PYTHONPATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     env = {name: value for name, value in os.environ.items() if name not in told}
-    command = [sys.executable, "-c", CODE.format(work=work)]
+    command = [sys.executable, "-c", CODE.format(work=work, local=local)]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
 
 
@@ -71,6 +84,12 @@ def test_the_app_is_built_without_a_socket() -> None:
     assert done.returncode == 0 and done.stdout.endswith("quiet\n"), done.stderr
 
 
+@pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `web`")
+def test_the_app_is_served_and_speaks_with_this_machine_alone() -> None:
+    done = run(SERVED, local=True)
+    assert done.returncode == 0 and done.stdout.endswith("quiet\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     "work",
     ["import socket\ntry: socket.create_connection(('127.0.0.1', 1), 0.1)\nexcept OSError: pass",
@@ -81,3 +100,9 @@ def test_the_app_is_built_without_a_socket() -> None:
 def test_a_socket_that_is_used_is_heard(work: str) -> None:
     done = run(work)
     assert done.returncode != 0 and "socket." in done.stderr
+
+
+def test_another_machine_is_heard_where_this_one_may_be_spoken_with() -> None:
+    work = "import socket\nfor host in ('127.0.0.1', '192.0.2.1'):\n    socket.getaddrinfo(host, 80)"
+    done = run(work, local=True)
+    assert done.returncode != 0 and "192.0.2.1" in done.stderr and "127.0.0.1" not in done.stderr

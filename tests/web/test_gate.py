@@ -11,6 +11,7 @@ import pytest
 
 from mmspec.web.gate import Gate
 from mmspec.web.limits import Limits
+from mmspec.web.server import OWN
 
 LIMITS = Limits(body_bytes=1000, file_bytes=100_000, waiting=3)
 
@@ -35,7 +36,15 @@ class App:
 
 
 def asked(
-    app: App, folder: Path, path: str, body: bytes = b"", method: str = "POST", parts: int = 1, declared: bool = True
+    app: App,
+    folder: Path,
+    path: str,
+    body: bytes = b"",
+    method: str = "POST",
+    parts: int = 1,
+    declared: bool = True,
+    host: str = "127.0.0.1:7860",
+    names: tuple[str, ...] | None = None,
 ) -> tuple[int, Any]:
     """The status and the body's JSON of a request that arrives in parts."""
     step = max(1, -(-len(body) // parts))
@@ -49,8 +58,8 @@ def asked(
     async def send(message: dict) -> None:
         sent.append(message)
 
-    gate = Gate(app, LIMITS, folder)
-    heads = [(b"content-length", str(len(body)).encode())] if declared else []
+    gate = Gate(app, LIMITS, folder, names)
+    heads = [(b"host", host.encode()), *([(b"content-length", str(len(body)).encode())] if declared else [])]
     asyncio.run(gate({"type": "http", "path": path, "method": method, "headers": heads}, receive, send))
     head, *rest = sent
     assert {name for name, _ in head["headers"]} >= {b"x-content-type-options", b"referrer-policy", b"x-frame-options"}
@@ -137,3 +146,19 @@ def test_routes_that_the_page_does_not_use_are_closed(tmp_path: Path, path: str)
     app = App()
     sentence(*asked(app, tmp_path, path, method="GET"), 404)
     assert app.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:7860", 200), ("localhost:7860", 200), ("LOCALHOST", 200), ("[::1]:7860", 200), ("[::1]", 200),
+     ("evil.example:7860", 421), ("127.0.0.1.evil.example", 421), ("localhost:7860.evil.example", 421), ("", 421)],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_name_that_was_made_to_lead_here_is_refused(tmp_path: Path, host: str, status: int, method: str) -> None:
+    app = App()
+    found, answer = asked(app, tmp_path, "/config", b"{}", method, host=host, names=OWN)
+    assert found == status and (status == 421) == (app.bodies == [])
+    if status == 421:
+        sentence(found, answer, 421)
+        assert "evil" not in answer["detail"]
+    assert asked(App(), tmp_path, "/config", b"{}", method, host=host)[0] == 200  # served to others on purpose
