@@ -43,7 +43,11 @@ def theme() -> gr.Theme:
     """Fonts of the visitor's own system: nothing is fetched from elsewhere."""
     plain = {f"block_{part}_{what}{mode}": value for part in ("title", "label") for mode in ("", "_dark")
              for what, value in (("background_fill", "none"), ("text_color", "*body_text_color"))}  # fmt: skip
+    page = {"background_fill_primary": "*neutral_50", "background_fill_secondary": "white"}
     # white text on buttons has at least 4.5 to 1, pointed at or not
     buttons = {f"button_primary_background_fill{state}{mode}": hue for mode in ("", "_dark")
                for state, hue in (("", "*primary_600"), ("_hover", "*primary_700"))}  # fmt: skip
-    return gr.themes.Soft(font=FONT, font_mono=MONO, primary_hue="blue", neutral_hue="slate").set(**plain, **buttons)
+    buttons["checkbox_label_background_fill_selected"] = "*primary_600"
+    return gr.themes.Soft(font=FONT, font_mono=MONO, primary_hue="blue", neutral_hue="slate").set(
+        **plain, **buttons, **page
+    )

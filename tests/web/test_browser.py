@@ -285,6 +285,7 @@ def test_relaxed_warns_plainly_and_exact_does_not(visit) -> None:
     one.page.locator("#image-run").click()
     one.state("image", "done")
     assert "Relaxed" in one.page.locator("#image-headline").text_content()
+    one.page.locator("#image-lanes [data-playing=no]").wait_for()
     one.shot("images-relaxed")
     one.quiet()
 
@@ -354,4 +355,5 @@ def test_coloured_text_has_enough_contrast(visit, picture: Path, theme: str) -> 
     for text, back in {tuple(pair) for pair in pairs if pair[0].startswith("rgb(")}:
         light, dark = sorted((luminance(text), luminance(back)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= TEXT_CONTRAST, (text, back)
+    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
     one.shot(f"captions-{theme}")

@@ -8,9 +8,11 @@ from PIL import Image
 
 import mmspec
 from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.core.stats import Stats
 from mmspec.evaluate.vlm.requests import Prompt, demo_scenes, encode
 from mmspec.evaluate.vlm.resources import VlmResources, zoo_resources
 from mmspec.evaluate.vlm.runner import sampling
+from mmspec.web.paint.figures import figures
 from mmspec.web.runs.captions import Answer, Question, answers, identical, offered
 from mmspec.zoo.world.render import render
 
@@ -32,13 +34,24 @@ def last(resources: VlmResources, asked: Question) -> tuple[Answer, Answer]:
     return pair
 
 
-def generated(resources: VlmResources, asked: Question, name: str, rule: object) -> list[int]:
-    """The public call's own tokens."""
+def called(resources: VlmResources, asked: Question, name: str, rule: object) -> tuple[list[int], Stats]:
+    """The public call's own tokens and statistics."""
     inputs = encode(resources.processor, [Prompt(asked.text, (asked.picture,))])
     how = {"max_new_tokens": asked.tokens, **sampling(asked.temperature)}
     drafter = resources.drafter(name)
-    ids = mmspec.generate(resources.model, drafter=drafter, rule=rule, seed=asked.seed, **inputs, **how)
-    return ids[0, inputs["input_ids"].shape[1] :].tolist()
+    out = mmspec.generate(
+        resources.model, drafter=drafter, rule=rule, seed=asked.seed, return_dict=True, **inputs, **how
+    )
+    return out.sequences[0, inputs["input_ids"].shape[1] :].tolist(), out.stats
+
+
+def same_figures(lane: Answer, stats: Stats) -> None:
+    """What the page tells of a lane, its times aside, is what the public call tells."""
+    told = figures(lane)
+    for name in ("target_passes", "drafter_passes", "rule", "exact", "drafter"):
+        assert told[name] == getattr(stats, name), name
+    assert told["accept_length"] == round(stats.accept_length, 3) and told["values"] == sum(stats.emitted)
+    assert [one.kept for one in lane.rounds] == [round_[0] or 0 for round_ in stats.accepted]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -46,8 +59,10 @@ def generated(resources: VlmResources, asked: Question, name: str, rule: object)
 def test_both_lanes_are_the_public_call(resources, picture, drafter: str, temperature: float) -> None:
     asked = Question(picture, QUESTION, drafter, "exact", temperature, seed=3, tokens=40)
     plain, fast = last(resources, asked)
-    assert plain.ids == generated(resources, asked, "none", "exact")
-    assert fast.ids == generated(resources, asked, drafter, "exact")
+    for lane, name in ((plain, "none"), (fast, drafter)):
+        ids, stats = called(resources, asked, name, "exact")
+        assert lane.ids == ids
+        same_figures(lane, stats)
     assert identical(plain, fast) == (plain.ids == fast.ids)
     assert identical(plain, fast) or temperature
     assert fast.stats.exact and fast.finished and plain.finished
@@ -82,7 +97,9 @@ def test_relaxed_is_typical_acceptance_and_says_so(resources, picture) -> None:
     asked = Question(picture, QUESTION, "recycling", "relaxed", 1.0, seed=1, tokens=30)
     _, fast = last(resources, asked)
     assert not fast.stats.exact and "relaxed" in fast.stats.rule
-    assert fast.ids == generated(resources, asked, "recycling", TypicalAcceptance())
+    ids, stats = called(resources, asked, "recycling", TypicalAcceptance())
+    assert fast.ids == ids
+    same_figures(fast, stats)
 
 
 def test_every_drafter_offered_answers(resources, picture) -> None:

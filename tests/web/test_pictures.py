@@ -10,6 +10,7 @@ from mmspec.evaluate.continuous.decodings import decoding_of as vectors_of
 from mmspec.evaluate.continuous.resources import open_continuous
 from mmspec.evaluate.image.decodings import decoding_of
 from mmspec.evaluate.image.resources import ImageResources
+from mmspec.web.paint.figures import figures
 from mmspec.web.paint.pixels import difference, enlarged
 from mmspec.web.runs.pictures import Drawn, Wish, drawings, layout, same_tokens
 
@@ -70,6 +71,9 @@ def test_both_pictures_are_the_public_calls(codes, law: str, name: str) -> None:
         out = codes.pipeline([asked.given], seed=[asked.seed], **how)
         assert np.array_equal(np.asarray(out.images[0]), np.asarray(lane.picture))
         assert bool((out.tokens == lane.tokens).all())
+        told = figures(lane)
+        assert told["target_passes"] == out.stats.target_passes and told["exact"] == out.stats.exact
+        assert told["accept_length"] == round(out.stats.accept_length, 3)
 
 
 def test_greedy_exact_pictures_are_identical_and_said_to_be(codes) -> None:

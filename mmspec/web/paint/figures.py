@@ -75,7 +75,8 @@ def table(parts: Sequence[Mapping[str, Any]], unit: str) -> str:
         f'<tr><th scope="row">{title}</th>{"".join(f"<td>{escape(format(part[name], how))}</td>" for part in parts)}</tr>'
         for name, (title, how) in said.items()
     )
-    return f'<table class="mm-table"><thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    shown = f'<table class="mm-table"><thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    return f'<div class="mm-scroll" tabindex="0">{shown}</div>'
 
 
 def status(text: str, state: str = "idle", value: float | None = None) -> str:

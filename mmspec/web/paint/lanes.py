@@ -14,7 +14,7 @@ LEGEND = {
     "drafted": "being judged",
 }
 
-DENSE = 80  # bars that have room for gaps between them
+DENSE = 120  # bars that have room for gaps between them
 
 
 def lanes(parts: Sequence[tuple[Lane, str]], *, unit: str, replay: bool, legend: Iterable[str]) -> str:

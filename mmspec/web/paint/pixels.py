@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SHOWN = 384  # pixels of a side, at least
+SIDES = "Left of the line is plain decoding, right of it the fast lane."
 
 
 def enlarged(picture: Image) -> Image:
@@ -48,7 +49,7 @@ def difference_view(one: Image, other: Image) -> str:
     sentence, shown = difference(one, other)
     picture = "" if shown is None else embedded(enlarged(shown), "where the pictures differ, white most")
     state = "different" if shown is not None else "same"
-    return f'<div class="mm-difference" data-state="{state}"><p class="mm-note">{escape(sentence)}</p>{picture}</div>'
+    return f'<div class="mm-difference" data-state="{state}"><p class="mm-note">{SIDES} {escape(sentence)}</p>{picture}</div>'
 
 
 def embedded(picture: Image, text: str) -> str:

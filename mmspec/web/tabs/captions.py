@@ -40,10 +40,11 @@ def captions_tab(bench: Bench) -> None:
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
             file = gr.File(label="Picture: PNG, JPEG or WebP", elem_id=f"{ID}-picture", height=120)
-            seen = gr.Image(interactive=False, visible=False, label="What the model is shown", height=200, buttons=[],
-                            format="png", elem_id=f"{ID}-seen")  # fmt: skip
-            examples = gr.Gallery(_examples(), columns=3, height=150,
-                                  label="Or pick one from the zoo's world", allow_preview=False, object_fit="contain",
+            seen = gr.Image(interactive=False, visible=False, label="What the model is shown", show_label=False, height=200,
+                            buttons=[], format="png", elem_id=f"{ID}-seen")  # fmt: skip
+            gr.HTML('<p class="mm-label">Or pick one from the zoo\'s world</p>', container=False)
+            examples = gr.Gallery([picture for picture, _ in _examples()], columns=3, height=120, show_label=False,
+                                  label="Pictures of the zoo's world", allow_preview=False, object_fit="contain",
                                   buttons=[], interactive=False, elem_id=f"{ID}-examples")  # fmt: skip
             text = gr.Textbox(QUESTIONS[0], label="Question", lines=2, max_length=bench.limits.characters,
                               elem_id=f"{ID}-question")  # fmt: skip

@@ -68,8 +68,9 @@ def _handler(bench: Bench) -> Any:
         (given,) = resources.given([prompt])
         drafter, rule = decoding_of(decoding, resources)
         fast = {**plain, "decoding": drafter, "rule": resources.rule(rule)}
+        title = drafter.name if law == "exact" else f"{drafter.name}, {decoding}"
         yield from drawn_outputs(
-            resources.pipeline, Wish(given, plain, fast, drafter.name, seed), bench.limits.seconds, "codes"
+            resources.pipeline, Wish(given, plain, fast, title, seed), bench.limits.seconds, "codes"
         )
 
     return draw

@@ -39,8 +39,9 @@ def picture_view(elem_id: str) -> View:
     return View(
         headline=gr.HTML(container=False, elem_id=f"{elem_id}-headline"),
         lanes=lanes_view(f"{elem_id}-lanes"),
-        slider=gr.ImageSlider(label="Plain (left) against accelerated (right)", interactive=False, format="png", type="pil",
-                              elem_id=f"{elem_id}-slider", visible=False, buttons=["fullscreen"]),
+        slider=gr.ImageSlider(label="Plain (left) against accelerated (right)", show_label=False, interactive=False,
+                              format="png", type="pil", elem_id=f"{elem_id}-slider", visible=False,
+                              buttons=["fullscreen"]),
         apart=gr.HTML(container=False, elem_id=f"{elem_id}-difference"),
         table=gr.HTML(container=False, elem_id=f"{elem_id}-table"),
         record=_record(elem_id),
