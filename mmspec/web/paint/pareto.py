@@ -24,7 +24,7 @@ def plots(rows: Sequence[dict]) -> str:
     for title, part in by_table(rows).items():
         shown = drawable(part)
         drawn = "".join(_plot(shown, name) for name in (measured(shown) if shown else ()))
-        made.append(f"<h3>{escape(title)}</h3><div class='mm-pair'>{drawn}</div>{_table(part)}")
+        made.append(f"<h3>{escape(title)}</h3><div class='mm-plots'>{drawn}</div>{_table(part)}")
     return f'<p class="mm-legend">{KEY}</p>{"".join(made)}'
 
 

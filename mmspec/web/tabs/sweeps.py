@@ -21,7 +21,7 @@ def sweeps_tab(bench: Bench) -> None:
     """Builds the tab."""
     names = known_runs(bench.runs)
     gr.Markdown("Quality against speed of a run of `mmspec evaluate`, as `mmspec report` draws it.")
-    with gr.Row(equal_height=True):
+    with gr.Row(equal_height=False, elem_classes="mm-seed"):
         name = gr.Dropdown(names, value=names[0] if names else None, label="Run", allow_custom_value=True, scale=3,
                            elem_id=f"{ID}-run-name")  # fmt: skip
         show = gr.Button("Show", variant="primary", elem_id=f"{ID}-run", scale=1, min_width=100)
