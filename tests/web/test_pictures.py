@@ -122,3 +122,18 @@ def test_vectors_fill_every_cell_once_too(name: str) -> None:
     if name == "cspd-0":
         assert same_tokens(one, other)
         assert any(mark.marks["accepted"] or mark.marks["corrected"] for mark in other.rounds)
+
+
+@pytest.mark.parametrize("name", ["patch", "small"])
+def test_vectors_are_the_public_calls(name: str) -> None:
+    way = WAYS[name]
+    resources = open_continuous(way.model)
+    (given,) = resources.given(["blue star"])
+    plain = {"temperature": 1.0, **({"num_iter": 8} if way.model == "mar" else {})}
+    asked = Wish(given, plain, plain | vectors_of(way.decoding, resources, Wishes(**way.wishes)), way.title, 4)
+    for lane, how in zip(last(resources.pipeline, asked), (asked.plain, asked.fast), strict=True):
+        out = resources.pipeline([given], seed=[4], **how)
+        assert np.array_equal(np.asarray(out.images[0]), np.asarray(lane.picture))
+        told = figures(lane)
+        assert told["target_passes"] == out.stats.target_passes and told["exact"] == out.stats.exact
+        assert told["accept_length"] == round(out.stats.accept_length, 3)
