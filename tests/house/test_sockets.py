@@ -18,6 +18,8 @@ heard = []
 def hook(event, given):
     if not event.startswith("socket.") or event in ("socket.__new__", "socket.gethostname"):
         return
+    if event == "socket.bind" and given[1] == ("::1", 0):
+        return  # urllib3 tries once whether the machine has IPv6 at all; nobody is spoken with
     hosts = {{one[0] if isinstance(one, tuple) and one else one for one in given}}
     if not ({local} and "127.0.0.1" in hosts):
         heard.append((event, str(given)[:80]))
