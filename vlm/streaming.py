@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -31,3 +32,36 @@ class StreamerFeed:
             return
         for token in run:
             self.streamer.put(torch.tensor([token]))
+
+
+class TextRuns:
+    """A streamer for one row: `write(text, drafted)` is called as soon as a token's text is known.
+
+    A piece of text belongs to the token that completes it: to an accepted draft, or to what the target itself put there.
+    """
+
+    def __init__(self, tokenizer: Any, write: Callable[[str, bool], None]):
+        self.tokenizer, self.write = tokenizer, write
+        self.ids: list[int] = []
+        self.shown = ""
+
+    def put(self, value: Any) -> None:
+        """The prompt, which is not shown."""
+
+    def put_run(self, run: list[int], accepted: int) -> None:
+        """One round: ids, the first `accepted` of them drafted."""
+        for place, token in enumerate(run):
+            self.ids.append(token)
+            self._show(place < accepted)
+
+    def end(self) -> None:
+        """Shows what was held back."""
+        self._show(False, last=True)
+
+    def _show(self, drafted: bool, last: bool = False) -> None:
+        text = self.tokenizer.decode(self.ids, skip_special_tokens=True).lstrip()
+        # a character of several tokens is unreadable until its last one, and an unfinished tail may still change
+        if text.startswith(self.shown) and (last or not text.endswith("\ufffd")):
+            if len(text) > len(self.shown):
+                self.write(text[len(self.shown) :], drafted)
+            self.shown = text

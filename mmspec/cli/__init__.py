@@ -13,6 +13,7 @@ from mmspec.cli.image import image
 from mmspec.cli.report import report
 from mmspec.cli.supported import supported
 from mmspec.cli.video import video
+from mmspec.cli.web import web
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command()(report)
 app.add_typer(zoo.app, name="zoo")
 app.command()(certify)
 app.command()(supported)
+app.command()(web)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, refusing, waiting
@@ -46,7 +45,7 @@ def open_vectors(model: str, decoding: str, wishes: dict[str, Any], settings: di
         raise BadOption(f"--num-iter: expected a masked model, got {model!r}, leave it out")
     scale = resources.pipeline.guidance_scale if settings["guidance_scale"] is None else settings["guidance_scale"]
     said = {"guidance": scale, "temperature": settings["temperature"]} | ({"num_iter": steps} if masked else {})
-    return Opened(resources.pipeline, resources.name, lambda prompts: _given(resources, prompts), how | drawn,
+    return Opened(resources.pipeline, resources.name, resources.given, how | drawn,
                   resources.total, math.isqrt(resources.total), _passes(resources, steps), said)  # fmt: skip
 
 
@@ -58,24 +57,6 @@ def _check(model: str, wishes: dict[str, Any], settings: dict[str, Any]) -> None
             raise BadOption(
                 f"{flag}: expected a model of codes, got {model!r}, whose tokens are vectors, leave {flag} out"
             )
-
-
-def _given(resources: ContinuousResources, prompts: Sequence[str]) -> list:
-    """Labels from numbers or the zoo's names; texts where the model reads captions and one of them is no label."""
-    from mmspec.evaluate.image.requests import labels_of
-    from mmspec.zoo.world.pictures import class_names
-
-    names = class_names() if resources.classes == len(class_names()) else ()
-    captions = getattr(resources.pipeline.model, "captions", None)
-    try:
-        return labels_of(prompts, resources.classes, names)
-    except ValueError:
-        if captions is None:
-            raise
-    check = getattr(captions, "check", None)
-    if check is not None:
-        check(list(prompts))
-    return list(prompts)
 
 
 def _passes(resources: ContinuousResources, steps: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -137,3 +138,10 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 def write_json_atomic(path: str | os.PathLike[str], value: Any) -> None:
     """Writes `value` as indented JSON to `path` atomically; raises ValueError on NaN and Inf, which JSON lacks."""
     write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def encoded(picture: Any, kind: str, **settings: Any) -> bytes:
+    """A `PIL.Image` as the bytes of a file, in memory.   kind: "PNG", "GIF".   settings: of `PIL.Image.save`."""
+    held = io.BytesIO()
+    picture.save(held, format=kind, **settings)
+    return held.getvalue()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
 from mmspec.evaluate.continuous.kinds import MASKED, ZOO_MODELS, in_zoo, kind_of
 from mmspec.evaluate.engine.resources import Resources
+from mmspec.evaluate.image.requests import labels_of
 from mmspec.zoo.world.pictures import class_names
 
 if TYPE_CHECKING:
@@ -55,6 +57,23 @@ class ContinuousResources(Resources):
     def pixels(self) -> bool:
         """Whether tokens can be decoded."""
         return self.pipeline.model.no_pixels is None
+
+    def given(self, prompts: Sequence[str]) -> list[int] | list[str]:
+        """Labels from numbers or the zoo's names; texts where the model reads captions and one of them is no label.
+
+        Raises ValueError for a class that does not exist, and for words of which the model knows none.
+        """
+        names = class_names() if self.classes == len(class_names()) else ()
+        captions = getattr(self.pipeline.model, "captions", None)
+        try:
+            return labels_of(prompts, self.classes, names)
+        except ValueError:
+            if captions is None:
+                raise
+        check = getattr(captions, "check", None)
+        if check is not None:
+            check(list(prompts))
+        return list(prompts)
 
     def drafter(self) -> Any:
         """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""

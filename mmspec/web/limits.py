@@ -1,0 +1,74 @@
+"""What one visitor may ask for. Everything is checked on the server, as its interface can be called without the page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+LARGEST_SEED = (1 << 31) - 1
+
+
+class Refused(ValueError):
+    """What was asked for was refused; the message is one sentence: what was expected, what came, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """file_bytes, pixels: of an uploaded picture.   body_bytes: of any other request.   characters: of a question or prompt.
+    tokens: of an answer.   blocks: of a video.   waiting: requests in the queue.   seconds: that one lane may decode.
+    rows: of a run's table.   Raises ValueError for any that is not above 0.
+    """
+
+    file_bytes: int = 20_000_000
+    pixels: int = 40_000_000
+    body_bytes: int = 1_000_000
+    characters: int = 2_000
+    tokens: int = 512
+    blocks: int = 16
+    waiting: int = 16
+    seconds: float = 120.0
+    rows: int = 2_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"{field.name}: expected a number above 0, got {getattr(self, field.name)}, raise it")
+
+
+def checked_text(what: str, text: Any, limits: Limits) -> str:
+    """A question or prompt without blanks around it."""
+    if not isinstance(text, str) or not text.strip():
+        raise Refused(f"{what}: expected a text, got an empty one, write a few words")
+    if len(text) > limits.characters:
+        raise Refused(f"{what}: expected at most {limits.characters:,} characters, got {len(text):,}, shorten it")
+    return text.strip()
+
+
+def checked_whole(what: str, value: Any, least: int, most: int) -> int:
+    """A whole number within its bounds."""
+    number = _number(what, value)
+    if number != int(number) or not least <= number <= most:
+        raise Refused(f"{what}: expected a whole number from {least} to {most:,}, got {value:g}, change it")
+    return int(number)
+
+
+def checked_number(what: str, value: Any, least: float, most: float) -> float:
+    """A number within its bounds."""
+    number = _number(what, value)
+    if not least <= number <= most:
+        raise Refused(f"{what}: expected a number from {least:g} to {most:g}, got {value:g}, change it")
+    return number
+
+
+def checked_choice(what: str, value: Any, known: tuple[str, ...]) -> str:
+    """One of the names that a control offers."""
+    if value not in known:
+        raise Refused(f"{what}: expected one of {', '.join(known)}, got something else, pick one of these")
+    return value
+
+
+def _number(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Refused(f"{what}: expected a number, got none, enter one")
+    return float(value)

@@ -1,0 +1,101 @@
+"""Serves the app: on the loopback interface, with no telemetry, no sharing, and limits on everything."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmspec.web.limits import Limits
+
+if TYPE_CHECKING:
+    from mmspec.web.shelf import Shelf
+
+LOOPBACK = "127.0.0.1"
+OWN = (LOOPBACK, "localhost", "[::1]")  # names of this machine for itself
+MISSING = 'web: expected gradio, got none, pip install "mmspec[web]"'
+# gradio reads them when it is imported, and libraries below it when they are used
+QUIET = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+def need_gradio() -> None:
+    """Raises ValueError where gradio is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("gradio") is None:
+        raise ValueError(MISSING)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what is served there."""
+    return host in OWN or host == "::1"
+
+
+@contextmanager
+def serving(
+    shelf: Shelf,
+    limits: Limits | None = None,
+    *,
+    runs: Path = Path("runs"),
+    host: str = LOOPBACK,
+    port: int | None = None,
+) -> Iterator[str]:
+    """The app's address, served for as long as the block runs.
+
+    runs: the folder whose runs of `mmspec evaluate` may be read.   port: None for a free one from 7860 on.
+    Uploads lie in a folder of their own, which goes with the server.
+    Raises ValueError without gradio, and for a port that is taken.
+    """
+    need_gradio()
+    limits = limits or Limits()
+    with tempfile.TemporaryDirectory(prefix="mmspec-web-") as folder:
+        with _environment({**QUIET, "GRADIO_TEMP_DIR": folder}):
+            from mmspec.web.app import build
+            from mmspec.web.tabs.shared import Bench
+
+            app = build(Bench(shelf, limits, runs, Path(folder)))
+            try:
+                yield _launch(app, limits, Path(folder), host, port)
+            finally:
+                app.close(verbose=False)
+
+
+def _launch(app: Any, limits: Limits, uploads: Path, host: str, port: int | None) -> str:
+    from starlette.middleware import Middleware
+
+    from mmspec.web.app import theme
+    from mmspec.web.gate import Gate
+    from mmspec.web.tabs.shared import STATIC
+
+    gate = Middleware(Gate, limits=limits, uploads=uploads, names=OWN if is_loopback(host) else None)
+    try:
+        _, address, _ = app.launch(
+            server_name=host, server_port=port, prevent_thread_lock=True, share=False, quiet=True, show_error=False,
+            inbrowser=False, max_file_size=limits.file_bytes, max_threads=8, allowed_paths=[], strict_cors=True,
+            enable_monitoring=False, mcp_server=False, ssr_mode=False, pwa=False, run_history=False, footer_links=[],
+            app_kwargs={"middleware": [gate], "docs_url": None, "redoc_url": None, "openapi_url": None},
+            theme=theme(), css_paths=[STATIC / "style.css"],
+            _frontend=False,  # else gradio asks itself for the page, and gives up where that takes more than three seconds
+        )  # fmt: skip
+    except OSError as error:
+        taken = "7860 to 7959, all taken" if port is None else f"{port}, which is taken"
+        raise ValueError(f"--port: expected a port of {host} that is free, got {taken}, name another") from error
+    return address
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Sets variables for the block alone."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

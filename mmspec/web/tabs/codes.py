@@ -1,0 +1,76 @@
+"""The image tab: a prompt, and a grid of codes that fills twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from mmspec.web.limits import LARGEST_SEED, checked_choice, checked_number, checked_text, checked_whole
+from mmspec.web.runs.pictures import Wish
+from mmspec.web.tabs.drawn import drawn_outputs, picture_view
+from mmspec.web.tabs.shared import ALONE, LAWS, Bench, cancels, handler, law_switch, run_row, seed_row, status_line
+
+ID = "image"
+MODEL = "t2i"
+# in raster order, whose rounds fill what the grid shows
+OFFERED = {"exact": ("scd", "sjd", "pac", "rows", "eagle"), "relaxed": ("lantern", "gsd", "cool")}
+EXAMPLES = ("a large red star on a navy background", "a small cyan circle above a large orange square", "a yellow 7")
+
+
+def codes_tab(bench: Bench) -> None:
+    """Builds the tab."""
+    with gr.Row():
+        with gr.Column(scale=1, min_width=280):
+            prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
+                                elem_id=f"{ID}-prompt")  # fmt: skip
+            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            run, cancel = run_row(ID, "Draw")
+            line = status_line(ID)
+            law, warning = law_switch("Codes may be taken for their neighbours in the codebook, or in groups.")
+            decoding = gr.Dropdown(
+                offered("exact") + offered("relaxed"), value="scd", label="Decoding of the fast lane"
+            )
+            temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
+            seed = seed_row()
+        with gr.Column(scale=2, min_width=280):
+            view = picture_view(ID)
+    gr.on(fn=_switch, inputs=[law], outputs=[warning, decoding], api_visibility="private", queue=False)
+    event = run.click(_handler(bench), [prompt, decoding, law, temperature, seed], [line, *view.outputs], api_name="image",
+                      show_progress="hidden", **ALONE)  # fmt: skip
+    cancels(cancel, event, line)
+
+
+def offered(law: str) -> list[tuple[str, str]]:
+    """(title, name) of the decodings of a law."""
+    from mmspec.evaluate.image.decodings import DECODINGS
+
+    return [(f"{name}: {DECODINGS[name].about}", name) for name in OFFERED[law]]
+
+
+def _switch(law: str) -> tuple[Any, Any]:
+    choices = offered(law if law in LAWS else LAWS[0])
+    return gr.update(visible=law == "relaxed"), gr.update(choices=choices, value=choices[0][1])
+
+
+def _handler(bench: Bench) -> Any:
+    @handler(rest=6)
+    def draw(prompt, decoding, law, temperature, seed) -> Iterator[tuple]:
+        from mmspec.evaluate.image.decodings import decoding_of
+
+        law = checked_choice("law", law, LAWS)
+        decoding = checked_choice("decoding", decoding, OFFERED[law])
+        prompt = checked_text("prompt", prompt, bench.limits)
+        plain = {"temperature": checked_number("temperature", temperature, 0, 2)}
+        seed = checked_whole("seed", seed, 0, LARGEST_SEED)
+        resources = bench.shelf.codes(MODEL)
+        (given,) = resources.given([prompt])
+        drafter, rule = decoding_of(decoding, resources)
+        fast = {**plain, "decoding": drafter, "rule": resources.rule(rule)}
+        title = drafter.name if law == "exact" else f"{drafter.name}, {decoding}"
+        yield from drawn_outputs(
+            resources.pipeline, Wish(given, plain, fast, title, seed), bench.limits.seconds, "codes"
+        )
+
+    return draw

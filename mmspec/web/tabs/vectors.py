@@ -1,0 +1,100 @@
+"""The tab of continuous images: tokens that are vectors, drawn by a masked and by a causal model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from mmspec.web.limits import LARGEST_SEED, Refused, checked_choice, checked_number, checked_text, checked_whole
+from mmspec.web.runs.pictures import Wish
+from mmspec.web.tabs.drawn import drawn_outputs, picture_view
+from mmspec.web.tabs.shared import ALONE, LAWS, Bench, cancels, handler, law_switch, run_row, seed_row, status_line
+
+ID = "vectors"
+MODELS = {"mar": "MAR, masked: tokens in a random order", "car": "causal: tokens in raster order"}
+EXAMPLES = ("red circle", "blue star", "yellow square")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """decoding: its name in `mmspec.evaluate.continuous.decodings`.   wishes: its settings."""
+
+    title: str
+    model: str
+    law: str
+    decoding: str
+    wishes: dict[str, Any]
+
+
+WAYS = {
+    "cspd-0": Way("CSpD, tolerance 0: plain decoding bit for bit", "mar", "exact", "cspd", {"tolerance": 0.0}),
+    "head": Way("the head drafts its own denoising steps", "mar", "exact", "head", {}),
+    "patch": Way("CSpD, patched windows", "mar", "relaxed", "cspd", {"window": "patch"}),
+    "truncate": Way("CSpD, truncated windows", "mar", "relaxed", "cspd", {"window": "truncate"}),
+    "small": Way("a smaller model, block verification of Gaussians", "car", "exact", "small", {}),
+    "reflection": Way("a smaller model, reflection coupling", "car", "exact", "small", {"rule": "reflection"}),
+    "car-head": Way("the head drafts its own denoising steps", "car", "exact", "head", {}),
+}
+
+
+def vectors_tab(bench: Bench) -> None:
+    """Builds the tab."""
+    with gr.Row():
+        with gr.Column(scale=1, min_width=280):
+            prompt = gr.Textbox(EXAMPLES[0], label="Class, or for MAR a prompt", max_length=bench.limits.characters,
+                                elem_id=f"{ID}-prompt")  # fmt: skip
+            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            run, cancel = run_row(ID, "Draw")
+            line = status_line(ID)
+            model = gr.Radio([(title, name) for name, title in MODELS.items()], value="mar", label="Model")
+            law, warning = law_switch("Vectors are taken where a ratio of two walks is large enough; only masked models have "
+                                      "such a decoding here.")  # fmt: skip
+            way = gr.Dropdown(
+                [(one.title, name) for name, one in WAYS.items()], value="cspd-0", label="Decoding of the fast lane"
+            )
+            temperature = gr.Slider(0.05, 2, 1, step=0.05, label="Temperature")
+            seed = seed_row()
+            gr.HTML('<p class="mm-note">A head that drafts its own steps fills no cell ahead: what it saves are the calls '
+                    "inside each cell.</p>", container=False)  # fmt: skip
+        with gr.Column(scale=2, min_width=280):
+            view = picture_view(ID)
+    gr.on(fn=_switch, inputs=[model, law], outputs=[warning, way], api_visibility="private", queue=False)
+    event = run.click(_handler(bench), [prompt, model, way, law, temperature, seed], [line, *view.outputs],
+                      api_name="continuous", show_progress="hidden", **ALONE)  # fmt: skip
+    cancels(cancel, event, line)
+
+
+def offered(model: str, law: str) -> list[tuple[str, str]]:
+    """(title, name) of the ways of a model under a law."""
+    return [(way.title, name) for name, way in WAYS.items() if (way.model, way.law) == (model, law)]
+
+
+def _switch(model: str, law: str) -> tuple[Any, Any]:
+    choices = offered(model, law)
+    return gr.update(visible=law == "relaxed"), gr.update(choices=choices, value=choices[0][1] if choices else None)
+
+
+def _handler(bench: Bench) -> Any:
+    @handler(rest=6)
+    def draw(prompt, model, way, law, temperature, seed) -> Iterator[tuple]:
+        from mmspec.evaluate.continuous.decodings import Wishes, decoding_of
+
+        model, law = checked_choice("model", model, tuple(MODELS)), checked_choice("law", law, LAWS)
+        if not offered(model, law):
+            raise Refused(
+                "law: expected exact for the causal model, got relaxed, which only masked models have, switch back"
+            )
+        chosen = WAYS[checked_choice("decoding", way, tuple(name for _, name in offered(model, law)))]
+        prompt = checked_text("prompt", prompt, bench.limits)
+        plain = {"temperature": checked_number("temperature", temperature, 0.05, 2)}
+        seed = checked_whole("seed", seed, 0, LARGEST_SEED)
+        resources = bench.shelf.vectors(model)
+        (given,) = resources.given([prompt])
+        fast = plain | decoding_of(chosen.decoding, resources, Wishes(**chosen.wishes))
+        wish = Wish(given, plain, fast, chosen.title, seed)
+        yield from drawn_outputs(resources.pipeline, wish, bench.limits.seconds, "vectors")
+
+    return draw

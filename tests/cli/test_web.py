@@ -1,0 +1,75 @@
+"""`mmspec web` refuses in one sentence what it cannot serve."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mmspec.cli import app
+from tests.house.tree import ROOT
+
+runner = CliRunner()
+
+
+def refused(*words: str) -> str:
+    result = runner.invoke(app, ["web", *words])
+    assert result.exit_code == 2, (result.stdout, result.stderr, result.exception)
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_without_gradio_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert refused() == 'Error: web: expected gradio, got none, pip install "mmspec[web]"'
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "0"), "--port: expected 1 to 65535, got 0"),
+        (("--port", "70000"), "--port: expected 1 to 65535"),
+        (("--seconds", "0"), "--seconds: expected a number above 0"),
+        (("--seconds", "nan"), "--seconds: expected a number above 0"),
+        (("--waiting", "0"), "--waiting: expected a number of at least 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(words: tuple[str, ...], said: str) -> None:
+    assert said in refused(*words)
+
+
+def test_help_needs_no_gradio_and_names_the_extra() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from mmspec.cli import app\n"
+         "try: app(['web', '--help'])\n"
+         "except SystemExit: pass\n"
+         "assert 'gradio' not in sys.modules and 'torch' not in sys.modules"],
+        cwd=ROOT, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "mmspec[web]" in done.stdout and "--port" in done.stdout
+
+
+@pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `web`")
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mmspec", "web", "--runs", str(tmp_path)]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("Serving on http://127.0.0.1:"), (line, process.stderr.read() if process.poll() else "")
+        with urllib.request.urlopen(line.split()[2].rstrip(";"), timeout=120) as page:
+            assert page.status == 200
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=120)
+        assert process.returncode == 0 and rest.strip().endswith("Stopped.")
+    finally:
+        process.kill()
+        process.communicate()

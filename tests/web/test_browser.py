@@ -1,0 +1,359 @@
+"""The page in Chromium: what a visitor does with it, both themes, a phone, and the keyboard."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio", reason="needs the extra `web`")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+
+from mmspec.evaluate.vlm.requests import demo_scenes  # noqa: E402
+from mmspec.zoo.world.render import render  # noqa: E402
+from tests.evaluate.report.kept import grid, written  # noqa: E402
+from tests.web.hostile import SVG, png_bomb  # noqa: E402
+from tests.web.served import app, slow  # noqa: E402
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SHOTS = os.environ.get("MMSPEC_SCREENSHOTS")  # a folder to look at; none by default
+TEXT_CONTRAST = 4.5
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as started:
+        try:
+            found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"needs Chromium: {str(error).splitlines()[0]}")
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    runs = tmp_path_factory.mktemp("runs")
+    written(runs / "one", grid())
+    with app(runs, characters=200) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("picture") / "scene.png"
+    render(demo_scenes()[0]).save(path)
+    return path
+
+
+class Visitor:
+    """A page of its own, whose console and requests are listened to."""
+
+    def __init__(self, browser, address: str, theme: str = "light", width: int = 1280, height: int = 900):
+        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.elsewhere: list[str] = []
+        self.page.on("console", lambda one: one.type == "error" and self.said.append(one.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda one: self._went(one.url, address))
+        self.page.set_default_timeout(120_000)
+        self.page.goto(f"{address}?__theme={theme}")
+        self.page.get_by_role("tab", name="Captions").wait_for()
+
+    def _went(self, url: str, address: str) -> None:
+        if not url.startswith((address, "data:", "blob:")):
+            self.elsewhere.append(url)
+
+    def tab(self, name: str) -> None:
+        self.page.get_by_role("tab", name=name, exact=True).click()
+
+    def state(self, part: str, state: str) -> None:
+        self.page.locator(f"#{part}-status [data-state={state}]").wait_for()
+
+    def upload(self, path: Path) -> None:
+        self.page.locator("#caption-picture input[type=file]").set_input_files(str(path))
+        self.page.locator("#caption-seen img").wait_for()
+
+    def shot(self, name: str) -> None:
+        if SHOTS:
+            Path(SHOTS).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+
+    def quiet(self) -> None:
+        """Nothing went wrong and nothing came from elsewhere."""
+        assert self.said == [] and self.elsewhere == []
+
+    def close(self) -> None:
+        self.context.close()
+
+
+@pytest.fixture
+def visit(browser, address: str) -> Iterator[object]:
+    made: list[Visitor] = []
+
+    def enter(**how: object) -> Visitor:
+        made.append(Visitor(browser, address, **how))
+        return made[-1]
+
+    yield enter
+    for one in made:
+        one.close()
+
+
+def test_a_picture_is_uploaded_asked_about_and_replayed(visit, picture: Path) -> None:
+    one = visit()
+    one.upload(picture)
+    one.page.locator("#caption-run").click()
+    one.state("caption", "done")
+    lanes = one.page.locator("#caption-lanes .mm-lane")
+    assert lanes.count() == 2
+    texts = [lanes.nth(i).locator(".mm-text").text_content() for i in range(2)]
+    assert texts[0] == texts[1] and len(texts[0]) > 100
+    assert "Identical" in one.page.locator("#caption-headline").text_content()
+    assert (
+        lanes.nth(1).locator(".mm-text .accepted").count() > 20
+        and lanes.nth(0).locator(".mm-text .accepted").count() == 0
+    )
+    assert lanes.nth(1).locator(".mm-strip i").count() < lanes.nth(0).locator(".mm-strip i").count() / 3
+    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
+    one.shot("captions-light")
+    one.quiet()
+
+
+def test_a_replay_is_at_true_speed_and_ends_with_everything_shown(visit, picture: Path) -> None:
+    one = visit()
+    one.upload(picture)
+    one.page.locator("#caption-run").click()
+    one.state("caption", "done")
+    root = one.page.locator("#caption-lanes [data-replay]")
+    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
+    lasts = float(root.get_attribute("data-replay"))
+    one.page.locator("#caption-lanes .mm-pace").select_option("0.25")
+    took = one.page.evaluate(
+        """async () => {
+            const root = document.querySelector("#caption-lanes [data-replay]"), began = performance.now();
+            root.querySelector(".mm-replay").click();
+            const later = root.querySelectorAll(".mm-later").length;
+            while (root.dataset.playing !== "no") await new Promise(requestAnimationFrame);
+            return [later, root.querySelectorAll(".mm-later").length, (performance.now() - began) / 1000];
+        }"""
+    )
+    assert took[0] > 50 and took[1] == 0
+    assert 4 * lasts <= took[2] < 4 * lasts + 0.5
+    one.quiet()
+
+
+def test_an_example_is_one_click_away(visit) -> None:
+    one = visit()
+    one.page.locator("#caption-examples button").nth(1).click()
+    one.page.locator("#caption-seen img").wait_for()
+    assert one.page.locator("#caption-question textarea").input_value() == "What do you see in this picture?"
+    one.page.locator("#caption-run").click()
+    one.state("caption", "done")
+    one.quiet()
+
+
+def test_an_image_is_drawn_twice_and_compared(visit) -> None:
+    one = visit()
+    one.tab("Images")
+    one.page.locator("#image-run").click()
+    one.state("image", "done")
+    assert "identical" in one.page.locator("#image-difference").text_content()
+    grids = one.page.locator("#image-lanes svg.mm-grid")
+    assert grids.count() == 2 and grids.nth(1).locator("path.accepted").count() > 10
+    assert one.page.locator("#image-slider img").count() == 2
+    one.page.locator("#image-lanes [data-playing=no]").wait_for()
+    one.shot("images-light")
+    one.quiet()
+
+
+def test_continuous_images_are_drawn_too(visit) -> None:
+    one = visit(theme="dark")
+    one.tab("Continuous images")
+    one.page.locator("#vectors-run").click()
+    one.state("vectors", "done")
+    assert "identical" in one.page.locator("#vectors-difference").text_content()
+    one.page.locator("#vectors-lanes [data-playing=no]").wait_for()
+    one.shot("continuous-dark")
+    one.quiet()
+
+
+def test_the_video_tab_says_in_one_sentence_that_there_is_no_model(visit) -> None:
+    from mmspec.web.runs.films import missing
+
+    one = visit()
+    one.tab("Video")
+    if missing() is not None:
+        assert one.page.locator("#video-absent").text_content().strip() == missing()
+    one.shot("video-light")
+    one.quiet()
+
+
+def test_a_run_is_shown_as_quality_against_speed(visit) -> None:
+    for theme in ("light", "dark"):
+        one = visit(theme=theme)
+        one.tab("Quality against speed")
+        one.page.locator("#pareto-run").click()
+        one.state("pareto", "done")
+        assert one.page.locator("#pareto-plots svg").count() >= 1
+        one.shot(f"pareto-{theme}")
+        one.quiet()
+
+
+def test_cancelling_midway_says_so_and_the_next_request_runs(visit, picture: Path, monkeypatch) -> None:
+    moments = slow(monkeypatch, 0.05)
+    one = visit()
+    one.upload(picture)
+    one.page.locator("#caption-run").click()
+    one.page.locator("#caption-lanes .mm-text span").nth(5).wait_for()
+    one.page.locator("#caption-cancel").click()
+    one.state("caption", "cancelled")
+    one.page.wait_for_timeout(500)
+    seen = len(moments)
+    one.page.wait_for_timeout(500)
+    assert len(moments) == seen
+    monkeypatch.undo()
+    one.page.locator("#caption-run").click()
+    one.state("caption", "done")
+    one.quiet()
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [("bomb.png", png_bomb()), ("fake.png", SVG), ("half.png", b"\x89PNG\r\n\x1a\n12"), ("notes.txt", b"hello")],
+)
+def test_a_wrong_file_is_refused_in_one_sentence(visit, tmp_path: Path, name: str, body: bytes) -> None:
+    (tmp_path / name).write_bytes(body)
+    one = visit()
+    one.page.locator("#caption-picture input[type=file]").set_input_files(str(tmp_path / name))
+    one.state("caption", "refused")
+    assert "picture: expected" in one.page.locator("#caption-status").text_content()
+    assert not one.page.locator("#caption-seen img").is_visible()
+    one.page.locator("#caption-run").click()
+    one.page.locator("[data-testid=toast-body], .toast-body").filter(has_text="picture: expected").first.wait_for()
+    assert str(tmp_path) not in one.page.content()
+
+
+def test_an_oversized_or_empty_prompt_is_stopped_on_the_server_too(visit) -> None:
+    one = visit()
+    one.tab("Images")
+    box = one.page.locator("#image-prompt textarea")
+    box.fill("x" * 100)
+    box.evaluate("node => node.removeAttribute('maxlength')")
+    box.fill("x" * 5000)
+    one.page.locator("#image-run").click()
+    one.state("image", "refused")
+    said = one.page.locator("#image-status").text_content()
+    assert "expected at most 200 characters, got 5,000" in said
+    box.fill("  ")
+    one.page.locator("#image-run").click()
+    one.page.locator("#image-status").get_by_text("expected a text, got an empty one, write a few words").wait_for()
+    one.quiet()
+
+
+def test_two_visitors_at_once_see_their_own_seeds(visit, picture: Path) -> None:
+    pair = [visit(), visit()]
+    for seed, one in enumerate(pair, 21):
+        one.upload(picture)
+        one.page.get_by_label("Seed").first.fill(str(seed))
+        one.page.get_by_text("Sampling and length").click()
+        one.page.get_by_label(re.compile("Temperature")).first.fill("1")
+    for one in pair:
+        one.page.locator("#caption-run").click()
+    texts = []
+    for seed, one in enumerate(pair, 21):
+        one.state("caption", "done")
+        assert f"seed {seed}" in one.page.locator("#caption-status").text_content()
+        texts.append(one.page.locator("#caption-lanes .mm-text").first.text_content())
+        one.quiet()
+    assert texts[0] != texts[1]
+
+
+def test_relaxed_warns_plainly_and_exact_does_not(visit) -> None:
+    one = visit()
+    one.tab("Images")
+    panel = one.page.locator("[role=tabpanel]").filter(has=one.page.locator("#image-run"))
+    assert not panel.get_by_role("alert").is_visible()
+    panel.get_by_label("relaxed").click()
+    panel.get_by_role("alert").wait_for()
+    assert "no longer has the model's own law" in panel.get_by_role("alert").text_content()
+    one.page.locator("#image-run").click()
+    one.state("image", "done")
+    assert "Relaxed" in one.page.locator("#image-headline").text_content()
+    one.page.locator("#image-lanes [data-playing=no]").wait_for()
+    one.shot("images-relaxed")
+    one.quiet()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling(visit, picture: Path, theme: str) -> None:
+    one = visit(theme=theme, width=375, height=760)
+    one.upload(picture)
+    one.page.locator("#caption-run").click()
+    one.state("caption", "done")
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert one.page.evaluate(wide) <= 0
+    one.shot(f"phone-captions-{theme}")
+    for tab in ("Images", "Quality against speed"):
+        found = one.page.get_by_role("tab", name=tab, exact=True)
+        if not found.is_visible():
+            one.page.locator(".overflow-menu button").first.click()
+            one.page.locator(".overflow-dropdown button", has_text=tab).click()
+        else:
+            found.click()
+        if tab == "Images":
+            one.page.locator("#image-run").click()
+            one.state("image", "done")
+        assert one.page.evaluate(wide) <= 0
+        one.shot(f"phone-{tab.split()[0].lower()}-{theme}")
+    one.quiet()
+
+
+def test_everything_is_reached_and_seen_by_keyboard(visit) -> None:
+    one = visit()
+    names, outlines = [], []
+    for _ in range(40):
+        one.page.keyboard.press("Tab")
+        found = one.page.evaluate(
+            """() => { const n = document.activeElement, s = getComputedStyle(n);
+            return [n.id || n.closest("[id]")?.id || "", n.getAttribute("aria-label") || n.textContent.trim().slice(0, 30),
+                    s.outlineStyle !== "none" || s.boxShadow !== "none", n.tagName]; }"""
+        )
+        names.append(found[0] + " " + found[1])
+        outlines.append((found[2], found[3], found[1]))
+    text = " | ".join(names)
+    for wanted in ("Captions", "caption-question", "caption-run", "caption-cancel"):
+        assert wanted in text, text
+    unseen = [one for one in outlines if not one[0] and one[1] in ("BUTTON", "TEXTAREA", "SELECT")]
+    assert not unseen, unseen
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_coloured_text_has_enough_contrast(visit, picture: Path, theme: str) -> None:
+    one = visit(theme=theme)
+    one.upload(picture)
+    one.page.locator("#caption-run").click()
+    one.state("caption", "done")
+    pairs = one.page.evaluate(
+        """() => [...document.querySelectorAll("#caption-lanes .mm-text span, #caption-run, #caption-cancel")].map(n => {
+            let back = n, colour;
+            do { colour = getComputedStyle(back).backgroundColor; back = back.parentElement; }
+            while (back && /, 0\\)$|transparent/.test(colour));
+            return [getComputedStyle(n).color, colour]; })"""
+    )
+    for text, back in {tuple(pair) for pair in pairs if pair[0].startswith("rgb(")}:
+        light, dark = sorted((luminance(text), luminance(back)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= TEXT_CONTRAST, (text, back)
+    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
+    one.shot(f"captions-{theme}")

@@ -1,0 +1,99 @@
+"""What all tabs share: errors are one sentence, the page is told at a pace, and no interface is open by accident."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+gradio = pytest.importorskip("gradio", reason="needs the extra `web`")
+
+from mmspec.web import app as page  # noqa: E402
+from mmspec.web.limits import Limits, Refused  # noqa: E402
+from mmspec.web.shelf import Shelf  # noqa: E402
+from mmspec.web.tabs.shared import ALONE, Bench, handler, paced  # noqa: E402
+
+
+def run(work) -> tuple[list[tuple], str | None]:
+    """What a handler yields, and the error that its visitor gets."""
+    yielded = []
+    try:
+        for one in handler(rest=2)(work)():
+            yielded.append(one)
+    except gradio.Error as error:
+        return yielded, str(error)
+    return yielded, None
+
+
+def test_what_runs_well_passes_as_it_is() -> None:
+    def work() -> Iterator[tuple]:
+        yield "a", 1, 2
+        yield "b", 3, 4
+
+    assert run(work) == ([("a", 1, 2), ("b", 3, 4)], None)
+
+
+def test_a_refusal_is_the_status_line_and_the_error() -> None:
+    def work() -> Iterator[tuple]:
+        yield "a", 1, 2
+        raise Refused("seed: expected <1>,\\n got 2, change it")
+
+    yielded, error = run(work)
+    assert yielded[0] == ("a", 1, 2) and len(yielded[1]) == 3
+    assert "&lt;1&gt;" in yielded[1][0] and 'data-state="refused"' in yielded[1][0]
+    assert "seed: expected <1>," in error
+
+
+def test_an_error_of_ours_is_logged_and_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    def work() -> Iterator[tuple]:
+        yield "a", 1, 2
+        raise RuntimeError("secret")
+
+    with caplog.at_level(logging.ERROR):
+        yielded, error = run(work)
+    assert "secret" in caplog.text and "secret" not in error and "secret" not in yielded[-1][0]
+    assert error.count("expected") == 1
+
+
+def test_of_what_comes_quickly_the_first_and_the_last_are_told() -> None:
+    assert list(paced(range(1000), every=60)) == [0, 999]
+    assert list(paced([], every=60)) == [] and list(paced([7], every=60)) == [7]
+    assert list(paced(range(4), every=0)) == [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    folder = tmp_path_factory.mktemp("uploads")
+    return page.build(Bench(Shelf(), Limits(waiting=5), folder / "runs", folder)).get_config_file()
+
+
+def test_what_decodes_has_the_machine_for_itself_and_a_name(config: dict) -> None:
+    public = {one["api_name"]: one for one in config["dependencies"] if one["api_visibility"] == "public"}
+    assert set(public) - {"video"} == {"caption", "image", "continuous", "pareto"}
+    app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+    for fn in app.fns.values():
+        if fn.api_name in set(public) - {"pareto"}:
+            assert (fn.concurrency_id, fn.concurrency_limit) == tuple(ALONE.values()), fn.api_name
+
+
+def test_the_page_sends_nothing_and_shows_no_link_out(config: dict) -> None:
+    assert config["analytics_enabled"] is False
+    for font in ("font", "font_mono"):
+        assert "googleapis" not in str(getattr(page.theme(), font))
+
+
+def test_nothing_is_loaded_before_someone_asks() -> None:
+    shelf = Shelf()
+    page.build(Bench(shelf, Limits(), Path("runs"), Path("uploads")))
+    assert shelf._made == {}
+
+
+def test_a_model_is_made_once_however_many_ask() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    shelf, made = Shelf(), []
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: shelf.once("a", lambda: made.append(1) or object()), range(32)))
+    assert len(made) == 1 and len(set(map(id, found))) == 1
