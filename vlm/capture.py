@@ -24,7 +24,7 @@ class Seen:
 
 
 @contextmanager
-def masked(decoder: nn.Module, mask: Mapping[str, Tensor | None]) -> Iterator[None]:
+def masked(decoder: nn.Module, mask: Tensor | Mapping[str, Tensor | None]) -> Iterator[None]:
     """The decoder gets `mask` in calls made by this thread inside the block, whatever its wrapper makes of the one it got."""
     thread = threading.get_ident()
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from transformers.cache_utils import Cache
 
 from mmspec.core.layers.plan import Layer, Plan
 from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer, SlotLayer
-from mmspec.core.layers.state_layer import MixedLayer, StateLayer
+from mmspec.core.layers.state_layer import MixedLayer, StateLayer, States
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a cache holds at one time, to go back to. lengths: committed slots per row.   states: of its layers with states,
+    shared with the cache, whose commits make new ones."""
+
+    lengths: list[int]
+    states: list[States]
 
 
 class SlotCache(SlotPool, Cache):
@@ -48,3 +59,13 @@ class SlotCache(SlotPool, Cache):
         for layer in self.stateful:
             layer.commit(path * self.copies)
         super().commit(path)
+
+    def mark(self, pending: int = 0) -> Mark:
+        """What is committed now. pending: slots of the last pass that count too, in every row."""
+        return Mark([n + pending for n in self.lengths], [layer.committed for layer in self.stateful])
+
+    def back(self, mark: Mark) -> None:
+        """Forgets what was committed since a mark: slots are no longer counted, states are those it holds."""
+        self.cut(mark.lengths)
+        for layer, states in zip(self.stateful, mark.states, strict=True):
+            layer.committed, layer.pending = states, []

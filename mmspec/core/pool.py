@@ -145,6 +145,11 @@ class SlotPool:
         self.lengths = [n + c for n, c in zip(self.lengths, counts, strict=True)]
         self.length = self.length + torch.tensor(counts, device=self.length.device)
 
+    def cut(self, lengths: list[int]) -> None:
+        """Counts only the first `lengths[r]` slots of cache row r as committed."""
+        self.lengths = list(lengths)
+        self.length = torch.tensor(self.lengths, device=self.length.device)
+
     def commit(self, path: list[list[int]]) -> None:
         """Keeps the slots of `path[b]`, ascending node indices of row b's last pass, and advances past them."""
         if any(nodes != list(range(len(nodes))) for nodes in path):

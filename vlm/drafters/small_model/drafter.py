@@ -25,6 +25,7 @@ class SmallModel:
     """
 
     name = "small_model"
+    from_ids = True
 
     def __init__(self, model: nn.Module, length: LengthControl | None = None):
         self.parts = take_apart(unwrapped(model))
