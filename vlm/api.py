@@ -153,6 +153,7 @@ class _Engine:
         """What of a conversation's prompt this call reads."""
         if self.open_only:
             raise ValueError("past_key_values: expected none to step by hand, got a conversation; call mmspec.generate")
+        past.check(model, input_ids.shape[0])
         if self.turn is None:
             drafter = _drafter(model, self.drafter)
             self.turn = unread(past, model, self.inputs | {"input_ids": input_ids}, drafter)[1]
@@ -182,7 +183,8 @@ class _Engine:
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
-        keys = Keys.of(self.seed, target.batch, input_ids.device)
+        seed = target.agreed(int(torch.randint(2**62, ()))) if self.seed is None else self.seed
+        keys = Keys.of(seed, target.batch, input_ids.device)
         earlier = None if past is None else past.state_for(self.turn, drafter)
         return Decoding(target, drafter, rule, keys, earlier=earlier, lasts=past is not None)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mmspec.core.layers.plan import Plan, plan_of
 from mmspec.vlm.mixers import Mixer, mixers_of
+from mmspec.vlm.placed import execution_device, returning
+from mmspec.vlm.ranks import group_of
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 
@@ -56,6 +60,8 @@ class Parts:
     trusted: the suite tests this class over this decoder; others prove themselves.
     last_only: the model can be asked for the last logits alone.
     own: the decoder is transformers' own, whose windows are its masks' and nothing else.
+    device, dtype: where and in what embeddings are computed.   like: an empty tensor of both.
+    group: the processes that share the layers, None for one alone, see `ranks.py`.
     """
 
     model: nn.Module
@@ -76,6 +82,22 @@ class Parts:
     @property
     def layers(self) -> int:
         return len(self.plan)
+
+    @property
+    def device(self) -> torch.device:
+        return execution_device(self.embed)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embed.weight.dtype
+
+    @property
+    def like(self) -> Tensor:
+        return torch.empty(0, dtype=self.dtype, device=self.device)
+
+    @property
+    def group(self) -> Any:
+        return group_of(self.model)
 
 
 def supported() -> tuple[Architecture, ...]:
@@ -118,8 +140,8 @@ def _parts(model: nn.Module) -> Parts:
     return Parts(
         model=model,
         decoder=decoder,
-        head=head,
-        embed=embed,
+        head=returning(head),
+        embed=returning(embed),
         direct=tested,
         plan=plan,
         hidden_size=text.hidden_size,

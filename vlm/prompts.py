@@ -50,9 +50,11 @@ def last_logits_only(parts: Parts, ids: Tensor) -> dict:
 
 
 def first_tokens(kwargs: dict, count: int) -> dict:
-    """`kwargs` of a prompt of one unpadded row, as `prepare` gives them, for its first `count` tokens, which hold its pictures."""
+    """`kwargs` of one unpadded prompt, as `prepare` gives them, for its first `count` tokens, which hold its pictures."""
     alike = ("position_ids", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
-    return {name: value[..., :count] if name in alike and value is not None else value for name, value in kwargs.items()}
+    return {
+        name: value[..., :count] if name in alike and value is not None else value for name, value in kwargs.items()
+    }
 
 
 def first_positions(inputs: dict, ids: Tensor, given: Tensor) -> Tensor:

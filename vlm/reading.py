@@ -36,8 +36,10 @@ class Read:
     hidden: Tensor
 
     @classmethod
-    def of(cls, logits: Tensor, seen: Seen) -> Self:
-        return cls(logits[:, -1:], seen.embeds, seen.hidden if seen.levels is None else seen.levels)
+    def of(cls, logits: Tensor, seen: Seen, device: torch.device) -> Self:
+        """On one device, whichever layers lie elsewhere."""
+        hidden = seen.hidden if seen.levels is None else seen.levels
+        return cls(*(one.to(device) for one in (logits[:, -1:], seen.embeds, hidden)))
 
     def then(self, other: Read) -> Read:
         """Both, one behind the other."""
@@ -84,11 +86,12 @@ class Rest:
         return [self.part(first, min(first + _LONGEST, count)) for first in range(0, count, _LONGEST)]
 
 
-def read_first(parts: Parts, inputs: dict, levels: tuple[int, ...] | None) -> Read:
-    """The pass over a prompt from its first token on. inputs: as `first_inputs` gives them, the empty cache among them."""
+def read_first(parts: Parts, inputs: dict, levels: tuple[int, ...] | None, device: torch.device) -> Read:
+    """The pass over a prompt from its first token on. inputs: as `first_inputs` gives them, the empty cache among them.
+    device: of the request."""
     with watch(parts.decoder, levels) as seen:
         logits = parts.model(**inputs, return_dict=True).logits
-    return Read.of(logits, seen)
+    return Read.of(logits, seen, device)
 
 
 def read_rest(parts: Parts, cache: SlotCache, rest: Rest, levels: tuple[int, ...] | None) -> Read:
@@ -102,7 +105,7 @@ def read_rest(parts: Parts, cache: SlotCache, rest: Rest, levels: tuple[int, ...
 
 def _read(parts: Parts, cache: SlotCache, rest: Rest, levels: tuple[int, ...] | None) -> Read:
     count = rest.ids.shape[1]
-    tree, dtype = line(count, rest.ids.device), parts.embed.weight.dtype
+    tree, dtype = line(count, rest.ids.device), parts.dtype
     inputs = dict(
         input_ids=rest.ids,
         position_ids=rest.positions,
@@ -114,7 +117,7 @@ def _read(parts: Parts, cache: SlotCache, rest: Rest, levels: tuple[int, ...] | 
     with drafting(parts.mixers, cache, tree), watch(parts.decoder, levels) as seen:
         logits = _logits(parts, inputs, rest.pictures)
     cache.commit([list(range(count))])
-    return Read.of(logits, seen)
+    return Read.of(logits, seen, rest.ids.device)
 
 
 def _logits(parts: Parts, inputs: dict, pictures: Mapping[str, object]) -> Tensor:

@@ -21,10 +21,10 @@ from mmspec.vlm.conversation.turn import Settled, Turn
 from mmspec.vlm.mixers import drafting
 from mmspec.vlm.processors import NodeProcessors
 from mmspec.vlm.prompts import first_inputs, first_positions, first_tokens, lasting, wrapped_logits
+from mmspec.vlm.ranks import agreed
 from mmspec.vlm.reading import Read, Rest, read_first, read_rest
 from mmspec.vlm.requests import table_of_positions
 from mmspec.vlm.stopping import Stopping
-
 
 _FAILURES = {
     1: NOT_FINITE,
@@ -73,7 +73,8 @@ class TextTarget(BatchTarget):
         room = min(self.stopping.most or _ROOM, _ROOM)
         self.turn, self.read, self.places, self.last_hidden = turn, 0, [], None
         held = None if turn is None else turn.cache
-        self.cache = SlotCache(parts.plan, input_ids.shape[1] + room + 64) if held is None else held
+        slots = input_ids.shape[1] + room + 64
+        self.cache = SlotCache(parts.plan, slots, device=input_ids.device) if held is None else held
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
         self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
@@ -104,6 +105,10 @@ class TextTarget(BatchTarget):
     def device(self) -> torch.device:
         return self.prompt.device
 
+    def agreed(self, number: int) -> int:
+        """`number` where the target is one process's; where several share it, what the first of them says."""
+        return agreed(self.parts.group, number)
+
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
         mask = self.model_kwargs.get("attention_mask")
@@ -118,7 +123,7 @@ class TextTarget(BatchTarget):
             self._longest = int(_rotary(positions).max()) + 1
         with self._rotated():
             read = self._read(inputs, positions) if rest is None else self._read_on(rest)
-        self.prompt_embeds, self.prompt_hidden, self.read = read.embeds, read.hidden, read.hidden.shape[1]
+        self.prompt_embeds, self.prompt_hidden, self.read = read.embeds, read.hidden, positions.shape[-1]
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
             self._last = int(_rotary(positions[..., -1:]).max())
@@ -135,13 +140,13 @@ class TextTarget(BatchTarget):
         count = self.prompt.shape[1]
         tail = self.turn.tail if self.turn is not None and self.parts.plan.stateful else 0
         if not 0 < tail < count:
-            read = read_first(self.parts, inputs, self.levels)
+            read = read_first(self.parts, inputs, self.levels, self.device)
             self.cache.advance(count)
             return self._settle(count, read)
         settled = count - tail
         kwargs = first_tokens(self.model_kwargs, settled)
         inputs = first_inputs(self.parts, self.prompt[:, :settled], kwargs, self.cache)
-        read = read_first(self.parts, inputs, self.levels)
+        read = read_first(self.parts, inputs, self.levels, self.device)
         self.cache.advance(settled)
         self._settle(settled, read)
         rest = Rest.text(self.prompt[:, settled:], positions[..., settled:], self.lasting)
@@ -151,11 +156,11 @@ class TextTarget(BatchTarget):
         """What stands behind the tokens that the cache holds."""
         count, tail = rest.ids.shape[1], self.turn.tail if self.parts.plan.stateful else 0
         pieces = [rest] if not 0 < tail < count else rest.split(count - tail)
-        read = None
+        read, end = None, self.turn.start
         for piece in pieces:
             new = read_rest(self.parts, self.cache, piece, self.levels)
-            read = new if read is None else read.then(new)
-            self._settle(self.turn.start + read.hidden.shape[1], read)
+            read, end = new if read is None else read.then(new), end + piece.ids.shape[1]
+            self._settle(end, read)
         return read
 
     def _settle(self, count: int, read: Read) -> Read:
@@ -167,7 +172,7 @@ class TextTarget(BatchTarget):
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
         depth = expand_tree(draft.tree.depth, self.batch)
-        tree, dtype = draft.tree, self.parts.embed.weight.dtype
+        tree, dtype = draft.tree, self.parts.dtype
         inputs = dict(
             input_ids=draft.value,
             position_ids=self._places(depth),
@@ -183,14 +188,14 @@ class TextTarget(BatchTarget):
     def _pass(self, inputs: dict) -> tuple[Tensor, Tensor]:
         """Logits and hidden states of one pass."""
         if self.parts.direct and self.levels is None:
-            hidden = self.parts.decoder(**inputs).last_hidden_state
+            hidden = self.parts.decoder(**inputs).last_hidden_state.to(self.device)
             return self.parts.head(hidden), hidden
         with watch(self.parts.decoder, self.levels) as seen:
             if self.parts.direct:
                 logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
             else:
                 logits = wrapped_logits(self.parts, inputs)
-        return logits, seen.hidden if self.levels is None else seen.levels
+        return logits.to(self.device), (seen.hidden if self.levels is None else seen.levels).to(self.device)
 
     def _rotated(self, depth: Tensor | None = None, deepest: int = 0) -> AbstractContextManager:
         """Passes inside see the rotary embeddings of plain decoding, where these depend on the sequence's length; there all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from transformers.cache_utils import Cache
 
 from mmspec.core.layers.plan import Layer, Plan
@@ -29,10 +30,10 @@ class SlotCache(SlotPool, Cache):
     tree: the draft that a pass goes over, while it does.
     """
 
-    def __init__(self, layers: int | Plan, capacity: int, *, copies: int = 1):
+    def __init__(self, layers: int | Plan, capacity: int, *, copies: int = 1, device: torch.device | None = None):
         plan = (Layer("full"),) * layers if isinstance(layers, int) else layers.layers
         names = [layer.shape if layer.slots else (layer.kind, n) for n, layer in enumerate(plan)]
-        SlotPool.__init__(self, names, capacity, copies=copies)
+        SlotPool.__init__(self, names, capacity, copies=copies, device=device)
         Cache.__init__(self, layers=[self._made(n, layer) for n, layer in enumerate(plan)])
         self.tree: Tree | None = None
 

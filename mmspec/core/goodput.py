@@ -128,6 +128,8 @@ class GoodputState:
                 self.rows = [row for row, alive in enumerate(live) if alive and emitted[row] == least]
         with self.lock:
             self.length = self.ledger.choose(self.seat)
+        if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
+            self.length = agreed(self.length)
         if self.length == 0:
             return root_only(target.pending)
         if self.seat.deepest is not None:

@@ -78,13 +78,15 @@ class Past(Cache):
         if rows != 1:
             raise ValueError(f"input_ids: expected the one row of a conversation, got {rows}; keep a session for each")
         if self.busy:
-            raise ValueError("past_key_values: expected a conversation at rest, got one whose last call still runs; wait for it")
+            raise ValueError(
+                "past_key_values: expected a conversation at rest, got one whose last call still runs; wait for it"
+            )
 
     def turn(self, parts: Parts, ids: Tensor, inputs: Mapping[str, object], drafter: Drafter | None) -> Turn:
         """What a request for the prompt `ids` int64 [1, P] is given; `rest` still without its positions.
 
         inputs: the prompt's, see `prompts.own_inputs`.
-        Raises ValueError for layers with states where they cannot go back, and for pictures of earlier turns that have changed.
+        Raises ValueError for layers with states where they cannot go back, and for pictures of earlier turns that are others.
         """
         fresh = Turn(tail=self.tail)
         if not self.ids or not self._drafts(drafter) or _turns(parts, ids.shape[1]):
@@ -133,9 +135,9 @@ class Past(Cache):
             return (same - 1 if same - 1 >= max(behind, 1) else 0), None
         places = [place for place in self.places if behind <= place.count <= same]
         if not places:
-            raise ValueError(f"input_ids: expected a prompt that goes on behind the {self.held} tokens read, or that differs "
-                             f"only in what was said last, got one that differs from token {same} on, where recurrent layers "
-                             "cannot go back to; call forget() to read it all again")  # fmt: skip
+            raise ValueError(f"input_ids: expected a prompt that goes on behind the {self.held} tokens held, or differs in "
+                             f"what was said last, got one that differs from token {same} on, where recurrent layers cannot go "
+                             "back to; call forget() to read it all again")  # fmt: skip
         place = max(places, key=lambda one: one.count)
         return place.count, place.hidden
 
@@ -152,25 +154,25 @@ class Past(Cache):
         positions: int64 [..., 1, n], of the rest.
         """
         if turn.start == self.held and bool((positions[..., 0].flatten() != self.position.flatten()).any()):
-            raise ValueError("position_ids: expected the tokens held at the positions they were read at, got a prompt that moves "
-                             "them; call forget() to read it all again")  # fmt: skip
+            raise ValueError("position_ids: expected the tokens held at the positions they were read at, got a prompt that "
+                             "moves them; call forget() to read it all again")  # fmt: skip
 
     @contextmanager
     def lent(self, turn: Turn) -> Iterator[None]:
         """The cache belongs to a request inside the block; where that ends without `keep` it is what it was, or empty where
         the request has written over what was held."""
-        before = None if self.cache is None else self.cache.mark()
+        before = self.cache.mark() if turn.start else None
         self.busy, self.kept = True, False
         try:
             self._go_back(turn)
             yield
         finally:
             self.busy = False
-            if not self.kept and 0 < turn.start < self.held:
-                self.forget()
-            elif not self.kept:
-                self.drafter = self.state = None
-                if before is not None:
+            if not self.kept and turn.start:
+                if turn.start < self.held:
+                    self.forget()
+                else:
+                    self.drafter = self.state = None
                     self.cache.back(before)
 
     def keep(self, decoding: Decoding, pictures: Mapping[str, object]) -> None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 # inputs of a prompt that are no pictures
-_TEXT = {"inputs", "input_ids", "attention_mask", "position_ids", "token_type_ids", "mm_token_type_ids", "cross_attention_mask",
-         "moe_mm_token_type_ids", "inputs_embeds", "num_return_sequences", "logits_to_keep", "use_cache"}  # fmt: skip
+_TEXT = {"inputs", "input_ids", "attention_mask", "position_ids", "token_type_ids", "mm_token_type_ids", "inputs_embeds",
+         "moe_mm_token_type_ids", "cross_attention_mask", "num_return_sequences", "logits_to_keep", "use_cache"}  # fmt: skip
 
 
 def pictured(inputs: Mapping[str, object]) -> dict[str, object]:

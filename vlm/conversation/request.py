@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
@@ -35,6 +36,8 @@ def unread(past: Past, model: nn.Module, inputs: dict, drafter: Drafter | None) 
     past.check(model, ids.shape[0])
     parts = take_apart(model)
     inputs = past.with_pictures(parts, ids, inputs)
+    if inputs.get("attention_mask") is None:  # else the padding's id would count as padding where it was said
+        inputs = inputs | {"attention_mask": torch.ones_like(ids)}
     prompt = own_inputs(inputs, model.generation_config)
     turn = past.turn(parts, ids, prompt, drafter)
     dropped = pixels(pictured(prompt)) if turn.start else set()
@@ -48,7 +51,9 @@ def placed(past: Past, turn: Turn, parts: Parts, ids: Tensor, kwargs: dict) -> T
     """
     mask = kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
-        raise ValueError("attention_mask: expected the one row of a conversation without padding, got zeros; leave it out")
+        raise ValueError(
+            "attention_mask: expected the one row of a conversation without padding, got zeros; give it ones"
+        )
     if not turn.start:
         return turn
     inputs = first_inputs(parts, ids, kwargs, SlotCache(parts.plan, 1))

@@ -14,6 +14,7 @@ from mmspec.core.rules.base import Rule
 from mmspec.vlm.api import generate
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.output import Generated
+from mmspec.vlm.placed import execution_device
 from mmspec.vlm.unwrapping import unwrapped
 
 Role = Literal["user", "system"]
@@ -30,9 +31,9 @@ class Session:
     past_key_values: what has been read, for calls of `generate` by hand (see `Past`, which says what is read again when).
     last: the last turn's result; None before the first.
 
-    Exact with exact rules: greedy tokens are those of a fresh call with the whole conversation. So are sampled ones with the same
-    seed where the drafter proposes what it would then (none, prompt lookup, and drafters of one slot a pair, up to rounding);
-    they have the target's law in any case. One conversation at a time, one row; keep a session for each.
+    Exact with exact rules: greedy tokens are those of a fresh call with the whole conversation. So are sampled ones with the
+    same seed where the drafter proposes what it would then (none, prompt lookup, and trained drafters whose slots do not hang
+    on later turns, up to rounding); they have the target's law in any case. One conversation and row; keep a session for each.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Session:
         rule: str | Rule = "exact",
         **settings: Any,
     ):
-        if not callable(getattr(processor, "apply_chat_template", None)) or not getattr(processor, "chat_template", None):
+        if not callable(getattr(processor, "apply_chat_template", None)) or not getattr(
+            processor, "chat_template", None
+        ):
             raise ValueError(f"processor: expected one with a chat template, got {type(processor).__name__}; give it one, as "
                              "without it nothing tells who said what")  # fmt: skip
         self.model, self.processor, self.drafter, self.rule, self.settings = model, processor, drafter, rule, settings
@@ -56,18 +59,22 @@ class Session:
     def add(self, text: str, images: Sequence[Any] = (), *, role: Role = "user") -> None:
         """Adds a message, pictures before its text. images: what the processor takes, such as PIL images.
 
-        Raises ValueError for a text that is none or holds the placeholder of pictures, and for pictures that nothing here reads.
+        Raises ValueError for a text that is none or holds the placeholder of pictures, and for pictures beside a tokenizer.
         """
         if not isinstance(text, str):
             raise ValueError(f"text: expected words, got {text!r}; pass pictures as images=[...]")
         if isinstance(images, str) or not isinstance(images, Sequence):
-            raise ValueError(f"images: expected a list of pictures, got {type(images).__name__}; write images=[picture]")
+            raise ValueError(
+                f"images: expected a list of pictures, got {type(images).__name__}; write images=[picture]"
+            )
         mark = getattr(self.processor, "image_token", None)
         if isinstance(mark, str) and mark in text:
             raise ValueError(f"text: expected no placeholder {mark!r} in it, got one; pass pictures as images=[...]")
         plain = isinstance(self.processor, PreTrainedTokenizerBase)
         if plain and images:
-            raise ValueError("images: expected none beside a tokenizer, got some; begin the session with the model's processor")
+            raise ValueError(
+                "images: expected none beside a tokenizer, got some; give the session the model's processor"
+            )
         content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
         self.messages.append({"role": role, "content": text if plain else content})
         self.pictures.extend(images)
@@ -115,7 +122,8 @@ class Session:
             inputs = self.processor([text], **settings)
         else:
             inputs = self.processor(images=[self.pictures] if self.pictures else None, text=[text], **settings)
-        inputs = {name: one.to(self.model.device) if isinstance(one, Tensor) else one for name, one in inputs.items()}
+        device = execution_device(unwrapped(self.model).get_input_embeddings())
+        inputs = {name: one.to(device) if isinstance(one, Tensor) else one for name, one in inputs.items()}
         self.past_key_values.tail = self._tail(text, inputs["input_ids"][0], tokenizer)
         return inputs
 

@@ -23,7 +23,7 @@ def sees(parts: Parts, ids: Tensor, inputs: Mapping[str, object]) -> Tensor:
     make = getattr(parts.model, "create_masks_for_generate", None)
     if make is None or not types:
         return causal
-    embeds = torch.empty(1, count, 0, dtype=parts.embed.weight.dtype, device=ids.device)
+    embeds = torch.empty(1, count, 0, dtype=parts.dtype, device=ids.device)
     made = make(config=parts.model.config, inputs_embeds=embeds, attention_mask=None, past_key_values=None, position_ids=None,
                 is_first_iteration=True, **types)  # fmt: skip
     for mask in made.values() if isinstance(made, dict) else [made]:

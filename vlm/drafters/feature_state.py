@@ -25,7 +25,7 @@ class FeatureState(PairState):
     """
 
     def __init__(self, drafter: object, target: object):
-        super().__init__(alongside(drafter, target.parts.embed.weight), target)
+        super().__init__(alongside(drafter, target.parts.like.to(target.device)), target)
         self.cache = SlotCache(1, 0)
         self.rotary = self.context = None
         self.pictures: Tensor | None = None

@@ -147,5 +147,5 @@ def _target(parts: Parts, ids: Tensor, kwargs: dict) -> TextTarget:
 def _gap(ours: Tensor, theirs: Tensor, parts: Parts) -> float:
     """How far two rows of logits are apart, as a share of what is allowed; NaN counts as far."""
     ours, theirs = ours.float(), theirs.float()
-    slack = _SLACK.get(parts.embed.weight.dtype, _SLACK_HALF)
+    slack = _SLACK.get(parts.dtype, _SLACK_HALF)
     return float((ours - theirs).abs().amax() / (slack * theirs.std().clamp_min(1e-6)))

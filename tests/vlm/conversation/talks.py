@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mmspec.vlm.architectures import take_apart
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.pictures import picture_prompt, placeholder, token_types
 from tests.vlm.classes.variants import variants
@@ -27,7 +28,7 @@ class Known(Scripted):
 
 @dataclass
 class Talk:
-    """Three turns about two pictures. inputs: of a prompt with both.   apart: the second picture comes with the second turn."""
+    """Three turns about two pictures. inputs: of a prompt with both.   apart: the second one comes with the second turn."""
 
     name: str
     model: nn.Module
@@ -49,8 +50,13 @@ class Talk:
 
     def of(self, ids: Tensor, pictures: int) -> dict[str, Tensor]:
         """The inputs of a prompt that shows so many of the pictures."""
-        pixels = {k: v for k, v in self.inputs.items() if k not in ("input_ids", "attention_mask") and "token_type" not in k}
-        found = {"input_ids": ids, **(first(pixels) if pictures == 1 else pixels)}
+        text = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
+        pixels = {name: one for name, one in self.inputs.items() if name not in text}
+        found = {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            **(first(pixels) if pictures == 1 else pixels),
+        }
         if "mm_token_type_ids" in self.inputs:
             found["mm_token_type_ids"] = (ids == self.token).long()
         if "token_type_ids" in self.inputs:
@@ -81,18 +87,16 @@ def first(pixels: dict[str, Tensor]) -> dict[str, Tensor]:
     if "image_grid_thw" in pixels:
         grid = pixels["image_grid_thw"][:1]
         return pixels | {"image_grid_thw": grid, "pixel_values": pixels["pixel_values"][: int(grid.prod())]}
-    if "batch_num_images" in pixels:
-        pixels = pixels | {"batch_num_images": torch.tensor([1])}
     axis = 0 if pixels["pixel_values"].shape[0] > 1 else 1
-    return {name: one if name == "batch_num_images" else one.narrow(axis, 0, one.shape[axis] // 2)
-            for name, one in pixels.items()}  # fmt: skip
+    return {name: one.narrow(axis, 0, one.shape[axis] // 2) for name, one in pixels.items()}
 
 
 @contextmanager
 def counted(model: nn.Module) -> Iterator[dict[str, int]]:
     """Counts tokens that pass the decoder, and calls of the vision tower."""
     seen = {"tokens": 0, "pictures": 0}
-    towers = {id(one): one for path, one in model.named_modules() if path.rpartition(".")[2] in TOWERS}
+    paths = [path.split(".") for path, _ in model.named_modules()]
+    towers = [".".join(path) for path in paths if path[-1] in TOWERS and not set(path[:-1]) & set(TOWERS)]
 
     def read(module: nn.Module, args: tuple, kwargs: dict) -> None:
         ids, embeds = kwargs.get("input_ids", args[0] if args else None), kwargs.get("inputs_embeds")
@@ -101,10 +105,8 @@ def counted(model: nn.Module) -> Iterator[dict[str, int]]:
     def look(*args: object) -> None:
         seen["pictures"] += 1
 
-    inner = getattr(model, "language_model", model)
-    decoder = (model if isinstance(inner, property) else inner).get_decoder()
-    hooks = [decoder.register_forward_pre_hook(read, with_kwargs=True)]
-    hooks += [one.register_forward_hook(look) for one in towers.values()]
+    hooks = [take_apart(model).decoder.register_forward_pre_hook(read, with_kwargs=True)]
+    hooks += [model.get_submodule(path).register_forward_hook(look) for path in towers]
     try:
         yield seen
     finally:

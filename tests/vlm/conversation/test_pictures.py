@@ -19,7 +19,8 @@ def test_what_stands_behind_the_earlier_pictures_is_new() -> None:
 
 def test_grids_and_lists_grow_beside_the_patches() -> None:
     old = {"pixel_values": torch.ones(4, 5), "image_grid_thw": torch.tensor([[1, 2, 2]]), "sizes": [(2, 2)]}
-    new = {"pixel_values": torch.ones(10, 5), "image_grid_thw": torch.tensor([[1, 2, 2], [1, 2, 3]]), "sizes": [(2, 2), (2, 3)]}
+    grid = torch.tensor([[1, 2, 2], [1, 2, 3]])
+    new = {"pixel_values": torch.ones(10, 5), "image_grid_thw": grid, "sizes": [(2, 2), (2, 3)]}
     found = added(old, new)
     assert found["pixel_values"].shape == (6, 5)
     assert found["image_grid_thw"].tolist() == [[1, 2, 3]] and found["sizes"] == [(2, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import mmspec
 from mmspec.evaluate.vlm.requests import demo_scenes
 from mmspec.zoo.world.render import render
 from tests.vlm.conversation.talks import counted
+from tests.vlm.layer_kinds import model_with
+from tests.vlm.tiny import words
 
 ASKED = ("Describe this picture in detail.", "And this one?", "What is the same in both?")
 
@@ -92,7 +95,8 @@ def test_a_template_that_shortens_answers_is_read_again_from_there(zoo: tuple, m
     said = session.last.sequences.shape[1]
     session.ask(ASKED[1])
     assert torch.equal(session.last.sequences, fresh(zoo, session, 3, max_new_tokens=20, do_sample=False))
-    assert said - 20 - 20 < session.last.sequences.shape[1] - 20 - session.last.read < said - 1
+    held = session.last.sequences.shape[1] - session.last.stats.emitted[0] - session.last.read
+    assert held == said - 20 - 1
 
 
 def test_what_is_refused(zoo: tuple) -> None:
@@ -112,6 +116,29 @@ def test_what_is_refused(zoo: tuple) -> None:
         mmspec.Session(model, talker).ask("this?", images[:1])
     with pytest.raises(ValueError, match="processor: expected one with a chat template, got CLIPImageProcessor"):
         mmspec.Session(model, processor.image_processor)
+
+
+THINKING = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}{{ 'w5 ' + message['content'] + ' w6 ' }}{% else %}"
+    "{{ 'w7 ' + message['content'].split('w8')[-1] + ' w8 ' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'w7 w9' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("name", ("Qwen3_5ForCausalLM", "LlamaForCausalLM", "JambaForCausalLM"))
+def test_a_template_that_leaves_thoughts_out_is_followed(name: str) -> None:
+    """Each answer opens a thought that later turns render without, as Qwen3.5's template does; recurrent layers go back."""
+    model, tokenizer = model_with(name), copy.deepcopy(words())
+    tokenizer.chat_template = THINKING
+    session, shared = mmspec.Session(model, tokenizer, max_new_tokens=12, do_sample=False), 0
+    for text in ("w11 w12 w13 w14", "w21 w22", "w31 w32 w33"):
+        session.add(text)
+        inputs = session.inputs()
+        out = session.generate()
+        assert torch.equal(out.sequences, model.generate(**inputs, max_new_tokens=12, do_sample=False))
+        count = inputs["input_ids"].shape[1]
+        assert out.read == count - shared
+        shared = count - 2  # recurrent layers go back to the answer's opening, slots to one token before what differs
 
 
 def test_a_tokenizer_does_for_text(zoo: tuple) -> None:
