@@ -14,12 +14,30 @@ from torch import Tensor, nn
 
 def execution_device(module: nn.Module) -> torch.device:
     """Where a module computes: accelerate's choice where it moves the weights, else where they are."""
+    device = _hooked(module)
+    return module.weight.device if device is None else device
+
+
+def _hooked(module: nn.Module) -> torch.device | None:
+    """Where accelerate brings the weights of a module; None where it leaves them."""
     hook = getattr(module, "_hf_hook", None)
     for one in getattr(hook, "hooks", None) or [hook]:
         device = getattr(one, "execution_device", None)
         if device is not None:
             return torch.device(device)
-    return module.weight.device
+    return None
+
+
+def layer_devices(decoder: nn.Module, count: int) -> tuple[torch.device | None, ...]:
+    """Where each of `count` layers computes, by the index that its attention carries; None where none does."""
+    found: dict[int, torch.device] = {}
+    for module in decoder.modules():
+        index = getattr(module, "layer_idx", None)
+        if isinstance(index, int) and index not in found:
+            hooks = (_hooked(one) for one in module.modules())
+            weight = next(module.parameters(), None)
+            found[index] = next((one for one in hooks if one is not None), None if weight is None else weight.device)
+    return tuple(found.get(index) for index in range(count))
 
 
 class Returning:

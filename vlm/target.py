@@ -74,7 +74,9 @@ class TextTarget(BatchTarget):
         self.turn, self.read, self.places, self.last_hidden = turn, 0, [], None
         held = None if turn is None else turn.cache
         slots = input_ids.shape[1] + room + 64
-        self.cache = SlotCache(parts.plan, slots, device=input_ids.device) if held is None else held
+        if held is None:
+            held = SlotCache(parts.plan, slots, device=input_ids.device, places=parts.places)
+        self.cache = held
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
         self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]

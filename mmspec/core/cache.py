@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,12 +28,22 @@ class SlotCache(SlotPool, Cache):
     """A `SlotPool` that is a transformers `Cache`: each of the model's attention layers writes its new slots through it.
 
     layers: what each layer keeps, or the number of layers that all keep every slot.
+    places: where each layer computes, where that is known, so that a pool has room for the layers of its device alone.
     tree: the draft that a pass goes over, while it does.
     """
 
-    def __init__(self, layers: int | Plan, capacity: int, *, copies: int = 1, device: torch.device | None = None):
+    def __init__(
+        self,
+        layers: int | Plan,
+        capacity: int,
+        *,
+        copies: int = 1,
+        device: torch.device | None = None,
+        places: Sequence[Hashable] | None = None,
+    ):
         plan = (Layer("full"),) * layers if isinstance(layers, int) else layers.layers
-        names = [layer.shape if layer.slots else (layer.kind, n) for n, layer in enumerate(plan)]
+        places = [None] * len(plan) if places is None else places
+        names = [(layer.shape, places[n]) if layer.slots else (layer.kind, n) for n, layer in enumerate(plan)]
         SlotPool.__init__(self, names, capacity, copies=copies, device=device)
         Cache.__init__(self, layers=[self._made(n, layer) for n, layer in enumerate(plan)])
         self.tree: Tree | None = None

@@ -39,7 +39,7 @@ class Elsewhere(Tensor):
                         for group in (args, kwargs))  # fmt: skip
         with torch._C.DisableTorchFunctionSubclass():
             found = func(*args, **kwargs)
-        return tree_map_only(Tensor, lambda one: one.as_subclass(cls), found)
+        return tree_map_only(Tensor, lambda one: one if isinstance(one, cls) else one.as_subclass(cls), found)
 
 
 class Doubled(TorchFunctionMode):

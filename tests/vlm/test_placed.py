@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.slots import Slots
+from mmspec.vlm import architectures
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.conversation import Past
 from tests.vlm.drafters.trained import make
@@ -63,6 +64,7 @@ def test_layers_on_two_devices_have_pools_of_their_own(name: str, lengths: tuple
             pools = run.target.cache.groups
             assert {type(pool.keys) for pool in pools} <= {Tensor, Elsewhere}
             assert sum(isinstance(pool.keys, Elsewhere) for pool in pools) > 0
+            assert all(pool.full for pool in pools)  # with room for their own device's layers alone
             assert run.target.cache.length.device.type == "cpu"
 
 
@@ -72,7 +74,12 @@ def test_pools_that_mixed_devices_would_be_found_out() -> None:
     def alike(pool: Slots, key: Tensor, value: Tensor) -> bool:
         return key.shape[:2] == pool.keys.shape[1:3]
 
-    with Doubled(), patch.object(Slots, "fits", alike), pytest.raises(RuntimeError, match="all tensors on one device"):
+    with (
+        Doubled(),
+        patch.object(Slots, "fits", alike),
+        patch.object(architectures, "layer_devices", lambda decoder, count: (None,) * count),
+        pytest.raises(RuntimeError, match="all tensors on one device"),
+    ):
         mmspec.vlm.start(model, **inputs, **GREEDY).run()
 
 

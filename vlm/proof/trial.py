@@ -101,7 +101,7 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     longest = min(longest, parts.plan.temperature or longest)
     far = max(longest - ids.shape[1] - 4, 0)
     target = _target(parts, ids, kwargs)
-    target.cache = _Miscounting(parts.plan, ids.shape[1] + 16)
+    target.cache = _Miscounting(parts.plan, ids.shape[1] + 16, device=ids.device)
     draft, evidence = target.prefill()
     target.commit(draft, evidence, _path(draft, torch.zeros_like(ids[:, 0]), ids[:, 0]))
     draft = Draft(ids[:, :3], chain(2, ids.device), Law("deterministic"))

@@ -25,7 +25,7 @@ class Context:
 
     def __init__(self, parts: Parts, capacity: int):
         self.parts, self.passes = parts, 0
-        self.cache = SlotCache(parts.plan, capacity, device=parts.device)
+        self.cache = SlotCache(parts.plan, capacity, device=parts.device, places=parts.places)
         self.next_position: Tensor | None = None
         self.feature: Tensor | None = None
 
