@@ -61,7 +61,7 @@ class DraftState(Protocol):
         """Learns what became of the draft; called after `target.commit`, and once after the prefill."""
 
     # Where it has it, `follow(target)` makes of this state that of a request which goes on where this one has ended; called in
-    # the place of `open`, so after that request's prefill, which read only what is new.
+    # the place of `open`, so after that request's prefill, which read only what is new. See `follows`.
 
 
 class Drafter(Protocol):
@@ -74,6 +74,21 @@ class Drafter(Protocol):
 
     def open(self, target: Target) -> DraftState:
         """State for one request."""
+
+
+def follows(state: object) -> bool:
+    """Whether a drafter's state, and the one it wraps as `inner`, can go on in another request.
+
+    One that reads its prompts in a way of its own (`prefill`) goes on in a way of its own: it does not inherit `follow`.
+    """
+    kinds = type(state).__mro__
+    follow, read = (
+        next((n for n, one in enumerate(kinds) if name in vars(one)), None) for name in ("follow", "prefill")
+    )
+    if follow is None or (read is not None and read < follow):
+        return False
+    inner = getattr(state, "inner", None)
+    return inner is None or follows(inner)
 
 
 class Memoryless:

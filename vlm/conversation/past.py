@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from mmspec.core.cache import Mark, SlotCache
-from mmspec.core.loop import Decoding, Drafter, DraftState
+from mmspec.core.loop import Decoding, Drafter, DraftState, follows
 from mmspec.core.rope import first_switch, length_dependent
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.pictures import added, pictured
@@ -93,15 +93,15 @@ class Past(Cache):
             return fresh
         new = added(self.pictures, pictured(inputs))
         start, before = self._start(parts, ids[0].tolist())
-        seen = sees(parts, ids, inputs)
         shows = any(bool((ids[0, start:] == one).any()) for one in parts.placeholders)
         crossing = any(layer.kind == "cross" for layer in parts.plan.layers)
-        if start == 0 or bool(seen[:, :start, start:].any()) or new is None or (new and crossing):
+        if start == 0 or new is None or (new and crossing) or shows != bool(new):
             return fresh
-        if shows != bool(new):
+        seen = sees(parts, ids, inputs, start)
+        if seen is None:
             return fresh
         new = {name: one.to(ids.device) if isinstance(one, Tensor) else one for name, one in new.items()}
-        rest = Rest(ids[:, start:], ids[:, start:], seen[:, start:, start:], new, self.lasting)
+        rest = Rest(ids[:, start:], ids[:, start:], seen, new, self.lasting)
         forget = self.held - start + (before is not None)
         return Turn(start, self.cache, rest, before, forget, self.tail)
 
@@ -109,7 +109,7 @@ class Past(Cache):
         """Whether a drafter can go on without reading the target's states of earlier turns again."""
         if drafter is None or getattr(drafter, "from_ids", False):
             return True
-        return drafter is self.drafter and _follows(self.state)
+        return drafter is self.drafter and follows(self.state)
 
     def with_pictures(self, parts: Parts, ids: Tensor, inputs: dict) -> dict:
         """A prompt's inputs with the pictures of earlier turns where it shows some and leaves them out."""
@@ -118,8 +118,7 @@ class Past(Cache):
 
     def state_for(self, turn: Turn, drafter: Drafter | None) -> DraftState | None:
         """The drafter's state that follows the turn, None where a new one is opened."""
-        follows = turn.start and drafter is self.drafter and hasattr(self.state, "follow")
-        return self.state if follows else None
+        return self.state if turn.start and drafter is self.drafter and follows(self.state) else None
 
     def _start(self, parts: Parts, ids: list[int]) -> tuple[int, Tensor | None]:
         """How many of the prompt's tokens are held, at least one fewer than it has; the states behind the last of them."""
@@ -136,8 +135,8 @@ class Past(Cache):
         places = [place for place in self.places if behind <= place.count <= same]
         if not places:
             raise ValueError(f"input_ids: expected a prompt that goes on behind the {self.held} tokens held, or differs in "
-                             f"what was said last, got one that differs from token {same} on, where recurrent layers cannot go "
-                             "back to; call forget() to read it all again")  # fmt: skip
+                             f"what was said last, got one that differs from token {same} on, where recurrent layers "
+                             "cannot go back to; call forget() to read it all again")  # fmt: skip
         place = max(places, key=lambda one: one.count)
         return place.count, place.hidden
 
@@ -184,12 +183,6 @@ class Past(Cache):
         self.position, self.hidden = target.next_position, target.last_hidden
         self.pictures = dict(pictures)
         self.drafter, self.state = decoding.drafter, decoding.state
-
-
-def _follows(state: object) -> bool:
-    """Whether a drafter's state, and the one that it wraps, can go on in another request."""
-    inner = getattr(state, "inner", None)
-    return hasattr(state, "follow") and (inner is None or _follows(inner))
 
 
 def _turns(parts: Parts, count: int) -> bool:

@@ -12,13 +12,14 @@ from mmspec.vlm.architectures import Parts
 _TYPES = ("token_type_ids", "mm_token_type_ids")
 
 
-def sees(parts: Parts, ids: Tensor, inputs: Mapping[str, object]) -> Tensor:
-    """bool [1, P, P], which tokens of a whole prompt each sees, windows and chunks aside. ids: int64 [1, P].
+def sees(parts: Parts, ids: Tensor, inputs: Mapping[str, object], start: int) -> Tensor | None:
+    """bool [1, n, n], which of the tokens from `start` on each of them sees, windows and chunks aside; None where tokens
+    before `start` see some of them. ids: int64 [1, P], of a whole prompt.
 
     inputs: of the prompt; the types of its tokens among them are what classes with such pictures go by.
     """
     count = ids.shape[1]
-    causal = torch.ones(1, count, count, dtype=torch.bool, device=ids.device).tril()
+    causal = torch.ones(1, count - start, count - start, dtype=torch.bool, device=ids.device).tril()
     types = {name: inputs[name] for name in _TYPES if isinstance(inputs.get(name), Tensor)}
     make = getattr(parts.model, "create_masks_for_generate", None)
     if make is None or not types:
@@ -29,5 +30,7 @@ def sees(parts: Parts, ids: Tensor, inputs: Mapping[str, object]) -> Tensor:
     for mask in made.values() if isinstance(made, dict) else [made]:
         if isinstance(mask, Tensor) and mask.dim() == 4:
             seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
-            causal = causal | seen.triu(1)
+            if bool(seen[:, :start, start:].any()):
+                return None
+            causal = causal | seen[:, start:, start:].triu(1)
     return causal

@@ -40,30 +40,12 @@ class FeatureState(PairState):
     @torch.no_grad()
     def prefill(self) -> None:
         """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
-        target = self.target
-        view = PromptView.of(
-            target.prompt, target.prompt_embeds, target.prompt_hidden, target.parts.placeholders,
-            target.parts.tokens_per_image, target.padding,
-        )  # fmt: skip
+        target, view = self.target, self.view()
         slots = self.drafter.read(view)
         # room for what will be generated; the pool doubles when that is not enough
         self.cache.capacity = slots.attend.shape[1] + target.cache.capacity - target.prompt.shape[1] + 64
         self.next_position = torch.zeros_like(slots.next_position)
         self._append(view, slots)
-
-    def _append(self, view: PromptView, slots: Slots) -> None:
-        """Writes what was read of a view behind what the cache holds."""
-        before = self.cache.width
-        self._reach(slots.attend.dtype)
-        self.remember(slots.attend, self.rotary[self.next_position[:, None] + slots.position], slots.count)
-        self.next_position = self.next_position + slots.next_position
-        shown = slots.of_pictures(view.picture)
-        if self.pictures is not None:
-            earlier = F.pad(self.pictures, (0, before - self.pictures.shape[1]))  # cut where the cache was
-            shown = torch.cat([earlier, shown], 1)
-        self.pictures = shown
-        if slots.last_context is not None:
-            self.context = slots.last_context[:, None]
 
     @torch.no_grad()
     def follow(self, target: object) -> Self:
@@ -76,19 +58,51 @@ class FeatureState(PairState):
             self.prefill()
         if self.pending_features:
             self.catch_up()
-        turn = target.turn
-        self.rewind(turn.forget)
+        self.rewind(target.turn.forget)
         self.serve(target)
-        ids, embeds, hidden = target.prompt[:, turn.start :], target.prompt_embeds, target.prompt_hidden
-        if turn.before is not None:  # the state behind the last token held, and the token that now follows it
-            ids = target.prompt[:, turn.start - 1 :]
-            hidden = torch.cat([turn.before, hidden], 1)
-            embeds = F.pad(embeds, (0, 0, 1, 0))  # the first one belongs to a pair that was read
-        parts, shown = target.parts, bool(self.pictures.any())
-        view = PromptView.of(ids, embeds, hidden, parts.placeholders, parts.tokens_per_image)
-        view.shown, view.context = shown, None if self.context is None else self.context[:, 0]
+        view = self.view()
         self._append(view, self.drafter.read(view))
         return self
+
+    def unread(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the target's prompt adds to the pairs kept: ids int64 [B, n], embeddings and states [B, n, .]; without earlier
+        turns all of it. Pairs are a token's state and the next token with its embedding, so the first embedding is of none."""
+        target, turn = self.target, getattr(self.target, "turn", None)
+        ids, embeds, hidden = target.prompt, target.prompt_embeds, target.prompt_hidden
+        if turn is None or not turn.start:
+            return ids, embeds, hidden
+        if turn.before is None:
+            return ids[:, turn.start :], embeds, hidden
+        # the state behind the last token held, and the token that now follows it
+        return ids[:, turn.start - 1 :], F.pad(embeds, (0, 0, 1, 0)), torch.cat([turn.before, hidden], 1)
+
+    def view(self) -> PromptView:
+        """The pairs that are unread."""
+        target, (ids, embeds, hidden) = self.target, self.unread()
+        parts, padding = target.parts, target.padding if ids.shape == target.prompt.shape else None
+        view = PromptView.of(ids, embeds, hidden, parts.placeholders, parts.tokens_per_image, padding)
+        if self.pictures is not None:
+            view.shown = bool(self.pictures.any())
+            view.context = None if self.context is None else self.context[:, 0]
+        return view
+
+    def fill(self, slots: Slots) -> None:
+        """Writes a view's slots behind those the cache holds."""
+        self.remember(slots.attend, self.rotary[self.next_position[:, None] + slots.position], slots.count)
+
+    def _append(self, view: PromptView, slots: Slots) -> None:
+        """Takes up what was read of a view."""
+        before = self.cache.width
+        self._reach(slots.attend.dtype)
+        self.fill(slots)
+        self.next_position = self.next_position + slots.next_position
+        shown = slots.of_pictures(view.picture)
+        if self.pictures is not None:
+            earlier = F.pad(self.pictures, (0, before - self.pictures.shape[1]))  # cut where the cache was
+            shown = torch.cat([earlier, shown], 1)
+        self.pictures = shown
+        if slots.last_context is not None:
+            self.context = slots.last_context[:, None]
 
     def _reach(self, dtype: torch.dtype) -> None:
         """Makes rotary rows for every position the next draft can have."""

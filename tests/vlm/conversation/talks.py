@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.architectures import placeholders_of, take_apart
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.pictures import picture_prompt, placeholder, token_types
 from tests.vlm.classes.variants import variants
@@ -68,11 +69,19 @@ def talk(name: str, apart: bool = False) -> Talk:
     """A conversation with a tiny model of `tests.vlm.tiny`, or of any class by its name; "window" behind a colon for its
     variant with small windows."""
     if name in VLMS:
-        return Talk(name, tiny(name), prompt(name, 2), IMAGE, apart)
+        return Talk(name, speaking(tiny(name)), prompt(name, 2), IMAGE, apart)
     name, _, variant = name.partition(":")
-    model = model_of(name, dict(variants(name))[variant] if variant else config_of(name))
+    model = speaking(model_of(name, dict(variants(name))[variant] if variant else config_of(name)))
     inputs = picture_prompt(name, model, "pictures")
     return Talk(name, model, inputs, placeholder(model.config), apart)
+
+
+def speaking(model: nn.Module) -> nn.Module:
+    """The same model where it says words alone: random ones say placeholders, which a later prompt cannot show."""
+    model = copy.copy(model)
+    model.generation_config = copy.deepcopy(model.generation_config)
+    model.generation_config.suppress_tokens = list(placeholders_of(model.config))
+    return model
 
 
 def second(ids: list[int], token: int, model: nn.Module) -> int:

@@ -33,10 +33,10 @@ def fresh(zoo: tuple, session: mmspec.Session, answered: int, **settings: Any) -
     return model.generate(**inputs, **settings)
 
 
-@pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/vispec", "lookup"))
+@pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/eagle", "auto"))
 def test_three_turns_about_two_pictures_say_what_fresh_prompts_say(zoo: tuple, name: str | None) -> None:
     model, processor, images = zoo
-    drafter = mmspec.drafters.PromptLookup() if name == "lookup" else name and mmspec.zoo.load(name)
+    drafter = name if name in (None, "auto") else mmspec.zoo.load(name)
     settings = dict(max_new_tokens=40, do_sample=False)
     session, reads = mmspec.Session(model, processor, drafter=drafter, **settings), []
     for number, text in enumerate(ASKED):
@@ -48,6 +48,21 @@ def test_three_turns_about_two_pictures_say_what_fresh_prompts_say(zoo: tuple, n
         reads.append((session.last.read, seen["pictures"]))
     assert [pictures for _, pictures in reads] == [1, 1, 0]
     assert reads[2][0] * 10 < session.last.sequences.shape[1]
+
+
+@pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/eagle"))
+def test_sampled_turns_say_what_fresh_calls_say_with_the_same_seed(zoo: tuple, name: str | None) -> None:
+    model, processor, images = zoo
+    drafter = name and mmspec.zoo.load(name)
+    settings = dict(max_new_tokens=24, do_sample=True, temperature=1.0)
+    session, reads = mmspec.Session(model, processor, drafter=drafter, **settings), []
+    for number, text in enumerate(ASKED):
+        session.add(text, images[number : number + 1])
+        inputs = session.inputs()
+        truth = mmspec.generate(model, drafter=drafter, seed=number, **inputs, **settings)
+        assert torch.equal(session.generate(seed=number).sequences, truth)
+        reads.append(session.last.read / inputs["input_ids"].shape[1])
+    assert reads[0] == 1 and max(reads[1:]) < 0.6 and reads[2] < 0.1
 
 
 def test_a_second_question_costs_less_than_a_tenth_of_the_first(zoo: tuple) -> None:

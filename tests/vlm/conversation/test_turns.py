@@ -20,6 +20,7 @@ CLASSES = (
     "Glm4vForConditionalGeneration",
     "InternVLForConditionalGeneration",
     "Lfm2VlForConditionalGeneration",
+    "Llama4ForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
     "Molmo2ForConditionalGeneration",
     "PaliGemmaForConditionalGeneration",
@@ -93,7 +94,7 @@ def test_a_second_turn_costs_less_than_a_tenth(name: str) -> None:
     assert 10 * seen["tokens"] < fresh["tokens"]
 
 
-@pytest.mark.parametrize("name", ("llava", "qwen3_vl", "Qwen3_5ForConditionalGeneration"))
+@pytest.mark.parametrize("name", ("llava", "qwen3_vl", *CLASSES[1:2], "Qwen3_5ForConditionalGeneration"))
 def test_sampled_turns_say_what_a_fresh_prompt_says_with_the_same_seed(name: str) -> None:
     chat = talk(name, apart=True)
     settings = dict(max_new_tokens=10, do_sample=True, temperature=0.9, top_k=20)
