@@ -10,7 +10,7 @@ from mmspec.core.draft import Draft, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
 from mmspec.core.ledger import Ledger, Seat
-from mmspec.core.loop import Drafter, DraftState, Target, follows
+from mmspec.core.loop import Drafter, DraftState, Target
 from mmspec.core.verdict import Verdict
 
 
@@ -110,8 +110,6 @@ class GoodputState:
 
     def follow(self, target: Target) -> GoodputState:
         """The state of a request that goes on from this one; what is read by it is read now."""
-        if not follows(self.inner):
-            return self.control.open(target)
         state = GoodputState(self.control, self.inner.follow(target), target)
         state.seat.fresh = False
         return state
@@ -142,9 +140,8 @@ class GoodputState:
         # a drafter at rest that loses nothing by it is spared rounds without a draft
         if self.length or self.ledger.paying or not getattr(self.inner, "may_miss", False):
             self.inner.observe(target, draft, evidence, verdict)
-        if self.started is None or getattr(
-            target, "done", False
-        ):  # nothing is measured behind the prefill, nor of the end
+        # nothing is measured behind the prefill, nor of the round that ends a request
+        if self.started is None or getattr(target, "done", False):
             return
         # what a drafter does about a round without a draft is no part of plain decoding
         ended = self.clock() if self.length else verified
