@@ -25,7 +25,8 @@ class FeatureState(PairState):
     """
 
     def __init__(self, drafter: object, target: object):
-        super().__init__(alongside(drafter, target.parts.like.to(target.device)), target)
+        like = torch.empty(0, dtype=target.parts.embed.weight.dtype, device=target.device)
+        super().__init__(alongside(drafter, like), target)
         self.cache = SlotCache(1, 0)
         self.rotary = self.context = None
         self.pictures: Tensor | None = None
