@@ -209,7 +209,7 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
                          "beside inputs_embeds, pass as many input_ids")  # fmt: skip
     past = model_kwargs.pop("past_key_values", None)
     if past is not None and past.get_seq_length() > 0:
-        raise ValueError("past_key_values: expected none, an empty cache or that of a mmspec.Session, got a "
+        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
                          f"{type(past).__name__} with content; send the whole prompt without it")  # fmt: skip
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
