@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 # public name -> "module" or "module:attribute"
 _PUBLIC = {
+    "Session": "mmspec.vlm.conversation.session:Session",
     "certify": "mmspec.certify",
     "core": "mmspec.core",
     "decode": "mmspec.vlm.api:decode",

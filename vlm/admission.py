@@ -64,6 +64,6 @@ def _reads_again(parts: Parts, length: int) -> bool:
     """Whether the class drops its cache for the pass behind `length` tokens."""
     model, cache = parts.model, SlotCache(parts.plan, 1)
     cache.lengths = [length]
-    ids = torch.zeros(1, length + 1, dtype=torch.long, device=model.device)
+    ids = torch.zeros(1, length + 1, dtype=torch.long, device=parts.device)
     settings = dict(past_key_values=cache, attention_mask=torch.ones_like(ids), next_sequence_length=1, use_cache=True)
     return model.prepare_inputs_for_generation(ids, **settings).get("past_key_values") is not cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Literal
 
@@ -20,13 +21,16 @@ from mmspec.core.stats import Stats
 from mmspec.vlm.admission import admit
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.auto import AUTO, automatic
+from mmspec.vlm.conversation.pictures import pictured
+from mmspec.vlm.conversation.request import past_of, placed, unread
+from mmspec.vlm.conversation.turn import Turn
 from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
 from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
-from mmspec.vlm.unwrapping import called
+from mmspec.vlm.unwrapping import called, unwrapped
 
 
 def generate(
@@ -42,9 +46,10 @@ def generate(
 ) -> Tensor | Generated:
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
 
-    inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...).
+    inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...);
+        `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`.
     drafter: None decodes plainly through the same loop; "auto" drafts with what is at hand for the model as long as it pays
-    by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
+        by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
     on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
@@ -56,6 +61,8 @@ def generate(
     inputs = _servable(inputs)
     engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats)
     with ended(streamer):
+        if (past := past_of(inputs)) is not None:
+            inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
         return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
 
 
@@ -113,18 +120,25 @@ class _Engine:
     ):
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
         self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
+        self.turn: Turn | None = None
 
     @torch.no_grad()
     def __call__(
         self, model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs
     ):
         started = perf_counter()
-        config = generation_config
-        decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs)
-        if self.open_only:
-            return decoding
-        stats = decoding.run()
-        stats.close(perf_counter() - started)
+        config, past = generation_config, past_of(model_kwargs)
+        _refuse(input_ids, config, model_kwargs)
+        if past is not None:
+            self._take_on(past, model, input_ids, model_kwargs)
+        with nullcontext() if past is None else past.lent(self.turn):
+            decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past)
+            if self.open_only:
+                return decoding
+            stats = decoding.run()
+            stats.close(perf_counter() - started)
+            if past is not None and not decoding.target.errors:
+                past.keep(decoding, pictured(own_inputs(self.inputs, config)))
         if self.on_stats is not None:
             self.on_stats(stats)
         wants = config.return_dict_in_generate
@@ -135,12 +149,23 @@ class _Engine:
             raise RowsFailed(result)
         return result if self.return_dict or wants else result.sequences
 
-    def _open(self, model, input_ids, processors, stopping, config, model_kwargs) -> Decoding:
-        _refuse(input_ids, config, model_kwargs)
+    def _take_on(self, past, model, input_ids, model_kwargs) -> None:
+        """What of a conversation's prompt this call reads."""
+        if self.open_only:
+            raise ValueError("past_key_values: expected none to step by hand, got a conversation; call mmspec.generate")
+        past.check(model, input_ids.shape[0])
+        if self.turn is None:
+            drafter = _drafter(model, self.drafter)
+            self.turn = unread(past, model, self.inputs | {"input_ids": input_ids}, drafter)[1]
+        parts = take_apart(model)
+        self.inputs = past.with_pictures(parts, input_ids, self.inputs)
+        self.turn = placed(past, self.turn, parts, input_ids, model_kwargs)
+
+    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past=None) -> Decoding:
         if self.streamer is not None and input_ids.shape[0] > 1:
             raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
         pad = config._pad_token_tensor
-        drafter = automatic(model) if self.drafter == AUTO else self.drafter
+        drafter = _drafter(model, self.drafter)
         target = TextTarget(
             take_apart(model),
             input_ids,
@@ -153,11 +178,19 @@ class _Engine:
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
             levels=getattr(drafter, "levels", None),
+            turn=self.turn,
         )
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
-        return Decoding(target, drafter, rule, Keys.of(self.seed, target.batch, input_ids.device))
+        seed = target.agreed(int(torch.randint(2**62, ()))) if self.seed is None else self.seed
+        keys = Keys.of(seed, target.batch, input_ids.device)
+        earlier = None if past is None else past.state_for(self.turn, drafter)
+        return Decoding(target, drafter, rule, keys, earlier=earlier, lasts=past is not None)
+
+
+def _drafter(model: nn.Module, drafter: Drafter | Literal["auto"] | None) -> Drafter | None:
+    return automatic(model) if isinstance(drafter, str) and drafter == AUTO else drafter
 
 
 def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
@@ -176,9 +209,8 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
                          "beside inputs_embeds, pass as many input_ids")  # fmt: skip
     past = model_kwargs.pop("past_key_values", None)
     if past is not None and past.get_seq_length() > 0:
-        raise ValueError(
-            "past_key_values: expected none or an empty cache, got one with content; send the whole prompt"
-        )
+        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
+                         f"{type(past).__name__} with content; send the whole prompt without it")  # fmt: skip
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")

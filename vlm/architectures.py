@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mmspec.core.layers.plan import Plan, plan_of
 from mmspec.vlm.mixers import Mixer, mixers_of
+from mmspec.vlm.placed import execution_device, layer_devices, returning
+from mmspec.vlm.ranks import group_of
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 
@@ -56,6 +60,9 @@ class Parts:
     trusted: the suite tests this class over this decoder; others prove themselves.
     last_only: the model can be asked for the last logits alone.
     own: the decoder is transformers' own, whose windows are its masks' and nothing else.
+    device, dtype: where and in what embeddings are computed.   like: an empty tensor of both.
+    places: where each layer computes, see `layer_devices`.
+    group: the processes that share the layers, None for one alone, see `ranks.py`.
     """
 
     model: nn.Module
@@ -76,6 +83,26 @@ class Parts:
     @property
     def layers(self) -> int:
         return len(self.plan)
+
+    @property
+    def device(self) -> torch.device:
+        return execution_device(self.embed)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embed.weight.dtype
+
+    @property
+    def like(self) -> Tensor:
+        return torch.empty(0, dtype=self.dtype, device=self.device)
+
+    @property
+    def places(self) -> tuple[torch.device | None, ...]:
+        return layer_devices(self.decoder, self.layers)
+
+    @property
+    def group(self) -> Any:
+        return group_of(self.model)
 
 
 def supported() -> tuple[Architecture, ...]:
@@ -118,8 +145,8 @@ def _parts(model: nn.Module) -> Parts:
     return Parts(
         model=model,
         decoder=decoder,
-        head=head,
-        embed=embed,
+        head=returning(head),
+        embed=returning(embed),
         direct=tested,
         plan=plan,
         hidden_size=text.hidden_size,
@@ -145,7 +172,17 @@ def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
     if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):
         raise ValueError("model: expected a decoder, token embeddings and an output head, got a "
                          f"{type(model).__name__} without one of them; decode it with model.generate")  # fmt: skip
-    return head, decoder, embed
+    return head, _below_head(decoder, head, embed), embed
+
+
+def _below_head(decoder: nn.Module, head: nn.Module, embed: nn.Module) -> nn.Module:
+    """What puts out hidden states in a decoder that ends in the head, as Llama 4's and Kosmos-2's do: logits are no states."""
+    while any(one is head for one in decoder.children()):
+        inner = [one for one in decoder.children() if one is not head and any(part is embed for part in one.modules())]
+        if len(inner) != 1 or inner[0] is embed:
+            return decoder
+        decoder = inner[0]
+    return decoder
 
 
 def _takes(model: nn.Module, argument: str) -> bool:

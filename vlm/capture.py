@@ -24,7 +24,7 @@ class Seen:
 
 
 @contextmanager
-def masked(decoder: nn.Module, mask: Mapping[str, Tensor | None]) -> Iterator[None]:
+def masked(decoder: nn.Module, mask: Tensor | Mapping[str, Tensor | None]) -> Iterator[None]:
     """The decoder gets `mask` in calls made by this thread inside the block, whatever its wrapper makes of the one it got."""
     thread = threading.get_ident()
 
@@ -58,7 +58,8 @@ def watch(decoder: nn.Module, levels: tuple[int, ...] | None = None) -> Iterator
         if threading.get_ident() == thread:
             seen.hidden = output[0]
             if levels is not None:
-                seen.levels = torch.cat([entered[level] for level in levels], -1)
+                device = entered[levels[0]].device  # layers may lie on several
+                seen.levels = torch.cat([entered[level].to(device) for level in levels], -1)
 
     def entering(level: int) -> Callable:
         def note(module: nn.Module, args: tuple, kwargs: dict) -> None:

@@ -17,9 +17,11 @@ class Generated(GenerateDecoderOnlyOutput):
     """transformers' own output class with the speculative statistics beside it.
 
     sequences: int64 [B, L], laid out as `transformers.generate` lays it out.
+    read: tokens of the prompt that passed through the model; in a conversation those that were new.
     stats: the request's Stats.   errors: per failed row, one sentence (None when all went well).
     """
 
+    read: int | None = None
     stats: Stats | None = None
     errors: dict[int, str] | None = None
 
@@ -42,6 +44,7 @@ def collect(target: TextTarget, stats: Stats, *, scores: bool = False, logits: b
         sequences=torch.cat([target.prompt, tail], 1),
         scores=_steps(target.scores, longest) if scores else None,
         logits=_steps(target.logits, longest) if logits else None,
+        read=target.read,
         stats=stats,
         errors=target.errors or None,
     )

@@ -33,15 +33,28 @@ def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
 
 def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> dict:
     """The arguments of the pass that reads a prompt into `cache`. kwargs: as `prepare` gives them."""
-    kwargs = dict(kwargs, past_key_values=cache, use_cache=True)
-    if parts.last_only:
-        kwargs["logits_to_keep"] = 1
-        if any(layer.kind == "shared" for layer in parts.plan.layers):
-            # a number would let layers that store nothing skip the prompt, whose states drafters read
-            kwargs["logits_to_keep"] = ids.new_tensor([ids.shape[1] - 1])
+    kwargs = dict(kwargs, past_key_values=cache, use_cache=True) | last_logits_only(parts, ids)
     inputs = parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
     # some classes leave an empty cache out, and would make one of their own
     return dict(inputs, past_key_values=cache)
+
+
+def last_logits_only(parts: Parts, ids: Tensor) -> dict:
+    """What asks a forward over `ids` [B, n] for the last logits alone, where it can be asked."""
+    if not parts.last_only:
+        return {}
+    if any(layer.kind == "shared" for layer in parts.plan.layers):
+        # a number would let layers that store nothing skip the prompt, whose states drafters read
+        return {"logits_to_keep": ids.new_tensor([ids.shape[1] - 1])}
+    return {"logits_to_keep": 1}
+
+
+def first_tokens(kwargs: dict, count: int) -> dict:
+    """`kwargs` of one unpadded prompt, as `prepare` gives them, for its first `count` tokens, which hold its pictures."""
+    alike = ("position_ids", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+    return {
+        name: value[..., :count] if name in alike and value is not None else value for name, value in kwargs.items()
+    }
 
 
 def first_positions(inputs: dict, ids: Tensor, given: Tensor) -> Tensor:

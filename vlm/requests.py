@@ -41,7 +41,9 @@ def table_of_positions(parts: Parts) -> int | None:
     most = _most_positions(parts)
     if most is None:
         return None
-    tables = (one for one in parts.decoder.modules() if isinstance(one, nn.Embedding) and one is not parts.embed)
+    tables = (
+        one for one in parts.decoder.modules() if isinstance(one, nn.Embedding) and one.weight is not parts.embed.weight
+    )
     return most if any(most <= table.num_embeddings < most + 16 for table in tables) else None
 
 

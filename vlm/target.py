@@ -17,9 +17,12 @@ from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import watch
+from mmspec.vlm.conversation.turn import Settled, Turn
 from mmspec.vlm.mixers import drafting
 from mmspec.vlm.processors import NodeProcessors
-from mmspec.vlm.prompts import first_inputs, first_positions, lasting, wrapped_logits
+from mmspec.vlm.prompts import first_inputs, first_positions, first_tokens, lasting, wrapped_logits
+from mmspec.vlm.ranks import agreed
+from mmspec.vlm.reading import Read, Rest, read_first, read_rest
 from mmspec.vlm.requests import table_of_positions
 from mmspec.vlm.stopping import Stopping
 
@@ -38,6 +41,11 @@ class TextTarget(BatchTarget):
     prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
         with `levels`, prompt_hidden and the evidence's hidden hold the states entering those decoder layers, side by side.
     inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
+    turn: of a conversation, whose earlier turns the cache may hold; prompt_embeds and prompt_hidden are then those of what is
+        read now, behind the first `turn.start` tokens.   read: how many tokens that were.
+    places: where a later turn can go back to, see `Settled`; of layers with states only.
+    last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
+    lasting: what every pass is given again, see `prompts.lasting`.
     """
 
     def __init__(
@@ -54,6 +62,7 @@ class TextTarget(BatchTarget):
         listener: object | None = None,
         keep_scores: bool = False,
         levels: tuple[int, ...] | None = None,
+        turn: Turn | None = None,
     ):
         super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
@@ -62,14 +71,19 @@ class TextTarget(BatchTarget):
         self.model_kwargs, self.inputs = model_kwargs, inputs
         self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
         room = min(self.stopping.most or _ROOM, _ROOM)
-        self.cache = SlotCache(parts.plan, input_ids.shape[1] + room + 64)
+        self.turn, self.read, self.places, self.last_hidden = turn, 0, [], None
+        held = None if turn is None else turn.cache
+        slots = input_ids.shape[1] + room + 64
+        if held is None:
+            held = SlotCache(parts.plan, slots, device=input_ids.device, places=parts.places)
+        self.cache = held
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
         self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
         self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = self._barren = None
-        self.table, self._lasting = table_of_positions(parts), {}
+        self.table, self.lasting = table_of_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
         self._longest = self._last = (
@@ -93,33 +107,74 @@ class TextTarget(BatchTarget):
     def device(self) -> torch.device:
         return self.prompt.device
 
+    def agreed(self, number: int) -> int:
+        """`number` where the target is one process's; where several share it, what the first of them says."""
+        return agreed(self.parts.group, number)
+
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
         mask = self.model_kwargs.get("attention_mask")
-        inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
-        self._lasting = lasting(self.parts.plan, inputs)
-        positions = first_positions(inputs, self.prompt, self.model_kwargs["position_ids"])
+        rest, inputs = None if self.turn is None else self.turn.rest, {}
+        if rest is None:
+            inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
+            positions = first_positions(inputs, self.prompt, self.model_kwargs["position_ids"])
+            self.lasting = lasting(self.parts.plan, inputs)
+        else:
+            positions, self.lasting = rest.positions, rest.lasting
         if self.rope is not None:
             self._longest = int(_rotary(positions).max()) + 1
-        with self._rotated(), watch(self.parts.decoder, self.levels) as seen:
-            logits = self.parts.model(**inputs, return_dict=True).logits[:, -1:]
-        self.prompt_embeds = seen.embeds
-        self.prompt_hidden = seen.hidden if self.levels is None else seen.levels
+        with self._rotated():
+            read = self._read(inputs, positions) if rest is None else self._read_on(rest)
+        self.prompt_embeds, self.prompt_hidden, self.read = read.embeds, read.hidden, positions.shape[-1]
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
             self._last = int(_rotary(positions[..., -1:]).max())
         # the last prompt token is the root of round 0, so its slot is left for the commit to count
-        self.cache.advance(self.prompt.shape[1] - 1)
+        self.cache.advance(-1)
         if mask is not None and mask.dim() == 2:
             self.padding = mask == 0
             self.cache.hidden = self.padding
         draft = root_only(self.pending)
-        return draft, self._evidence(draft, logits, self.prompt_hidden[:, -1:])
+        return draft, self._evidence(draft, read.logits, self.prompt_hidden[:, -1:])
+
+    def _read(self, inputs: dict, positions: Tensor) -> Read:
+        """The whole prompt; in a conversation of layers with states in two parts, what may later change apart."""
+        count = self.prompt.shape[1]
+        tail = self.turn.tail if self.turn is not None and self.parts.plan.stateful else 0
+        if not 0 < tail < count:
+            read = read_first(self.parts, inputs, self.levels, self.device)
+            self.cache.advance(count)
+            return self._settle(count, read)
+        settled = count - tail
+        kwargs = first_tokens(self.model_kwargs, settled)
+        inputs = first_inputs(self.parts, self.prompt[:, :settled], kwargs, self.cache)
+        read = read_first(self.parts, inputs, self.levels, self.device)
+        self.cache.advance(settled)
+        self._settle(settled, read)
+        rest = Rest.text(self.prompt[:, settled:], positions[..., settled:], self.lasting)
+        return self._settle(count, read.then(read_rest(self.parts, self.cache, rest, self.levels)))
+
+    def _read_on(self, rest: Rest) -> Read:
+        """What stands behind the tokens that the cache holds."""
+        count, tail = rest.ids.shape[1], self.turn.tail if self.parts.plan.stateful else 0
+        pieces = [rest] if not 0 < tail < count else rest.split(count - tail)
+        read, end = None, self.turn.start
+        for piece in pieces:
+            new = read_rest(self.parts, self.cache, piece, self.levels)
+            read, end = new if read is None else read.then(new), end + piece.ids.shape[1]
+            self._settle(end, read)
+        return read
+
+    def _settle(self, count: int, read: Read) -> Read:
+        """Notes that layers with states can go back to the place behind the first `count` tokens."""
+        if self.turn is not None and self.parts.plan.stateful:
+            self.places.append(Settled(count, self.cache.mark(), read.hidden[:, -1:].clone()))
+        return read
 
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
         depth = expand_tree(draft.tree.depth, self.batch)
-        tree, dtype = draft.tree, self.parts.embed.weight.dtype
+        tree, dtype = draft.tree, self.parts.dtype
         inputs = dict(
             input_ids=draft.value,
             position_ids=self._places(depth),
@@ -127,7 +182,7 @@ class TextTarget(BatchTarget):
             past_key_values=self.cache,
             use_cache=True,
         )
-        inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self._lasting.items()}
+        inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self.lasting.items()}
         with self._rotated(depth, tree.max_depth), drafting(self.parts.mixers, self.cache, tree):
             logits, hidden = self._pass(inputs)
         return self._evidence(draft, logits, hidden)
@@ -135,14 +190,14 @@ class TextTarget(BatchTarget):
     def _pass(self, inputs: dict) -> tuple[Tensor, Tensor]:
         """Logits and hidden states of one pass."""
         if self.parts.direct and self.levels is None:
-            hidden = self.parts.decoder(**inputs).last_hidden_state
+            hidden = self.parts.decoder(**inputs).last_hidden_state.to(self.device)
             return self.parts.head(hidden), hidden
         with watch(self.parts.decoder, self.levels) as seen:
             if self.parts.direct:
                 logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
             else:
                 logits = wrapped_logits(self.parts, inputs)
-        return logits, seen.hidden if self.levels is None else seen.levels
+        return logits.to(self.device), (seen.hidden if self.levels is None else seen.levels).to(self.device)
 
     def _rotated(self, depth: Tensor | None = None, deepest: int = 0) -> AbstractContextManager:
         """Passes inside see the rotary embeddings of plain decoding, where these depend on the sequence's length; there all
@@ -196,6 +251,8 @@ class TextTarget(BatchTarget):
         accepted = self.take_paths(verdict, failure, run_of(draft, verdict)[0])
         if self.keep_scores:
             self._record(evidence)
+        if self.turn is not None and self.paths[0]:
+            self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
         self.cache.commit(self.paths)
         self.next_position = self.next_position + self.steps
         self.pending = verdict.correction
@@ -205,6 +262,8 @@ class TextTarget(BatchTarget):
         """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
         self.tokens[row] += kept
+        if self.turn is not None:  # so that the cache holds all of the row's tokens but the last, where it ends too
+            del self.paths[row][len(kept) :]
         self.live[row] = not stop
         if failure and not stop:
             self.fail(row, _FAILURES[failure], f"{len(self.tokens[row])} generated tokens")

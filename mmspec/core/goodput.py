@@ -58,6 +58,11 @@ class Goodput:
         """Which of the target's states the drafter reads."""
         return getattr(self.drafter, "levels", None)
 
+    @property
+    def from_ids(self) -> bool:
+        """See `Drafter`."""
+        return getattr(self.drafter, "from_ids", False)
+
     def open(self, target: Target) -> GoodputState:
         open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
         state = open_lazily(target)
@@ -85,6 +90,7 @@ class GoodputState:
     """One request. length: of the draft under way.   rows: those whose outcome counts, None for all."""
 
     def __init__(self, control: Goodput, inner: DraftState, target: Target):
+        self.control = control
         self.inner, self.clock, self.lock = inner, control.clock, control.lock
         self.started, self.length, self.rows = None, 0, None
         total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
@@ -102,6 +108,12 @@ class GoodputState:
     def passes(self) -> int:
         return self.inner.passes
 
+    def follow(self, target: Target) -> GoodputState:
+        """The state of a request that goes on from this one; what is read by it is read now."""
+        state = GoodputState(self.control, self.inner.follow(target), target)
+        state.seat.fresh = False
+        return state
+
     def propose(self, target: Target, keys: Keys) -> Draft:
         self.started = self.clock()
         emitted = target.emitted
@@ -114,6 +126,8 @@ class GoodputState:
                 self.rows = [row for row, alive in enumerate(live) if alive and emitted[row] == least]
         with self.lock:
             self.length = self.ledger.choose(self.seat)
+        if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
+            self.length = agreed(self.length)
         if self.length == 0:
             return root_only(target.pending)
         if self.seat.deepest is not None:
@@ -126,7 +140,8 @@ class GoodputState:
         # a drafter at rest that loses nothing by it is spared rounds without a draft
         if self.length or self.ledger.paying or not getattr(self.inner, "may_miss", False):
             self.inner.observe(target, draft, evidence, verdict)
-        if self.started is None:
+        # nothing is measured behind the prefill, nor of the round that ends a request
+        if self.started is None or getattr(target, "done", False):
             return
         # what a drafter does about a round without a draft is no part of plain decoding
         ended = self.clock() if self.length else verified

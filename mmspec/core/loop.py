@@ -60,9 +60,15 @@ class DraftState(Protocol):
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Learns what became of the draft; called after `target.commit`, and once after the prefill."""
 
+    # Where it has it, `follow(target)` makes of this state that of a request which goes on where this one has ended; called in
+    # the place of `open`, so after that request's prefill, which read only what is new. See `follows`.
+
 
 class Drafter(Protocol):
-    """A drafter holds weights and settings only; `open` makes the state of one request, after its prefill."""
+    """A drafter holds weights and settings only; `open` makes the state of one request, after its prefill.
+
+    One that says `from_ids` opens from the ids of the whole prompt, whatever of it the prefill has read.
+    """
 
     name: str
 
@@ -70,11 +76,27 @@ class Drafter(Protocol):
         """State for one request."""
 
 
+def follows(state: object) -> bool:
+    """Whether a drafter's state, and the one it wraps as `inner`, can go on in another request.
+
+    One that reads its prompts in a way of its own (`prefill`) goes on in a way of its own: it does not inherit `follow`.
+    """
+    kinds = type(state).__mro__
+    follow, read = (
+        next((n for n, one in enumerate(kinds) if name in vars(one)), None) for name in ("follow", "prefill")
+    )
+    if follow is None or (read is not None and read < follow):
+        return False
+    inner = getattr(state, "inner", None)
+    return inner is None or follows(inner)
+
+
 class Memoryless:
     """Base of drafters that keep nothing about a request: the drafter serves as its own state."""
 
     name = "memoryless"
     passes = 0
+    from_ids = True
 
     def open(self, target: Target) -> Memoryless:
         """Itself."""
@@ -97,9 +119,21 @@ class Decoding:
     """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn.
 
     stats: what a domain counts in, None for what all count.
+    earlier: the drafter's state of the request that this one goes on from, which it can `follow`; None to open a new one.
+    lasts: another request will go on from this one, so that its states learn of the last round too.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, rule: Rule, keys: Keys, stats: Stats | None = None):
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        rule: Rule,
+        keys: Keys,
+        stats: Stats | None = None,
+        *,
+        earlier: DraftState | None = None,
+        lasts: bool = False,
+    ):
         if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
             raise ValueError(
                 f"drafter: expected None, 'auto' or a drafter object, got {drafter!r}; make one, such as SJD(window=16)"
@@ -108,6 +142,12 @@ class Decoding:
         self.stats = Stats() if stats is None else stats
         self.stats.rule, self.stats.drafter, self.stats.exact = rule.name, self.drafter.name, rule.exact
         self._state: DraftState | None = None
+        self.earlier, self.lasts = earlier, lasts
+
+    @property
+    def state(self) -> DraftState | None:
+        """The drafter's side of the request; None before the first round."""
+        return self._state
 
     def run(self) -> Stats:
         """Decodes to the end."""
@@ -122,7 +162,7 @@ class Decoding:
         if self._state is None:
             with stats.time("prefill"):
                 draft, evidence = target.prefill()
-                self._state = self.drafter.open(target)
+                self._state = self.drafter.open(target) if self.earlier is None else self.earlier.follow(target)
         else:
             with stats.time("draft"):
                 draft = self._state.propose(target, self.keys)
@@ -131,7 +171,7 @@ class Decoding:
         with stats.time("verify"):
             verdict = self.judge(draft, evidence)
             accepted = target.commit(draft, evidence, verdict)
-        if not target.done:
+        if not target.done or self.lasts:
             with stats.time("draft"):
                 self._state.observe(target, draft, evidence, verdict)
         self.keys.round += 1

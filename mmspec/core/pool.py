@@ -23,14 +23,23 @@ class SlotPool:
         much is allocated together.
     capacity: slots to allocate at first; the pool doubles when a pass needs more.
     copies: cache rows per request row (2 for a guided pair), laid out [copies, B].
+    device: of lengths and masks; None for that of the layer which is written first.
     start: int64 [rows], the position behind every row's prompt, where a model's positions count from it; set by prefill.
     width: slots in use by the longest row.   uniform: whether every row has that many. Both are host numbers.
     Raises ValueError when a layer changes its shape.
     """
 
-    def __init__(self, layers: int | Sequence[Hashable], capacity: int, *, copies: int = 1):
+    def __init__(
+        self,
+        layers: int | Sequence[Hashable],
+        capacity: int,
+        *,
+        copies: int = 1,
+        device: torch.device | None = None,
+    ):
         self.names = [None] * layers if isinstance(layers, int) else list(layers)
         self.depth, self.capacity, self.copies = len(self.names), capacity, copies
+        self.device = device
         self.groups: list[Slots] = []
         self._home: dict[int, tuple[Slots, int]] = {}
         self.length: Tensor | None = None
@@ -79,7 +88,7 @@ class SlotPool:
         """Makes room for the slots of one pass. key, value: [rows, heads, N, dim]."""
         if self.length is None:
             self.capacity = max(self.capacity, key.shape[2])
-            self.length = torch.zeros(key.shape[0], dtype=torch.long, device=key.device)
+            self.length = torch.zeros(key.shape[0], dtype=torch.long, device=self.device or key.device)
             self.lengths = [0] * key.shape[0]
         self._make_room(self.width + key.shape[2])
 
@@ -144,6 +153,11 @@ class SlotPool:
         counts = counts * self.copies
         self.lengths = [n + c for n, c in zip(self.lengths, counts, strict=True)]
         self.length = self.length + torch.tensor(counts, device=self.length.device)
+
+    def cut(self, lengths: list[int]) -> None:
+        """Counts only the first `lengths[r]` slots of cache row r as committed."""
+        self.lengths = list(lengths)
+        self.length = torch.tensor(self.lengths, device=self.length.device)
 
     def commit(self, path: list[list[int]]) -> None:
         """Keeps the slots of `path[b]`, ascending node indices of row b's last pass, and advances past them."""

@@ -62,6 +62,15 @@ def chain(length: int, device: torch.device | str = "cpu") -> Tree:
     return static_tree(tuple(max(i - 1, 0) for i in range(length + 1)), device)
 
 
+def line(count: int, device: torch.device | str = "cpu") -> Tree:
+    """A chain of `count` nodes to be read, not drafted: as `chain(count - 1)`, but made anew and forgotten with the pass, as
+    its length is a prompt's."""
+    node = torch.arange(count, device=device)
+    path = torch.minimum(node, node[:, None])
+    row = [x[None] for x in ((node - 1).clamp(min=0), node, node * 0, count - 1 - node, node[:, None] >= node, path)]
+    return Tree(*row, count - 1, 0)
+
+
 def chains(lengths: Sequence[int], device: torch.device | str = "cpu") -> Tree:
     """Chains side by side, for rules that give a mask: `lengths[c]` drafted values behind the root of chain c.
 

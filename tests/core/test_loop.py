@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmspec.core import loop
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding
+from mmspec.core.loop import Decoding, follows
 from mmspec.core.rules import BestExact, Reflection, Rule
 from tests.core.domains.blocks import TARGET, Film, RewardThreshold, Sketcher
 from tests.core.domains.canvas import Canvas, CellByCell, Painter
@@ -115,6 +115,30 @@ def test_counters() -> None:
     for row, count in enumerate(run.emitted):
         rounds = [line[row] for line in run.accepted if line[row] is not None]
         assert sum(rounds) + len(rounds) <= count
+
+
+class Reads:
+    def prefill(self) -> None: ...
+
+
+class Follows(Reads):
+    def follow(self, target: object) -> object: ...
+
+
+class ReadsOtherwise(Follows):
+    def prefill(self) -> None: ...
+
+
+class Wraps(Follows):
+    def __init__(self, inner: object):
+        self.inner = inner
+
+
+def test_a_state_follows_where_it_says_so_for_the_way_it_reads() -> None:
+    assert follows(Follows()) and follows(type("Named", (Follows,), {})())
+    assert not follows(Reads()) and not follows(ReadsOtherwise())
+    assert follows(type("Both", (ReadsOtherwise,), {"follow": Follows.follow})())
+    assert follows(Wraps(Follows())) and not follows(Wraps(Reads())) and not follows(Wraps(ReadsOtherwise()))
 
 
 def test_the_loop_never_opens_a_value() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,10 @@ class HeadState(FeatureState):
 
     def prefill(self) -> None:
         """Nothing to read: the state behind the prompt comes with the first pass."""
+
+    def follow(self, target: object) -> Self:
+        self.serve(target)
+        return self
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Notes the target's state at the last accepted node."""

@@ -75,6 +75,11 @@ class HeadDrafter(ShapedDrafter):
     def own_depths(self) -> int:
         return self.config.heads
 
+    @property
+    def from_ids(self) -> bool:
+        """See `Drafter`: without a layer over them, nothing of a prompt's states is kept."""
+        return self.layer is None
+
     def adopt(self, parts: Parts) -> None:
         """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
         for head in self.heads:

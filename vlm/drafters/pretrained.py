@@ -24,4 +24,4 @@ class PretrainedDrafter(Pretrained):
         """Itself, checked against a model, adapters around it or not, and moved to the model's device and dtype."""
         parts = take_apart(unwrapped(target))
         self.check(parts)
-        return self.to(device=parts.embed.weight.device, dtype=parts.embed.weight.dtype)
+        return self.to(device=parts.device, dtype=parts.dtype)

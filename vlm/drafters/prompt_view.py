@@ -18,6 +18,8 @@ class PromptView:
     picture: int64 [B, S], which picture of the row the embedding belongs to, counted from 1; 0 for text and no pair.
     real: bool [B, S], slots that hold a pair; None when all do.
     asked: bool [B, S], pairs within the prompt, all that drafting has when it reads one; None when all are.
+    shown: whether pictures stand before the view, in a conversation that goes on.   context: float [B, M], what they tell the
+        text before the view's own pictures, for drafters that have something of the kind (`Slots.last_context`).
     """
 
     embeds: Tensor
@@ -25,6 +27,8 @@ class PromptView:
     picture: Tensor
     real: Tensor | None = None
     asked: Tensor | None = None
+    shown: bool = False
+    context: Tensor | None = None
 
     @classmethod
     def of(

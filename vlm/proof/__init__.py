@@ -51,7 +51,7 @@ def prove_reach(parts: Parts, total: int) -> None:
     rounded = 1 << (total - 1).bit_length()
     longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or rounded
     for slots in dict.fromkeys((max(min(rounded, longest), total), total)):
-        outcome = _outcome(model, lambda slots=slots: reaches(parts, slots - 1))
+        outcome = _outcome(parts, lambda slots=slots: reaches(parts, slots - 1))
         if outcome is None:
             _REACHED[model] = slots
             return
@@ -60,17 +60,17 @@ def prove_reach(parts: Parts, total: int) -> None:
 
 def _once(parts: Parts, key: tuple, check: Callable[[], None]) -> None:
     """Runs a check, or repeats its outcome."""
-    model, embed = parts.model, parts.embed.weight
-    key = (*key, embed.dtype, str(embed.device), model.config._attn_implementation)
+    model = parts.model
+    key = (*key, parts.dtype, str(parts.device), model.config._attn_implementation)
     known = _OUTCOMES.setdefault(model, {})
     if key not in known:
-        known[key] = _outcome(model, check)
+        known[key] = _outcome(parts, check)
     if known[key] is not None:
         raise ValueError(known[key])
 
 
-def _outcome(model: nn.Module, check: Callable[[], None]) -> str | None:
-    name, device = type(model).__name__, model.device
+def _outcome(parts: Parts, check: Callable[[], None]) -> str | None:
+    name, device = type(parts.model).__name__, parts.device
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             check()

@@ -18,7 +18,7 @@ def ordinary(parts: Parts, batch: int, length: int, seed: int = 0) -> Tensor:
     drawn = [one for one in drawn if one not in named] or [0]
     while len(drawn) < batch * length:
         drawn += drawn
-    return torch.tensor(drawn[: batch * length], device=parts.embed.weight.device).view(batch, length)
+    return torch.tensor(drawn[: batch * length], device=parts.device).view(batch, length)
 
 
 def _numbers(config: object) -> set[int]:

@@ -27,8 +27,7 @@ def reaches(parts: Parts, slots: int) -> None:
     layers = [_shape_layer(layer) for layer in parts.plan.layers]
     _run(parts, seen[:, :1], 0, Cache(layers=layers))
     layers = [
-        _SlotLayer(one.shape, slots, parts.embed.weight) if isinstance(one, _ShapeLayer) and one.shape else one
-        for one in layers
+        _SlotLayer(one.shape, slots, one.like) if isinstance(one, _ShapeLayer) and one.shape else one for one in layers
     ]
     with torch.enable_grad():
         logits = _run(parts, seen[:, 1:], slots, Cache(layers=layers))
@@ -41,7 +40,7 @@ def reaches(parts: Parts, slots: int) -> None:
 
 
 def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
-    full = parts.embed.weight.new_zeros(1, 1, 1, place + 1)  # what windows hide is their masks' to say
+    full = parts.like.new_zeros(1, 1, 1, place + 1)  # what windows hide is their masks' to say
     mask = handed(parts.plan, full, [full] * len(parts.plan.narrow))
     table = table_of_positions(parts)
     # padded prompts have more slots than a learned table has positions; what a layer sees does not hang on them
@@ -73,12 +72,13 @@ class _Layer(CacheLayerMixin):
 
 
 class _ShapeLayer(_Layer):
-    """Notes the shapes of one token's keys and values."""
+    """Notes the shapes of one token's keys and values, and where they are."""
 
     shape: tuple[torch.Size, torch.Size] | None = None
+    like: Tensor | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        self.shape = key_states.shape, value_states.shape
+        self.shape, self.like = (key_states.shape, value_states.shape), key_states[:0]
         return key_states, value_states
 
 

@@ -101,7 +101,7 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     longest = min(longest, parts.plan.temperature or longest)
     far = max(longest - ids.shape[1] - 4, 0)
     target = _target(parts, ids, kwargs)
-    target.cache = _Miscounting(parts.plan, ids.shape[1] + 16)
+    target.cache = _Miscounting(parts.plan, ids.shape[1] + 16, device=ids.device)
     draft, evidence = target.prefill()
     target.commit(draft, evidence, _path(draft, torch.zeros_like(ids[:, 0]), ids[:, 0]))
     draft = Draft(ids[:, :3], chain(2, ids.device), Law("deterministic"))
@@ -147,5 +147,5 @@ def _target(parts: Parts, ids: Tensor, kwargs: dict) -> TextTarget:
 def _gap(ours: Tensor, theirs: Tensor, parts: Parts) -> float:
     """How far two rows of logits are apart, as a share of what is allowed; NaN counts as far."""
     ours, theirs = ours.float(), theirs.float()
-    slack = _SLACK.get(parts.embed.weight.dtype, _SLACK_HALF)
+    slack = _SLACK.get(parts.dtype, _SLACK_HALF)
     return float((ours - theirs).abs().amax() / (slack * theirs.std().clamp_min(1e-6)))

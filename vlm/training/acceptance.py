@@ -140,7 +140,7 @@ def train_acceptance(
     """
     parts = take_apart(model)
     drafter.check(parts)
-    device = parts.embed.weight.device
+    device = parts.device
     head = AcceptanceHead(AcceptanceConfig(drafter.config.hidden_size)) if head is None else head
     head = head.to(device).train().requires_grad_(True)
     optimizer = schedule.optimizer(head)

@@ -24,7 +24,7 @@ def new_drafter(kind: str, model: nn.Module, **sizes: Any) -> ShapedDrafter:
     if kind not in KINDS:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
     parts = take_apart(model)
-    return KINDS[kind](parts, sizes).to(parts.embed.weight.device)
+    return KINDS[kind](parts, sizes).to(parts.device)
 
 
 def layer_sizes(parts: Parts) -> dict[str, Any]:

@@ -32,13 +32,18 @@ class PairState:
     cache: SlotPool
 
     def __init__(self, drafter: Shaped, target: object):
-        self.drafter, self.target, self.passes = drafter, target, 0
-        self.shape = drafter.shape_for(target.greedy)
+        self.drafter, self.passes = drafter, 0
         self.longest: int | None = None
+        self.serve(target)
         self.pending_features = PendingFeatures()
         self.counts: list[int] = []
         self.root: Tensor | None = None
         self.next_position: Tensor | None = None
+
+    def serve(self, target: object) -> None:
+        """Drafts for `target` from now on."""
+        self.target = target
+        self.shape = self.drafter.shape_for(target.greedy)
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         """Predicted features [B, n, F] of new slots, not counted yet: values int64 [B, n] behind features [B, n, F].
@@ -59,7 +64,8 @@ class PairState:
         return self.cache.bias(ancestor, dtype, back)
 
     def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
-        """Writes a prompt to the empty cache.   attend: float [R, S, A], row r's first `count[r]` slots in use, R cache rows.
+        """Writes a prompt to the empty cache, or behind what it holds where all rows have S slots.
+        attend: float [R, S, A], row r's first `count[r]` slots in use, R cache rows.
         rotary: see `DraftLayer.heads`.   count: int64 [R].
 
         A single layer has no use for what it would put out here: later slots only attend the keys and values.
@@ -94,6 +100,11 @@ class PairState:
         self.root = gather_nodes(out, (count - 1).clamp(min=0)[:, None])[:, 0]
         self.next_position = self.next_position + count
         self.cache.advance(counts)
+
+    def rewind(self, count: int) -> None:
+        """Forgets the last `count` pairs of every row, which have been read, a slot each."""
+        self.cache.advance(-count)
+        self.next_position = self.next_position - count
 
     def ready(self) -> None:
         """Reads all that is known so far; `root` is up to date afterwards."""

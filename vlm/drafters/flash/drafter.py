@@ -126,7 +126,7 @@ class Flash(FeatureDrafter):
         if spans is None:
             return FeatureDrafter.read(self, view)
         text = view.picture == 0
-        before = (view.last_picture == 0) & ~text.all(1, keepdim=True)
+        before = (view.last_picture == 0) & ~text.all(1, keepdim=True) & (not view.shown)
         fused = text & ~before
         _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
         rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)

@@ -41,6 +41,7 @@ class PrefixState(HydraState):
     the prefix layer, and one a level."""
 
     prefill = FeatureState.prefill
+    follow = FeatureState.follow
 
     def observe(self, target: object, draft: object, evidence: object, verdict: object) -> None:
         FeatureState.observe(self, target, draft, evidence, verdict)

@@ -23,6 +23,7 @@ class PromptLookup:
     min_ngram: int = 1
 
     name = "prompt_lookup"
+    from_ids = True
 
     def __post_init__(self) -> None:
         if self.longest < 1:

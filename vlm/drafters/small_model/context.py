@@ -25,7 +25,7 @@ class Context:
 
     def __init__(self, parts: Parts, capacity: int):
         self.parts, self.passes = parts, 0
-        self.cache = SlotCache(parts.plan, capacity)
+        self.cache = SlotCache(parts.plan, capacity, device=parts.device, places=parts.places)
         self.next_position: Tensor | None = None
         self.feature: Tensor | None = None
 
@@ -55,7 +55,7 @@ class Context:
             input_ids=ids,
             position_ids=self.next_position[..., None] + tree.depth,
             attention_mask=masks(
-                self.parts.plan, self.cache, tree.ancestor, tree.depth, tree.max_depth, self.parts.embed.weight.dtype
+                self.parts.plan, self.cache, tree.ancestor, tree.depth, tree.max_depth, self.parts.dtype
             ),
             past_key_values=self.cache,
             use_cache=True,
@@ -63,12 +63,12 @@ class Context:
         row = torch.arange(ids.shape[0], device=ids.device)
         last = torch.tensor([max(n - 1, 0) for n in counts], device=ids.device)
         if self.parts.direct:
-            self.feature = self.parts.decoder(**inputs).last_hidden_state[row, last]
+            self.feature = self.parts.decoder(**inputs).last_hidden_state.to(ids.device)[row, last]
             logits = self.parts.head(self.feature)
         else:
             with watch(self.parts.decoder) as seen:
-                logits = wrapped_logits(self.parts, inputs)[row, last]
-            self.feature = seen.hidden[row, last]
+                logits = wrapped_logits(self.parts, inputs).to(ids.device)[row, last]
+            self.feature = seen.hidden.to(ids.device)[row, last]
         self.passes += 1
         self._move(list(counts))
         return logits.float()

@@ -25,6 +25,7 @@ class SmallModel:
     """
 
     name = "small_model"
+    from_ids = True
 
     def __init__(self, model: nn.Module, length: LengthControl | None = None):
         self.parts = take_apart(unwrapped(model))
@@ -41,7 +42,7 @@ class SmallModel:
     def open_without_prefill(self, target: TextTarget) -> SmallModelState:
         """State of one request whose prompt is read before the first draft."""
         small, large = self.parts, target.parts
-        device = small.embed.weight.device
+        device = small.device
         if small.vocab_size > large.vocab_size:
             raise ValueError(f"model: expected the target's vocabulary of {large.vocab_size}, got {small.vocab_size}; "
                              "draft with a model of the same tokenizer")  # fmt: skip

@@ -29,6 +29,7 @@ class TokenRecycling:
     table: RecyclingTable | None = None
 
     name = "token_recycling"
+    from_ids = True
 
     def __post_init__(self) -> None:
         widest = static_tree(self.template).max_rank + 1 if len(self.template) > 1 else 0

@@ -23,6 +23,7 @@ class VisionSkipState:
     """One request. skipped: rows left out so far, summed over rounds."""
 
     def __init__(self, control: VisionSkip, inner: FeatureState, target: TextTarget):
+        self.control = control
         self.inner, self.threshold, self.skipped = inner, control.threshold, 0
         placeholders = torch.tensor(target.parts.placeholders, device=target.device)
         self.shown = bool(torch.isin(target.prompt, placeholders).any())
@@ -31,6 +32,10 @@ class VisionSkipState:
     @property
     def passes(self) -> int:
         return self.inner.passes
+
+    def follow(self, target: TextTarget) -> VisionSkipState:
+        """The state of a request that goes on from this one."""
+        return VisionSkipState(self.control, self.inner.follow(target), target)
 
     @property
     def deepest(self) -> int | None:

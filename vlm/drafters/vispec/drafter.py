@@ -91,14 +91,16 @@ class ViSpec(FeatureDrafter):
             keep = keep & view.real
         # fused after packing, so that the slots of pictures cost nothing
         slots = pack(embeds, view.hidden, keep, text, position=view.position)
-        return self._fused(slots, view.last_picture, vectors)
-
-    def _fused(self, slots: Slots, last_picture: Tensor, vectors: Tensor) -> Slots:
-        """The slots of packed pairs; compressed rows stay as they are.   vectors: float [B, pictures + 1, H]."""
         seen = F.linear(vectors, self.inject.weight[:, self.config.hidden_size :], self.inject.bias)
+        if view.context is not None:
+            seen = torch.cat([view.context[:, None], seen[:, 1:]], 1)
+        return self._fused(slots, view.last_picture, seen)
+
+    def _fused(self, slots: Slots, last_picture: Tensor, seen: Tensor) -> Slots:
+        """The slots of packed pairs; compressed rows stay as they are.   seen: float [B, pictures + 1, H], the contexts."""
         fused = slots.origin >= 0
         shown = F.pad(last_picture, (1, 0))  # the front column stands in where a prompt has no slots
-        row = torch.arange(len(vectors), device=vectors.device)
+        row = torch.arange(len(seen), device=seen.device)
         context = seen[row[:, None], shown.gather(1, slots.origin + 1)]
         _, u = self.fuse(slots.attend, slots.carry, context)
         u = torch.where(fused[..., None], u, slots.attend)

@@ -1,0 +1,143 @@
+"""Drafters follow a conversation: their own caches hold what reading the whole of it would have left."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+import torch
+
+import mmspec
+from mmspec.core.drafting.layer import DraftLayer
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
+from mmspec.core.goodput import Goodput
+from mmspec.core.length import FixedLength
+from mmspec.vlm.api import start
+from mmspec.vlm.conversation import Past
+from mmspec.vlm.drafters.viskip import VisionSkip
+from tests.vlm.conversation.talks import talk
+from tests.vlm.drafters.trained import DRAFTERS, make
+from tests.vlm.tiny import tiny
+
+GREEDY = dict(max_new_tokens=10, do_sample=False)
+SHAPES = (DynamicTree(nodes=8, depth=3, width=3), StaticTree((0, 0, 0, 1, 1, 2, 3)), Chain(FixedLength(4)))
+# their slots are functions of what is read, whatever it is read with; SpecVLM's gate looks at one question at a time
+ALIKE = tuple(name for name in DRAFTERS if name not in ("specvlm", "medusa", "hydra"))
+
+
+@pytest.mark.parametrize("kind, apart", (("llava", False), ("qwen2_5_vl", True)), ids=("together", "apart"))
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> None:
+    chat, drafter = talk(kind, apart), make(name)
+    past, said = Past(chat.model), None
+    drafter = drafter.with_shape(SHAPES[0] if "flash" not in name else SHAPES[2])
+    for number in range(3):
+        inputs = chat.turn(number, said)
+        out = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY, return_dict=True)
+        said = out.sequences
+        assert torch.equal(said, chat.model.generate(**inputs, **GREEDY)), number
+        assert (out.read < inputs["input_ids"].shape[1]) == (number > 0)
+
+
+@pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_followed_cache_is_that_of_the_whole_prompt(name: str, apart: bool) -> None:
+    chat, drafter = talk("llava", apart), make(name)
+    past, said = Past(chat.model), None
+    for number in range(3):
+        inputs = chat.turn(number, said)
+        said = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY)
+        run = start(chat.model, drafter=drafter, **inputs, **GREEDY)
+        run.run()
+        own, fresh = past.state, run.state
+        count = fresh.cache.width
+        assert own.cache.width >= count > 0
+        for mine, theirs in zip(own.cache.at(0), fresh.cache.at(0), strict=True):
+            assert torch.allclose(mine[:, :, :count], theirs[:, :, :count], atol=1e-4), number
+        if own.pictures is not None:
+            wide = min(own.pictures.shape[1], fresh.pictures.shape[1])
+            assert torch.equal(own.pictures[:, :wide], fresh.pictures[:, :wide])
+        assert own.next_position - own.cache.width == fresh.next_position - fresh.cache.width
+        if own.context is not None:
+            assert torch.allclose(own.context, fresh.context, atol=1e-4)
+
+
+def test_a_drafter_reads_no_picture_twice() -> None:
+    """Slots that pass its layer in the second turn: those of the new tokens and of the last accepted ones."""
+    chat, drafter = talk("llava"), make("msd")
+    past, read = Past(chat.model), []
+    said = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **chat.turn(0, None), **GREEDY)
+    inputs, remember = chat.turn(1, said), DraftLayer.remember
+
+    def noted(layer: DraftLayer, attend: torch.Tensor, *rest: object) -> None:
+        read.append(attend.shape[1])
+        remember(layer, attend, *rest)
+
+    with patch.object(DraftLayer, "remember", noted):
+        mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY)
+    assert read == [inputs["input_ids"].shape[1] - said.shape[1] + 1]
+
+
+@pytest.mark.parametrize("wrapped", ("goodput", "viskip", "both", "lookup"))
+def test_wrapped_drafters_follow(wrapped: str) -> None:
+    chat, inner = talk("qwen2_5_vl", apart=True), make("msd")
+    drafter = {
+        "goodput": lambda: Goodput(inner),
+        "viskip": lambda: VisionSkip(inner, 0.5),
+        "both": lambda: Goodput(VisionSkip(inner, 0.5)),
+        "lookup": lambda: Goodput(mmspec.drafters.PromptLookup()),
+    }[wrapped]()
+    past, said = Past(chat.model), None
+    for number in range(3):
+        inputs = chat.turn(number, said)
+        out = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY, return_dict=True)
+        said = out.sequences
+        assert torch.equal(said, chat.model.generate(**inputs, **GREEDY))
+        assert (out.read < inputs["input_ids"].shape[1]) == (number > 0)
+
+
+@pytest.mark.parametrize("name", ("small", "small, with pictures", "recycling"))
+def test_drafters_that_open_from_ids_open_anew(name: str) -> None:
+    chat = talk("llava", apart=True)
+    drafter = {
+        "small": lambda: mmspec.drafters.SmallModel(tiny("llama")),
+        "small, with pictures": lambda: mmspec.drafters.SmallModel(chat.model),
+        "recycling": mmspec.drafters.TokenRecycling,
+    }[name]()
+    past, said = Past(chat.model), None
+    for number in range(3):
+        inputs = chat.turn(number, said)
+        out = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY, return_dict=True)
+        said = out.sequences
+        assert torch.equal(said, chat.model.generate(**inputs, **GREEDY))
+        assert (out.read < inputs["input_ids"].shape[1]) == (number > 0)
+
+
+@pytest.mark.parametrize("name", ("msd", "eagle3", "vispec"))
+def test_sampled_turns_say_what_a_fresh_prompt_says_with_the_same_seed(name: str) -> None:
+    chat, drafter = talk("llava", apart=True), make(name).with_shape(SHAPES[2], SHAPES[1])
+    settings = dict(max_new_tokens=10, do_sample=True, temperature=0.9, top_k=20)
+    past, said = Past(chat.model), None
+    for number in range(3):
+        inputs = chat.turn(number, said)
+        truth = mmspec.generate(chat.model, drafter=drafter, seed=number, **inputs, **settings)
+        said = mmspec.generate(chat.model, drafter=drafter, seed=number, past_key_values=past, **inputs, **settings)
+        assert torch.equal(said, truth), number
+
+
+@pytest.mark.parametrize("name", ("msd", "vispec", "flash", "eagle3"))
+def test_drafters_go_back_with_the_target(name: str) -> None:
+    """An answer is rendered otherwise in the next turn: pairs that are no longer the prompt's are forgotten."""
+    chat, drafter = talk("llava"), make(name)
+    past = Past(chat.model)
+    said = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **chat.turn(0, None), **GREEDY)
+    length = chat.turn(0, None)["input_ids"].shape[1]
+    kept = torch.cat([said[:, : length + 3], said[:, length + 5 :]], 1)
+    inputs = chat.turn(1, kept)
+    said = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY)
+    assert torch.equal(said, chat.model.generate(**inputs, **GREEDY))
+    run = start(chat.model, drafter=drafter, **inputs, **GREEDY)
+    run.run()
+    count = run.state.cache.width
+    for mine, theirs in zip(past.state.cache.at(0), run.state.cache.at(0), strict=True):
+        assert torch.allclose(mine[:, :, :count], theirs[:, :, :count], atol=1e-4)
