@@ -16,7 +16,7 @@ from mmspec.core.layers.masks import masks
 from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.capture import watch
+from mmspec.vlm.capture import Level, watch
 from mmspec.vlm.mixers import drafting
 from mmspec.vlm.processors import NodeProcessors
 from mmspec.vlm.prompts import first_inputs, first_positions, lasting, wrapped_logits
@@ -35,8 +35,9 @@ class TextTarget(BatchTarget):
 
     tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
     cache.lengths: rows of the cache. These three advance together but none is derived from another.
+    prompt_positions: int64 [..., B or 1, P], as `next_position`.
     prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
-        with `levels`, prompt_hidden and the evidence's hidden hold the states entering those decoder layers, side by side.
+        with `levels`, prompt_hidden and the evidence's hidden hold the states at those levels (see `watch`), side by side.
     inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
     """
 
@@ -53,7 +54,7 @@ class TextTarget(BatchTarget):
         inputs: dict | None = None,
         listener: object | None = None,
         keep_scores: bool = False,
-        levels: tuple[int, ...] | None = None,
+        levels: tuple[Level, ...] | None = None,
     ):
         super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
@@ -68,7 +69,8 @@ class TextTarget(BatchTarget):
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
-        self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = self._barren = None
+        self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
+        self._raw = self._barren = None
         self.table, self._lasting = table_of_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
@@ -105,6 +107,7 @@ class TextTarget(BatchTarget):
             logits = self.parts.model(**inputs, return_dict=True).logits[:, -1:]
         self.prompt_embeds = seen.embeds
         self.prompt_hidden = seen.hidden if self.levels is None else seen.levels
+        self.prompt_positions = positions
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
             self._last = int(_rotary(positions[..., -1:]).max())

@@ -75,6 +75,7 @@ _TESTED = frozenset(
 _VARIANTS = {"window": "small windows", "dynamic": "dynamic RoPE", "longrope": "longrope", "alibi": "ALiBi"}
 _BEHIND_PICTURE = "chi-square of the joint law of three tokens behind a picture, tiny LLaVA"
 _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
+_OWN_LAWS = {"gemma4_assistant": "chi-square of the joint law of three tokens, tiny Gemma 4"}
 _FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,)}
 
 
@@ -86,9 +87,9 @@ def drafter_rows() -> list[Row]:
             choice = DRAFTERS.get(made.name)
             what = choice.drafts if choice else "tree or chain"
             part = choice.part if choice and choice.part in zoo.names() else "-"
-            rows.append(
-                Row(kind, what, "per target: mmspec train vlm-drafter", part, _TRAINED, _BEHIND_PICTURE, _TESTED)
-            )
+            training = "per target: mmspec train vlm-drafter" if made.trainable else "none here: published files"
+            sampled = _OWN_LAWS.get(kind, _BEHIND_PICTURE)
+            rows.append(Row(kind, what, training, part, _TRAINED, sampled, _TESTED))
     for name, drafts in _FREE.items():
         rows.append(Row(name, DRAFTERS[name].drafts, DRAFTERS[name].training, "-", drafts, _OF_TEXT))
     return rows

@@ -9,6 +9,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.placement import alongside
 from mmspec.vlm.drafters.prompt_view import PromptView
+from mmspec.vlm.drafters.slots import Slots
 
 
 class FeatureState(PairState):
@@ -33,12 +34,8 @@ class FeatureState(PairState):
     @torch.no_grad()
     def prefill(self) -> None:
         """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
-        target, drafter = self.target, self.drafter
-        view = PromptView.of(
-            target.prompt, target.prompt_embeds, target.prompt_hidden, target.parts.placeholders,
-            target.parts.tokens_per_image, target.padding,
-        )  # fmt: skip
-        slots = drafter.read(view)
+        target, view = self.target, self.view()
+        slots = self.drafter.read(view)
         count = slots.attend.shape[1]
         # room for what will be generated; the pool doubles when that is not enough
         self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
@@ -47,12 +44,29 @@ class FeatureState(PairState):
         if self.context is not None:
             self.context = self.context[:, None]
         self._reach(slots.attend.dtype)
+        self.fill(slots)
+
+    def view(self) -> PromptView:
+        """What may be read of the prompt."""
+        target = self.target
+        return PromptView.of(
+            target.prompt, target.prompt_embeds, target.prompt_hidden, target.parts.placeholders,
+            target.parts.tokens_per_image, target.padding,
+        )  # fmt: skip
+
+    def fill(self, slots: Slots) -> None:
+        """Writes the prompt's slots to the empty cache."""
         self.remember(slots.attend, self.rotary[slots.position], slots.count)
+
+    @property
+    def slots_ahead(self) -> int:
+        """How many positions behind the pending token a draft's slots can have."""
+        return self.shape.longest
 
     def _reach(self, dtype: torch.dtype) -> None:
         """Makes rotary rows for every position the next draft can have."""
         target = self.target
-        needed = target.prompt.shape[1] + max(map(len, target.tokens)) + self.shape.longest + 1
+        needed = target.prompt.shape[1] + max(map(len, target.tokens)) + self.slots_ahead + 1
         if self.rotary is None or self.rotary.shape[0] < needed:
             self.rotary = self.drafter.layer.rotary(2 * needed + 512, target.device, dtype)
 
@@ -69,6 +83,14 @@ class FeatureState(PairState):
         if self.next_position is None:
             self.prefill()
         super().ready()
+
+    @property
+    def deepest(self) -> int:
+        most = self.drafter.most_levels
+        return super().deepest if most is None else min(super().deepest, most)
+
+    def most_levels(self) -> int:
+        return min(super().most_levels(), self.deepest)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""
