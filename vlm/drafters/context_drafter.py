@@ -14,6 +14,7 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import Leaving
+from mmspec.vlm.drafters.after_head import AfterHead
 from mmspec.vlm.drafters.context_config import ContextConfig
 from mmspec.vlm.drafters.context_layer import ContextLayer
 from mmspec.vlm.drafters.eagle3.modules import ReducedHead
@@ -99,15 +100,15 @@ class ContextDrafter(ShapedDrafter):
         """The rows that predict a token, [..., drafted, H], of a block's [..., block_size, H]."""
         return rows if self.config.from_root else rows[..., 1:, :]
 
-    def unary(self, rows: Tensor, head: nn.Module) -> Tensor:
-        """float32 [..., V], what the head says of rows [..., H] alone; -inf for tokens that are never drafted."""
-        config = self.config
-        scores = head(rows).float() if self.head is None else self.head(rows)
-        if config.output_multiplier != 1:
-            scores = scores * config.output_multiplier
-        if config.softcap:
-            scores = (scores / config.softcap).tanh() * config.softcap
-        return scores if self.head is None else self.head.spread(scores)
+    def unary(self, rows: Tensor, head: nn.Module, after: AfterHead | None = None) -> Tensor:
+        """float32 [..., V], what the head says of rows [..., H] alone; -inf for tokens that are never drafted.
+
+        after: what the target does to its head's logits, unless the drafter's own config says so.
+        """
+        if self.head is not None:
+            return self.head.spread(self.head(rows))
+        own = AfterHead(self.config.output_multiplier, self.config.softcap)
+        return (after if after is not None and own == AfterHead() else own)(head(rows).float())
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
         """What a level's law is made of, [B, n, F], the row itself first.   row: [B, 1, H].   token: int64 [B, n], the tokens

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
+from mmspec.vlm.drafters.after_head import AfterHead
 from mmspec.vlm.drafters.context_layer import biases
 from mmspec.vlm.drafters.feature_state import FeatureState
 
@@ -20,6 +21,7 @@ class ContextState(FeatureState):
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
         self.cache = SlotCache(drafter.config.num_hidden_layers, 0)
+        self.after = AfterHead.of(target.parts)
         self.rows: Tensor | None = None
         self.unary: Tensor | None = None
 
@@ -73,7 +75,7 @@ class ContextState(FeatureState):
         rotary = self.rotary[self.next_position[:, None] + ahead]
         rows = drafter(embeds, rotary, self.cache, biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype))
         self.rows = drafter.drafting(rows)[:, : self.most_levels()]
-        self.unary = drafter.unary(self.rows, target.parts.head) + self.ruling
+        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
 
     def feature(self, out: Tensor, depth: int) -> Tensor:

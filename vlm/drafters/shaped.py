@@ -20,10 +20,12 @@ class ShapedDrafter(Shaped, PretrainedDrafter):
 
     levels: which of the target's states it reads: None for the last ones, else see `watch`.
     trainable: whether drafters of this kind are trained here; the others come from their publishers.
+    any_target: whether they can be made for any target; the others belong to models of one family.
     """
 
     levels: tuple[Level, ...] | None = None
     trainable: ClassVar[bool] = True
+    any_target: ClassVar[bool] = True
 
     @property
     def most_levels(self) -> int | None:

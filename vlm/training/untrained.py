@@ -33,7 +33,7 @@ def layer_sizes(parts: Parts) -> dict[str, Any]:
     rope = getattr(config, "rope_parameters", None) or {}
     heads = config.num_attention_heads
     dim = getattr(config, "head_dim", None) or 0
-    attention = parts.decoder.layers[0].self_attn
+    attention = getattr(parts.decoder.layers[0], "self_attn", None)  # none in a layer of another kind
     return {
         "hidden_size": parts.hidden_size,
         "vocab_size": parts.vocab_size,
@@ -137,7 +137,6 @@ def _adopting(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDraft
 
 
 KINDS: dict[str, Callable[[Parts, dict[str, Any]], ShapedDrafter]] = {
-    "dflash": _dflash,
     "eagle2": _eagle,
     "eagle2_text": _eagle_text,
     "msd": _msd,
@@ -147,4 +146,5 @@ KINDS: dict[str, Callable[[Parts, dict[str, Any]], ShapedDrafter]] = {
     "eagle3": _eagle3,
     "medusa": _medusa,
     "hydra": _hydra,
+    "dflash": _dflash,
 }

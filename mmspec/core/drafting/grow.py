@@ -181,9 +181,11 @@ def static(state: Stepping, target: object, shape: StaticTree, keys: Keys) -> Dr
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
     laws, out, siblings = [], state.root[:, None], _SIBLINGS["deterministic" if target.greedy else shape.drawn]
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        scores = state.logits(out, level) if target.greedy else state.law(out, level)
-        laws.append(scores[:, :1] if state.independent else scores)
-        ranked, token = siblings(scores[:, :1] if shape.shared else scores, plan.tree.max_rank + 1, keys, level)
+        read = out[:, :1] if state.independent else out  # what has one law for all parents is scored once
+        scores = state.logits(read, level) if target.greedy else state.law(read, level)
+        laws.append(scores)
+        own = scores if shape.shared else scores.expand(-1, out.shape[1], -1)
+        ranked, token = siblings(own, plan.tree.max_rank + 1, keys, level)
         place = torch.zeros_like(source) if shape.shared else source
         value[:, node] = token[:, place, rank]
         valid[:, node] = ranked[:, place, rank].isfinite()

@@ -178,3 +178,20 @@ def test_a_batch_without_two_answer_tokens_in_a_row_teaches_nothing() -> None:
     batch = TeacherBatch(ids, ids > 0, *(torch.zeros(2, 6, 32),) * 3)
     loss, notes = BlockObjective(((1.0, cross_entropy),))(make("dflash"), take_apart(tiny("llava")), batch)
     assert float(loss) == 0 and not notes
+
+
+def test_training_learns_the_answers_of_a_batch() -> None:
+    torch.manual_seed(0)
+    drafter, parts = make("dflash").train().requires_grad_(True), take_apart(tiny("llava"))
+    ids = torch.randint(5, 90, (2, 24))
+    answer = (torch.arange(24) >= 6).expand(2, -1)
+    batch = teacher_pass(parts, dict(input_ids=ids, attention_mask=torch.ones_like(ids)), answer, drafter.levels)
+    optimizer = torch.optim.AdamW(drafter.parameters(), lr=5e-3)
+    first = last = None
+    for _ in range(40):
+        loss, _ = BlockObjective(anchors=8)(drafter, parts, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        first, last = float(loss) if first is None else first, float(loss)
+    assert last < 0.5 * first

@@ -30,4 +30,5 @@ def taps_of(target_layers: int, layers: int) -> tuple[int, ...]:
     if layers == 1:
         return (target_layers // 2,)
     last = max(target_layers - 3, 1)
-    return tuple(round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))
+    spread = (round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))
+    return tuple(dict.fromkeys(spread))

@@ -73,6 +73,7 @@ class Gemma4Assistant(ShapedDrafter):
     config_class = Gemma4AssistantConfig
     name = "gemma4 assistant"
     trainable: ClassVar[bool] = False
+    any_target: ClassVar[bool] = False
     config: Gemma4AssistantConfig
 
     def __init__(self, config: Gemma4AssistantConfig):

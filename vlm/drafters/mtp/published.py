@@ -61,21 +61,21 @@ def is_of_mtp(name: str, layers: int) -> bool:
 def found_in(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
     """The tensors of a checkpoint's MTP layer under our names.   layers: how many the model itself has."""
     under = {match["name"]: value for name, value in state.items() if (match := _MTP.search(name))}
-    behind: dict[int, dict[str, Tensor]] = {}
+    stacks: dict[tuple[str, int], dict[str, Tensor]] = {}
     for name, value in state.items():
         match = _LAYER.search(name)
         if match and int(match["layer"]) >= layers and not _MTP.search(name):
-            behind.setdefault(int(match["layer"]), {})[match["name"]] = value
-    numbers = {int(match["layer"]) for name in under if (match := _LAYER.search(name))} or set(behind)
-    if not under and not any("eh_proj.weight" in tensors for tensors in behind.values()):
+            stacks.setdefault((name[: match.start()], int(match["layer"])), {})[match["name"]] = value
+    behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # a vision tower has layers, too
+    if not under and not behind:
         raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.* or layers.N.eh_proj, got none; it has none, "
                          "or these are the tensors of a loaded model, which leaves them out")  # fmt: skip
-    if len(numbers) > 1:
-        raise ValueError(f"sd: expected one MTP layer, which is used again at every depth, got {len(numbers)}")
+    count = len({match["layer"] for name in under if (match := _LAYER.search(name))}) if under else len(behind)
+    if count > 1:
+        raise ValueError(f"sd: expected one MTP layer, which is used again at every depth, got {count}")
     if under:
         return {_named(name.replace("layers.0.", "", 1), name.startswith("layers.")): v for name, v in under.items()}
-    (only,) = behind.values()
-    return {_named(name, name not in _OURS): value for name, value in only.items()}
+    return {_named(name, name not in _OURS): value for name, value in behind[0].items()}
 
 
 def _named(name: str, of_layer: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.vlm.drafters.after_head import AfterHead
 from mmspec.vlm.drafters.feature_state import FeatureState
 
 
@@ -13,6 +14,11 @@ class MtpState(FeatureState):
 
     next_position: int64 [B] or [A, B], of the next slot.
     """
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """See `FeatureState.logits`; with what the target does to its head's logits."""
+        said = self.drafter.logits(out, depth, self.target.parts.head)
+        return AfterHead.of(self.target.parts)(said) + self.ruling
 
     @torch.no_grad()
     def prefill(self) -> None:

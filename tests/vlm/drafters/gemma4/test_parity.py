@@ -51,7 +51,7 @@ def target(public: dict[str, Tensor]) -> hf.Gemma4ForCausalLM:
     missing, unexpected = model.load_state_dict(weights(public, "target."), strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     model.tie_weights()
-    model.generation_config = hf.GenerationConfig(pad_token_id=0)
+    model.generation_config = hf.GenerationConfig()
     return model.requires_grad_(False)
 
 
