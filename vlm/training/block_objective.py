@@ -136,11 +136,12 @@ def blocks_said(drafter: ContextDrafter, parts: object, batch: TeacherBatch, anc
 
 @torch.no_grad()
 def paces(likelihood: Tensor, counts: Tensor, alpha: float) -> Tensor:
-    """D-PACE's weights, float32 [N, D]: w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha, as far as levels
-    count ("D-PACE"): how much of the expected accepted length hangs on level j.
+    """D-PACE's weights, float32 [N, D]: w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha ("D-PACE"): how
+    much of the expected accepted length hangs on level j. A level that does not count adds nothing and stops nothing, as in
+    the public codes.
 
     likelihood: float32 [N, D], q.   counts: bool [N, D].
     """
-    smooth = torch.where(counts, (1 - alpha) * likelihood + alpha, 0.0)
-    stands = smooth.cumprod(-1)
+    smooth = torch.where(counts, (1 - alpha) * likelihood + alpha, 1.0)
+    stands = smooth.cumprod(-1) * counts
     return stands.flip(-1).cumsum(-1).flip(-1) * counts

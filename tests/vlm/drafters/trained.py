@@ -113,7 +113,7 @@ def blocks(family: str, **others: object) -> ShapedDrafter:
     import_module(f"mmspec.vlm.drafters.{family}")
     made = PretrainedDrafter.kinds[family]
     config = made.config_class(
-        **SIZES, taps=(0, 1), mask_token_id=SIZES["vocab_size"] - 2, block_size=5, num_hidden_layers=2, head_dim=8,
+        **SIZES, taps=(0, 1), mask_token_id=1, block_size=5, num_hidden_layers=2, head_dim=8,
         reach=(ALL, 6), causal=(False, True), **others,
     )  # fmt: skip
     drafter = made(config)

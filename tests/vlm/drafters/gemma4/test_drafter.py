@@ -29,11 +29,13 @@ SHAPES: dict[str, Shape] = {
 
 
 @cache
-def gemma(vocab: int = V) -> hf.Gemma4ForCausalLM:
+def gemma(vocab: int = V, small: bool = True) -> hf.Gemma4ForCausalLM:
+    """With a layer that shares keys and embeddings for each layer, as small models have, or without both."""
     config = hf.Gemma4TextConfig(
-        vocab_size=vocab, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_kv_shared_layers=1,
+        vocab_size=vocab, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_kv_shared_layers=int(small),
         layer_types=["sliding_attention", "full_attention"] * 2, num_attention_heads=2, num_key_value_heads=1,
-        head_dim=8, global_head_dim=16, sliding_window=4, hidden_size_per_layer_input=0, vocab_size_per_layer_input=0,
+        head_dim=8, global_head_dim=16, sliding_window=4, hidden_size_per_layer_input=4 * small,
+        vocab_size_per_layer_input=vocab * small,
         final_logit_softcapping=None, bos_token_id=None, eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     with torch.random.fork_rng():
@@ -55,7 +57,7 @@ def assistant(vocab: int = V, clusters: int = 0, **changed: object) -> Gemma4Ass
         ) | changed
     )  # fmt: skip
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        torch.manual_seed(5)
         drafter = Gemma4Assistant(config)
         liven(drafter)
         drafter.embed_tokens.weight.data.mul_(0.3)
@@ -107,9 +109,9 @@ def test_the_best_token_judged_by_the_softmax_has_another_law() -> None:
     assert p_value(emitted, p.double()) < 1e-6
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_greedy_words_are_the_targets_own_in_a_ragged_batch(shape: str) -> None:
-    model, rng = gemma(64), torch.Generator().manual_seed(2)
+@pytest.mark.parametrize("shape, small", [*((shape, True) for shape in SHAPES), ("tree", False)])
+def test_greedy_words_are_the_targets_own_in_a_ragged_batch(shape: str, small: bool) -> None:
+    model, rng = gemma(64, small), torch.Generator().manual_seed(2)
     ids = torch.randint(1, 64, (4, 13), generator=rng)
     mask = torch.ones_like(ids)
     for row, padding in enumerate((0, 5, 2, 9)):
