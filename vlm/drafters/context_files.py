@@ -30,7 +30,8 @@ def context_fields(
     `transformer_layer_config`, else z-lab's.
 
     target: whose vocabulary it is where the config does not say, as Muse Glimmer's.
-    Raises ValueError for a field that is missing or says two things, and for what no drafter here has.
+    Raises ValueError for a field that is missing or says two things, for what no drafter here has, and for a target of
+    another number of layers than the config says.
     """
     inner = config.get("transformer_layer_config")
     layer = dict(config if inner is None else inner)
@@ -44,6 +45,12 @@ def context_fields(
         raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
+    if target is not None and (told := config.get("num_target_layers")) not in (
+        None,
+        count := take_apart(target).layers,
+    ):
+        raise ValueError(f"num_target_layers: expected {count} as in the target, got {told}; load the drafter of this "
+                         "target")  # fmt: skip
     heads = layer["num_attention_heads"]
     fields = {name: layer[name] for name in _SIZES} | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,

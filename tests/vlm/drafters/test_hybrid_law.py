@@ -14,11 +14,12 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
+from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record
 from tests.vlm.drafters.test_vision_law import STEPS, V, p_value
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, liven
 
-ROWS = 3000
+ROWS = 2500
 PROMPT = torch.tensor([[1, 5, 2, 4, 3]])
 TREE = StaticTree((0, 0, 0, 1, 1, 2))
 CASES: dict[str, tuple[str, Shape]] = {
@@ -73,13 +74,46 @@ def exact_law() -> Tensor:
     return joint
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_joint_law(case: str) -> None:
+def drawn(case: str) -> tuple[Tensor, float]:
     name, shape = CASES[case]
     out = mmspec.generate(
         narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter_of(name).with_shape(shape), seed=4,
         do_sample=True, max_new_tokens=STEPS + 2, top_k=0, return_dict=True,
     )  # fmt: skip
-    tokens = out.sequences[:, PROMPT.shape[1] :][:, :STEPS]
+    return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_joint_law(case: str) -> None:
+    tokens, length = drawn(case)
     assert p_value(tokens, exact_law()) > 1e-3
-    assert out.stats.accept_length > 1.05
+    assert length > 1.05
+
+
+@pytest.mark.parametrize("case, mutant", (("MTP chain", best_on_record_as_drawn), ("MTP tree", evenly_on_record)))
+def test_another_law_on_record_is_told_apart(case: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    assert p_value(drawn(case)[0], exact_law()) < 1e-6
+
+
+def ragged() -> dict[str, Tensor]:
+    ids = torch.randint(0, V, (4, 9), generator=torch.Generator().manual_seed(4))
+    mask = torch.ones_like(ids)
+    for row, padding in enumerate((0, 4, 2, 6)):
+        ids[row, :padding] = mask[row, :padding] = 0
+    return dict(input_ids=ids, attention_mask=mask)
+
+
+@pytest.mark.parametrize("case", ("best tokens", "walk", "siblings apart", "MTP dynamic tree"))
+def test_words_are_the_targets_and_rows_do_not_touch_each_other(case: str) -> None:
+    name, shape = CASES[case]
+    drafter, inputs = drafter_of(name).with_shape(shape), ragged()
+    words = narrow().generate(**inputs, max_new_tokens=12, do_sample=False)
+    assert torch.equal(mmspec.generate(narrow(), drafter=drafter, **inputs, max_new_tokens=12, do_sample=False), words)
+    for way in (dict(do_sample=False), dict(do_sample=True, top_k=0)):
+        options = dict(way, max_new_tokens=8, drafter=drafter)
+        together = mmspec.generate(narrow(), seed=[5, 6, 7, 8], **inputs, **options)
+        for row, padding in enumerate((0, 4, 2, 6)):
+            ids = inputs["input_ids"][row : row + 1, padding:]
+            alone = mmspec.generate(narrow(), seed=[5 + row], input_ids=ids, **options)
+            assert torch.equal(alone[0, -8:], together[row, -8:])

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import mmspec
-from mmspec.vlm.drafters.dflash import DFlash
+from mmspec.vlm.drafters.dflash import DFlash, DFlashConfig
 from mmspec.vlm.drafters.mtp import Mtp
 from tests.vlm.drafters.dflash.test_attention import SIZES, random_state, speculators, zlab
 from tests.vlm.drafters.mtp.test_drafter import published, target
@@ -57,7 +57,35 @@ def test_a_checkpoint_without_the_layer_is_told_so(tmp_path: Path) -> None:
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_drafter_of_another_target_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
-    written(tmp_path, zlab(architectures=["DFlashDraftModel"]), random_state())
-    with pytest.raises(ValueError, match=f"expected hidden_size 32 as in the target, got {SIZES['hidden_size']}"):
+_FITS = dict(hidden_size=32, intermediate_size=8, num_attention_heads=4, vocab_size=101, taps=(0, 1), mask_token_id=3)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    (
+        (dict(hidden_size=16), "expected hidden_size 32 as in the target, got 16"),
+        (dict(vocab_size=64), "expected vocab_size 101 as in the target, got 64"),
+        (dict(target_hidden_size=64), "expected target_hidden_size 32 as in the target, got 64"),
+        (dict(taps=(0, 2)), "taps: expected layers 0 to 1 of the target, got 2"),
+    ),
+)
+def test_a_drafter_of_another_target_is_refused_when_it_is_loaded(changed: dict, message: str, tmp_path: Path) -> None:
+    DFlash(DFlashConfig(**_FITS | changed)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
         mmspec.vlm.load_drafter(tmp_path, target=tiny("llama"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    (
+        (zlab(), f"expected hidden_size 32 as in the target, got {SIZES['hidden_size']}"),
+        (zlab(num_target_layers=36), "num_target_layers: expected 2 as in the target, got 36"),
+        (zlab(dflash_config={"mask_token_id": 20}), "mask_token_id: expected a token below vocab_size 20, got 20"),
+    ),
+)
+def test_a_published_folder_of_another_target_is_refused(config: dict, message: str, tmp_path: Path) -> None:
+    written(tmp_path, config | {"architectures": ["DFlashDraftModel"]}, random_state())
+    with pytest.raises(ValueError, match=message) as caught:
+        mmspec.vlm.load_drafter(tmp_path, target=tiny("llama"))
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)

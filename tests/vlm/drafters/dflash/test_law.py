@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.drafting import grow
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.vlm.drafters.context_drafter import ContextDrafter
+from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record
 from tests.vlm.drafters.test_vision_law import LAWS, PROMPT, STEPS, V, exact_law, narrow, p_value, pictures
 from tests.vlm.drafters.trained import make
 
-ROWS = 2500
+ROWS = 2000
 TREE = (0, 0, 0, 1, 1, 2, 2)
 FORMS: dict[str, tuple[str, Shape, str]] = {  # drafter, shape, rule
     "best tokens": ("dflash", Chain(FixedLength(3), "deterministic"), "exact"),
@@ -25,7 +25,7 @@ FORMS: dict[str, tuple[str, Shape, str]] = {  # drafter, shape, rule
     "siblings apart": ("dflash", StaticTree(TREE), "traversal"),
     "siblings shared": ("dflash", StaticTree(TREE, shared=True), "exact"),
     "walk through best candidates": ("dflash2", Chain(FixedLength(3)), "exact"),
-    "best walk": ("dflash2", Chain(FixedLength(3), "deterministic"), "exact"),
+    "best walk": ("dspark", Chain(FixedLength(3), "deterministic"), "exact"),
     "tree of walks": ("dflash2", StaticTree(TREE), "recursive"),
     "corrected walk": ("dspark", Chain(FixedLength(3)), "token"),
     "tree of corrected walks": ("dspark", DynamicTree(nodes=6, depth=3, width=3), "exact"),
@@ -60,21 +60,18 @@ def test_by_default_a_sampled_block_is_its_best_tokens_and_a_walk_is_drawn() -> 
     assert make("dspark").shape_for(greedy=False).drawn == "without_replacement"
 
 
-def test_best_tokens_recorded_as_draws_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What transformers does with Gemma 4's assistants."""
-    monkeypatch.setattr(grow, "draw", lambda scores, uniform: scores.argmax(-1))
-    tokens, _ = drawn(make("dflash", vocab=V).with_shape(Chain(FixedLength(3))), "token", LAWS["t1"])
-    assert p_value(tokens, exact_law(1.0)) < 1e-6
+MUTANTS = {
+    "marginals, token by token": best_on_record_as_drawn, "walk through best candidates": evenly_on_record,
+    "corrected walk": evenly_on_record, "siblings apart": evenly_on_record, "siblings shared": evenly_on_record,
+    "tree of walks": evenly_on_record,
+}  # fmt: skip
 
 
-def test_a_flat_law_on_record_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = grow.chain_of
-
-    def flat(target: object, tokens: list, laws: list, valid: list) -> object:
-        return own(target, tokens, [torch.zeros_like(law) for law in laws], valid)
-
-    monkeypatch.setattr(grow, "chain_of", flat)
-    tokens, _ = drawn(make("dflash", vocab=V).with_shape(Chain(FixedLength(3))), "token", LAWS["t1"])
+@pytest.mark.parametrize("form", MUTANTS)
+def test_another_law_on_record_is_told_apart(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[form](monkeypatch)
+    name, shape, rule = FORMS[form]
+    tokens, _ = drawn(make(name, vocab=V).with_shape(shape), rule, LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) < 1e-6
 
 

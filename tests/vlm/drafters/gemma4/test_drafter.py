@@ -15,9 +15,10 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters.gemma4 import Gemma4Assistant, Gemma4AssistantConfig
+from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record
 from tests.vlm.tiny import liven
 
-V, STEPS, ROWS = 8, 3, 4000
+V, STEPS, ROWS = 8, 3, 2500
 PROMPT = torch.tensor([[1, 5, 2, 3, 3, 6, 2, 4, 1]])
 TREE = (0, 0, 0, 1, 1, 2)
 SHAPES: dict[str, Shape] = {
@@ -83,9 +84,8 @@ def p_value(seen: Tensor, law: Tensor) -> float:
     )
 
 
-@pytest.mark.parametrize("clusters", (0, 4))
-@pytest.mark.parametrize("shape", SHAPES)
-def test_joint_law(shape: str, clusters: int) -> None:
+def drawn(shape: str, clusters: int) -> tuple[Tensor, float]:
+    """How often each continuation comes up, and the accept length."""
     drafter = assistant(clusters=clusters).with_shape(SHAPES[shape])
     out = mmspec.generate(
         gemma(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, seed=3, do_sample=True, top_k=0,
@@ -93,8 +93,20 @@ def test_joint_law(shape: str, clusters: int) -> None:
     )  # fmt: skip
     tokens = out.sequences[:, PROMPT.shape[1] :]
     cell = (tokens[:, 0] * V + tokens[:, 1]) * V + tokens[:, 2]
-    assert p_value(torch.bincount(cell, minlength=V**STEPS), exact_law()) > 1e-3
-    assert out.stats.accept_length > 1.05
+    return torch.bincount(cell, minlength=V**STEPS), out.stats.accept_length
+
+
+@pytest.mark.parametrize("shape, clusters", [*((shape, 0) for shape in SHAPES), ("chain", 4), ("tree", 4)])
+def test_joint_law(shape: str, clusters: int) -> None:
+    seen, length = drawn(shape, clusters)
+    assert p_value(seen, exact_law()) > 1e-3
+    assert length > 1.05
+
+
+@pytest.mark.parametrize("shape, mutant", (("chain", best_on_record_as_drawn), ("tree", evenly_on_record)))
+def test_another_law_on_record_is_told_apart(shape: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    assert p_value(drawn(shape, 0)[0], exact_law()) < 1e-6
 
 
 def test_the_best_token_judged_by_the_softmax_has_another_law() -> None:
@@ -121,12 +133,13 @@ def test_greedy_words_are_the_targets_own_in_a_ragged_batch(shape: str, small: b
     assert torch.equal(out, model.generate(**inputs))
 
 
-def test_a_row_drafts_the_same_alone_and_in_a_batch() -> None:
+@pytest.mark.parametrize("way", (dict(do_sample=True, top_k=5), dict(do_sample=False)), ids=("sampled", "greedy"))
+def test_a_row_drafts_the_same_alone_and_in_a_batch(way: dict) -> None:
     model, drafter = gemma(64), assistant(64)
     ids = torch.randint(1, 64, (2, 13), generator=torch.Generator().manual_seed(5))
     mask = torch.ones_like(ids)
     ids[1, :6] = mask[1, :6] = 0
-    options = dict(max_new_tokens=10, do_sample=True, top_k=5, return_dict=True)
+    options = dict(way, max_new_tokens=10, return_dict=True)
     together = mmspec.generate(model, drafter=drafter, seed=[7, 8], input_ids=ids, attention_mask=mask, **options)
     alone = mmspec.generate(model, drafter=drafter, seed=[8], input_ids=ids[1:, 6:], **options)
     assert torch.equal(alone.sequences[0, -10:], together.sequences[1, -10:])

@@ -9,6 +9,8 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor, nn
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
 
 import mmspec
 from mmspec.core.cache import SlotCache
@@ -16,6 +18,7 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.mtp import Mtp
+from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.drafters.watched import Planted
 from tests.vlm.tiny import liven
 
@@ -54,8 +57,18 @@ def glm() -> nn.Module:
     return hf.Glm4MoeForCausalLM(hf.Glm4MoeConfig(**_SIZES, **_DEEP))
 
 
-TARGETS = {"qwen3_next": qwen_next, "qwen3_5": qwen_dense, "deepseek_v3": deepseek, "glm4_moe": glm}
-BEHIND = ("deepseek_v3", "glm4_moe")  # whose layer stands behind the model's own
+def of_class(name: str) -> nn.Module:
+    """Of a class with pictures, whose decoder lies deeper."""
+    return model_of(name, config_of(name))
+
+
+TARGETS = {
+    "qwen3_next": qwen_next, "qwen3_5": qwen_dense, "deepseek_v3": deepseek, "glm4_moe": glm,
+    "glm4v_moe": lambda: of_class("Glm4vMoeForConditionalGeneration"),
+    "exaone4_5": lambda: of_class("Exaone4_5_ForConditionalGeneration"),
+}  # fmt: skip
+# whose layer stands behind the model's own, and where
+BEHIND = {"deepseek_v3": "model.", "glm4_moe": "model.", "glm4v_moe": "model.language_model."}
 
 
 @cache
@@ -82,10 +95,10 @@ def published(name: str) -> dict[str, Tensor]:
         fc[:, width:] += torch.eye(width)
         norms = [norm + 0.1 * torch.randn(width) for _ in range(3)]
     if name in BEHIND:
-        prefix = f"model.layers.{parts.layers}."
+        prefix = f"{BEHIND[name]}layers.{parts.layers}."
         own = {"eh_proj.weight": fc, "enorm.weight": norms[0], "hnorm.weight": norms[1],
-               "shared_head.norm.weight": norms[2], "shared_head.head.weight": torch.zeros(VOCAB, width),
-               "embed_tokens.weight": torch.zeros(VOCAB, width)}  # fmt: skip
+               "shared_head.norm.weight": norms[2], "shared_head.head.weight": torch.zeros(2, width),
+               "embed_tokens.weight": torch.zeros(2, width)}  # fmt: skip
         own = {f"{prefix}{key}": value for key, value in own.items()} | {f"{prefix}{k}": v for k, v in state.items()}
     else:
         own = {"mtp.fc.weight": fc, "mtp.pre_fc_norm_embedding.weight": norms[0],
@@ -166,14 +179,33 @@ def test_a_chain_is_the_layer_fed_by_hand(name: str, rounds: int) -> None:
         text, states = torch.cat([text, token], 1), torch.cat([states, out[:, -1:]], 1)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ("deepseek_v3", "glm4_moe"))
+def test_the_layer_puts_out_what_transformers_own_does(name: str) -> None:
+    model, mtp, ids = target(name), drafter(name), ragged()["input_ids"][:1]
+    theirs = MtpModel(model, 1).eval()
+    layer, own = theirs.layers[0], mtp.decoder
+    for module, like in ((layer.mtp_block, own.layers[0]), (layer.enorm, mtp.embedding_norm), (layer.eh_proj, mtp.fc),
+                         (layer.hnorm, mtp.hidden_norm), (layer.post_norm, own.norm)):  # fmt: skip
+        module.load_state_dict(like.state_dict())
+    states, place = model.model(ids).last_hidden_state[:, :-1], torch.arange(1, ids.shape[1])[None]
+    expected = theirs.forward_layer(0, states, place, MtpCache(), input_ids=ids[:, 1:])
+    found = mtp(mtp.fuse(model.get_input_embeddings()(ids[:, 1:]), states), place, SlotCache(1, 0), None)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sampled", (True, False))
 @pytest.mark.parametrize("name", ("qwen3_5", "deepseek_v3"))
-def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str) -> None:
-    inputs, options = ragged(), dict(max_new_tokens=9, do_sample=True, top_k=4, return_dict=True)
+def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str, sampled: bool) -> None:
+    inputs, options = ragged(), dict(max_new_tokens=9, return_dict=True)
+    options |= dict(do_sample=True, top_k=4) if sampled else dict(do_sample=False)
     together = mmspec.generate(target(name), drafter=drafter(name), seed=[1, 2, 3], **inputs, **options)
     for row, padding in enumerate((0, 4, 2)):
         ids = inputs["input_ids"][row : row + 1, padding:]
         alone = mmspec.generate(target(name), drafter=drafter(name), seed=[1 + row], input_ids=ids, **options)
         assert torch.equal(alone.sequences[0, -9:], together.sequences[row, -9:])
+        in_batch = [line[row] for line in together.stats.accepted if line[row] is not None]
+        assert in_batch == [line[0] for line in alone.stats.accepted]
 
 
 def test_states_in_front_of_the_final_norm_can_be_read_instead() -> None:
@@ -189,11 +221,11 @@ def test_states_in_front_of_the_final_norm_can_be_read_instead() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_missing_and_unknown_tensor_of_the_layer_is_listed(name: str) -> None:
     state = published(name)
-    gone = next(key for key in state if "input_layernorm" in key and ("mtp" in key or "layers.3" in key))
-    prefix = gone.rpartition("input_layernorm")[0]
+    gone = next(key for key in state if "post_attention_layernorm" in key and ("mtp" in key or ".0." not in key))
+    prefix = gone.rpartition("post_attention_layernorm")[0]
     del state[gone]
     state[f"{prefix}something"] = torch.zeros(1)
-    with pytest.raises(ValueError, match="missing .*input_layernorm.*unknown .*something"):
+    with pytest.raises(ValueError, match="missing .*post_attention_layernorm.*unknown .*something"):
         mmspec.vlm.drafter_from_state_dict("mtp", state, {}, target(name))
 
 
