@@ -47,12 +47,14 @@ def drafter(name: str) -> ShapedDrafter:
             made = new_drafter("dflash", target(name), num_hidden_layers=2, block_size=6)
         else:
             text = target(name).config.get_text_config()
+            layers = zip(text.layer_types, parts.decoder.layers, strict=True)
+            dims = {kind: layer.self_attn.head_dim for kind, layer in layers}
             made = Gemma4Assistant(
                 Gemma4AssistantConfig(
                     hidden_size=16, backbone_hidden_size=parts.hidden_size, vocab_size=parts.vocab_size,
-                    intermediate_size=24, num_attention_heads=text.num_attention_heads,
-                    layer_types=("sliding_attention", "full_attention"), head_dim=text.to_dict()["head_dim"],
-                    global_head_dim=text.to_dict()["global_head_dim"], sliding_window=text.sliding_window,
+                    intermediate_size=24, num_attention_heads=text.num_attention_heads, layer_types=tuple(dims),
+                    head_dim=dims["sliding_attention"], global_head_dim=dims["full_attention"],
+                    sliding_window=text.sliding_window,
                 )
             )  # fmt: skip
     return made.eval().requires_grad_(False)

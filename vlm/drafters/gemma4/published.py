@@ -37,7 +37,8 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
 
 def _config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
     text = config.get("text_config") or {}
-    missing = [name for name in (*_SAME, "backbone_hidden_size") if name not in text and name not in config]
+    missing = [name for name in _SAME if name not in text]
+    missing += ["backbone_hidden_size"] if "backbone_hidden_size" not in config else []
     if missing:
         raise ValueError(
             f"config: expected the fields of an assistant and its text_config, got none for {', '.join(missing)}"
@@ -55,7 +56,7 @@ def _config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
     return Gemma4AssistantConfig(
         **{name: text[name] for name in _SAME},
         backbone_hidden_size=config["backbone_hidden_size"],
-        global_head_dim=text.get("global_head_dim") or text["head_dim"],
+        global_head_dim=_head_of_full_layers(text),
         sliding_theta=float(sliding.get("rope_theta", 10000.0)),
         full_theta=float(full.get("rope_theta", 1000000.0)),
         full_share=float(share),
@@ -63,3 +64,12 @@ def _config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
         clusters=config.get("num_centroids", 2048) if ordered else 0,
         clusters_read=config.get("centroid_intermediate_top_k", 32),
     )
+
+
+def _head_of_full_layers(text: Mapping[str, Any]) -> int:
+    """`global_head_dim`, or what newer transformers writes of each layer that differs."""
+    if text.get("global_head_dim"):
+        return text["global_head_dim"]
+    first = next((n for n, kind in enumerate(text["layer_types"]) if kind == FULL), 0)
+    own = (text.get("per_layer_config") or {}).get(str(first)) or {}
+    return own.get("head_dim", text["head_dim"])

@@ -114,3 +114,11 @@ def test_a_clustered_head_scores_as_the_public_one(target, public: dict[str, Ten
         first = drafter.logits(run._state.root[:, None], 1, None)
     assert torch.equal(draft.value[:, 1:], public["ordered.draft_tokens"])
     torch.testing.assert_close(first, public["ordered.logits"][:, :1], **CLOSE)
+
+
+def test_heads_of_full_layers_may_be_told_layer_by_layer(public: dict[str, Tensor]) -> None:
+    """As transformers saves such configs now."""
+    text = {name: value for name, value in ASSISTANT["text_config"].items() if name != "global_head_dim"}
+    config = dict(ASSISTANT, text_config=text | {"per_layer_config": {"2": {"head_dim": 16}}})
+    made = mmspec.vlm.drafter_from_state_dict("gemma4_assistant", weights(public, "weight."), config)
+    assert made.config == assistant(public).config
