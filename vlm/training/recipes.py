@@ -77,9 +77,6 @@ _DFLASH = Recipe(
 )
 
 PUBLISHED: dict[str, Recipe] = {
-    # 6 epochs of 800k answers of the target's own, rows of 3072 tokens
-    "dflash": _DFLASH,
-    "dflash_dpace": replace(_DFLASH, objective=BlockObjective(weights="dpace", per="row")),
     "eagle2": _EAGLE,  # EAGLE-1's: 20 epochs of 68k conversations
     "eagle2_text": _EAGLE,
     # 40 epochs of 68k texts and 68k pictures, 2 rows x 2
@@ -113,6 +110,9 @@ PUBLISHED: dict[str, Recipe] = {
         lr=5e-4, warmup=0.005, decay="cosine", final_lr=0.33, betas=(0.9, 0.999), weight_decay=0.1, clip=1.0,
         answers="given", sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
     ),
+    # 6 epochs of 800k answers of the target's own, rows of 3072 tokens
+    "dflash": _DFLASH,
+    "dflash_dpace": replace(_DFLASH, objective=BlockObjective(weights="dpace", per="row")),
 }  # fmt: skip
 """By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published`
 takes the depths up to what a drafter has weights of their own for: all heads, and all offsets of a block.
