@@ -39,12 +39,13 @@ class FeatureState(PairState):
         count = slots.attend.shape[1]
         # room for what will be generated; the pool doubles when that is not enough
         self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
-        self.next_position, self.context = slots.next_position, slots.last_context
+        self.next_position, self.context = torch.zeros_like(slots.next_position), slots.last_context
         self.pictures = slots.of_pictures(view.picture)
         if self.context is not None:
             self.context = self.context[:, None]
         self._reach(slots.attend.dtype)
         self.fill(slots)
+        self.next_position = slots.next_position
 
     def view(self) -> PromptView:
         """What may be read of the prompt."""
@@ -55,8 +56,8 @@ class FeatureState(PairState):
         )  # fmt: skip
 
     def fill(self, slots: Slots) -> None:
-        """Writes the prompt's slots to the empty cache."""
-        self.remember(slots.attend, self.rotary[slots.position], slots.count)
+        """Writes a view's slots behind those the cache holds."""
+        self.remember(slots.attend, self.rotary[self.next_position[:, None] + slots.position], slots.count)
 
     @property
     def slots_ahead(self) -> int:

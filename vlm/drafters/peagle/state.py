@@ -31,18 +31,23 @@ class ParallelState(FeatureState):
         return self.drafter.config.depths
 
     def view(self) -> PromptView:
-        """The prompt with the drafter's own embeddings of text."""
-        view, prompt = super().view(), self.target.prompt[:, 1:]
+        """What is read, with the drafter's own embeddings of text."""
+        view, prompt = super().view(), self.target.prompt
+        prompt = prompt[:, prompt.shape[1] - view.embeds.shape[1] :]
         own = self.drafter.embed_tokens(prompt.clamp(max=self.drafter.config.vocab_size - 1))
         view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
         return view
 
     def fill(self, slots: Slots) -> None:
-        """Reads the prompt through all layers: later ones' keys come from earlier ones' outputs."""
-        if not slots.attend.shape[1]:
+        """Reads slots through all layers: later ones' keys come from earlier ones' outputs."""
+        attend, count = slots.attend, slots.attend.shape[1]
+        if not count:
             return super().fill(slots)
+        seen = torch.ones(1, count, count, dtype=torch.bool, device=attend.device).tril()
+        bias = self.bias(seen, 0, attend.dtype) if self.cache.width else None
+        rotary = self.rotary[self.next_position[:, None] + slots.position]
         self.passes += 1
-        self.drafter(slots.attend, slots.carry, self.rotary[slots.position], self.cache, None)
+        self.drafter(attend, slots.carry, rotary, self.cache, bias)
         self.cache.advance(slots.count.tolist())
 
     def catch_up(self) -> None:

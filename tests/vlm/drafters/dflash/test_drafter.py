@@ -211,7 +211,8 @@ def test_a_mask_token_beyond_the_targets_embedding_is_refused() -> None:
         drafter.check(replace(parts, embed=nn.Embedding(50, 32)))
 
 
-def test_a_prompt_of_one_token_drafts() -> None:
+@pytest.mark.parametrize("name", ("dflash", "dspark", "peagle"))
+def test_a_prompt_of_one_token_drafts(name: str) -> None:
     inputs = dict(input_ids=torch.tensor([[7]]), max_new_tokens=8, do_sample=False)
-    out = mmspec.generate(tiny("llama"), drafter=make("dflash"), **inputs)
+    out = mmspec.generate(tiny("llama"), drafter=make(name), **inputs)
     assert torch.equal(out, tiny("llama").generate(**inputs))

@@ -133,6 +133,11 @@ def test_greedy_words_are_the_targets_own_in_a_ragged_batch(shape: str, small: b
     assert torch.equal(out, model.generate(**inputs))
 
 
+def test_a_prompt_of_one_token_drafts() -> None:
+    inputs = dict(input_ids=torch.tensor([[7]]), max_new_tokens=8, do_sample=False)
+    assert torch.equal(mmspec.generate(gemma(64), drafter=assistant(64), **inputs), gemma(64).generate(**inputs))
+
+
 @pytest.mark.parametrize("way", (dict(do_sample=True, top_k=5), dict(do_sample=False)), ids=("sampled", "greedy"))
 def test_a_row_drafts_the_same_alone_and_in_a_batch(way: dict) -> None:
     model, drafter = gemma(64), assistant(64)

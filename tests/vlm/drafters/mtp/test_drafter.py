@@ -208,6 +208,13 @@ def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str, sampled: bool) ->
         assert in_batch == [line[0] for line in alone.stats.accepted]
 
 
+@pytest.mark.parametrize("name", ("qwen3_5", "deepseek_v3"))
+def test_a_prompt_of_one_token_drafts(name: str) -> None:
+    inputs = dict(input_ids=torch.tensor([[7]]), max_new_tokens=8, do_sample=False)
+    out = mmspec.generate(target(name), drafter=drafter(name), **inputs)
+    assert torch.equal(out, target(name).generate(**inputs))
+
+
 def test_states_in_front_of_the_final_norm_can_be_read_instead() -> None:
     from mmspec.vlm.drafters.mtp.drafter import MtpConfig
 
