@@ -11,11 +11,22 @@ import torch
 from torch import Tensor, nn
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The state that leaves decoder layer `layer`, as the layer itself returns it. What enters the next layer is the same
+    but where a model adds something in between, as those with DeepStack do with vision features."""
+
+    layer: int
+
+
+Level = int | Leaving
+
+
 @dataclass(slots=True)
 class Seen:
     """embeds: the merged input embeddings, vision features in place; hidden: the states the head reads, [B, T, H].
 
-    levels: [B, T, n * H], the states entering n chosen decoder layers, side by side; None where none were chosen.
+    levels: [B, T, n * H], the states at n chosen levels, side by side; None where none were chosen.
     """
 
     embeds: Tensor | None = None
@@ -39,14 +50,14 @@ def masked(decoder: nn.Module, mask: Tensor | Mapping[str, Tensor | None]) -> It
 
 
 @contextmanager
-def watch(decoder: nn.Module, levels: tuple[int, ...] | None = None) -> Iterator[Seen]:
+def watch(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -> Iterator[Seen]:
     """Records the decoder's inputs and outputs of calls made by this thread inside the block.
 
-    levels: indices of decoder layers whose inputs are recorded too; the number of layers stands for what enters
-    the final norm.   Raises ValueError for a layer the decoder does not have.
+    levels: states to record too: an index stands for what enters that decoder layer, the number of layers for what enters
+    the final norm, `Leaving` for what a layer returns.   Raises ValueError for a layer the decoder does not have.
     """
     seen, thread = Seen(), threading.get_ident()
-    entered: dict[int, Tensor] = {}
+    found: dict[Level, Tensor] = {}
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == thread:
@@ -58,29 +69,40 @@ def watch(decoder: nn.Module, levels: tuple[int, ...] | None = None) -> Iterator
         if threading.get_ident() == thread:
             seen.hidden = output[0]
             if levels is not None:
-                device = entered[levels[0]].device  # layers may lie on several
-                seen.levels = torch.cat([entered[level].to(device) for level in levels], -1)
+                device = found[levels[0]].device  # layers may lie on several
+                seen.levels = torch.cat([found[level].to(device) for level in levels], -1)
 
     def entering(level: int) -> Callable:
         def note(module: nn.Module, args: tuple, kwargs: dict) -> None:
             if threading.get_ident() == thread:
-                entered[level] = args[0] if args else kwargs["hidden_states"]
+                found[level] = args[0] if args else kwargs["hidden_states"]
+
+        return note
+
+    def leaving(level: Leaving) -> Callable:
+        def note(module: nn.Module, args: tuple, output: object) -> None:
+            if threading.get_ident() == thread:
+                found[level] = output[0] if isinstance(output, tuple) else output
 
         return note
 
     hooks = [decoder.register_forward_pre_hook(before, with_kwargs=True), decoder.register_forward_hook(after)]
     try:
         for level in levels or ():
-            hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
+            if isinstance(level, Leaving):
+                hooks.append(_layer(decoder, level.layer, 1).register_forward_hook(leaving(level)))
+            else:
+                hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
         yield seen
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _layer(decoder: nn.Module, level: int) -> nn.Module:
-    """The module that state `level` enters: a decoder layer, or the final norm behind them all."""
+def _layer(decoder: nn.Module, level: int, last: int = 0) -> nn.Module:
+    """The module that state `level` enters: a decoder layer, or the final norm behind them all.   last: how many of these
+    modules, from the end, are none that is asked for."""
     layers = decoder.layers
-    if not 0 <= level <= len(layers):
-        raise ValueError(f"levels: expected layers 0 to {len(layers)} of the target, got {level}")
+    if not 0 <= level <= len(layers) - last:
+        raise ValueError(f"levels: expected layers 0 to {len(layers) - last} of the target, got {level}")
     return layers[level] if level < len(layers) else decoder.norm

@@ -16,7 +16,7 @@ from mmspec.core.layers.masks import masks
 from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.capture import watch
+from mmspec.vlm.capture import Level, watch
 from mmspec.vlm.conversation.turn import Settled, Turn
 from mmspec.vlm.mixers import drafting
 from mmspec.vlm.processors import NodeProcessors
@@ -38,8 +38,9 @@ class TextTarget(BatchTarget):
 
     tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
     cache.lengths: rows of the cache. These three advance together but none is derived from another.
+    prompt_positions: int64 [..., B or 1, P], as `next_position`, of what is read.
     prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
-        with `levels`, prompt_hidden and the evidence's hidden hold the states entering those decoder layers, side by side.
+        with `levels`, prompt_hidden and the evidence's hidden hold the states at those levels (see `watch`), side by side.
     inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
     turn: of a conversation, whose earlier turns the cache may hold; prompt_embeds and prompt_hidden are then those of what is
         read now, behind the first `turn.start` tokens.   read: how many tokens that were.
@@ -61,7 +62,7 @@ class TextTarget(BatchTarget):
         inputs: dict | None = None,
         listener: object | None = None,
         keep_scores: bool = False,
-        levels: tuple[int, ...] | None = None,
+        levels: tuple[Level, ...] | None = None,
         turn: Turn | None = None,
     ):
         super().__init__(input_ids.shape[0])
@@ -82,7 +83,8 @@ class TextTarget(BatchTarget):
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
-        self.next_position = self.prompt_embeds = self.prompt_hidden = self._raw = self._barren = None
+        self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
+        self._raw = self._barren = None
         self.table, self.lasting = table_of_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
@@ -126,6 +128,7 @@ class TextTarget(BatchTarget):
         with self._rotated():
             read = self._read(inputs, positions) if rest is None else self._read_on(rest)
         self.prompt_embeds, self.prompt_hidden, self.read = read.embeds, read.hidden, positions.shape[-1]
+        self.prompt_positions = positions
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
             self._last = int(_rotary(positions[..., -1:]).max())

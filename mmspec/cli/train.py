@@ -33,7 +33,7 @@ def vlm_drafter(
         Path, typer.Option(help="Folder for the drafter, its card and, in work/, what a resumed run needs.")
     ],
     kind: Annotated[
-        str, typer.Option(help="eagle2, eagle2_text, msd, vispec, flash, specvlm, eagle3, medusa or hydra.")
+        str, typer.Option(help="eagle2, eagle2_text, msd, vispec, flash, specvlm, eagle3, medusa, hydra or dflash.")
     ],
     target: Annotated[str, typer.Option(help="'zoo', a folder, or a hub id 'owner/name' (downloads it).")] = ZOO,
     data: Annotated[
@@ -46,7 +46,7 @@ def vlm_drafter(
     steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 800,
     batch: Annotated[int, typer.Option(help="Examples a step, in every process.")] = 12,
     recipe: Annotated[
-        str, typer.Option(help="equal (ours, the same for all kinds), or the kind's published one.")
+        str, typer.Option(help="equal (ours, the same for all kinds), the kind's published one, or dflash_dpace.")
     ] = "equal",
     lr: Annotated[float | None, typer.Option(help="Peak learning rate instead of the recipe's.")] = None,
     loss: Annotated[str | None, typer.Option(help="Terms instead of the recipe's, such as l1:10,list_mle:0.1.")] = None,

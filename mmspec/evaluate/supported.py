@@ -79,16 +79,15 @@ _FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,)}
 
 
 def drafter_rows() -> list[Row]:
-    """Every trained kind, then what needs no training."""
+    """Every trained kind that any target can have, then what needs no training."""
     rows = []
     for kind, made in sorted(PretrainedDrafter.kinds.items()):
-        if issubclass(made, ShapedDrafter):
+        if issubclass(made, ShapedDrafter) and made.any_target:
             choice = DRAFTERS.get(made.name)
             what = choice.drafts if choice else "tree or chain"
             part = choice.part if choice and choice.part in zoo.names() else "-"
-            rows.append(
-                Row(kind, what, "per target: mmspec train vlm-drafter", part, _TRAINED, _BEHIND_PICTURE, _TESTED)
-            )
+            training = "per target: mmspec train vlm-drafter" if made.trainable else "none here: published files"
+            rows.append(Row(kind, what, training, part, _TRAINED, _BEHIND_PICTURE, _TESTED))
     for name, drafts in _FREE.items():
         rows.append(Row(name, DRAFTERS[name].drafts, DRAFTERS[name].training, "-", drafts, _OF_TEXT))
     return rows

@@ -63,7 +63,7 @@ def train(target: Path, data: Path, out: Path, *arguments: str, says: str = "") 
     return json.loads(record.read_text())
 
 
-@pytest.mark.parametrize("kind", ["msd", "vispec", "eagle3", "hydra"])
+@pytest.mark.parametrize("kind", ["msd", "vispec", "eagle3", "hydra", "dflash"])
 def test_a_drafter_for_a_model_of_ones_own(kind: str, target: Path, data: Path, tmp_path: Path) -> None:
     record = train(target, data, tmp_path / "out", "--kind", kind)
     card = json.loads((tmp_path / "out" / "card.json").read_text())
@@ -83,6 +83,15 @@ def test_stored_states_train_like_a_live_teacher(target: Path, data: Path, tmp_p
         len(list((tmp_path / "offline" / "work" / "states").glob("*.safetensors"))) == 4
     )  # eight examples, two a batch
     assert offline["training"]["loss"] == pytest.approx(online["training"]["loss"], rel=1e-2)
+
+
+def test_blocks_train_as_published(target: Path, data: Path, tmp_path: Path) -> None:
+    sizes = ("--size", "block_size=5", "--size", "num_hidden_layers=1")
+    for recipe in ("published", "dflash_dpace"):
+        card = train(target, data, tmp_path / recipe, "--kind", "dflash", "--recipe", recipe, *sizes)
+        assert card["lr"] == 6e-4
+    drafter = load_drafter(tmp_path / recipe, target=tiny_zoo()["vlm"][0])
+    assert drafter.config.drafted == 4 and len(drafter.layers) == 1
 
 
 def test_two_stages_and_selected_tokens(target: Path, data: Path, tmp_path: Path) -> None:

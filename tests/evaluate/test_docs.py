@@ -46,12 +46,34 @@ def publish_eagle(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def publish_dflash(folder: Path) -> None:
+    """A random DFlash drafter as z-lab publishes them."""
+    config = {
+        "architectures": ["DFlashDraftModel"], "hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 2,
+        "vocab_size": 260, "num_hidden_layers": 1, "block_size": 9,
+        "dflash_config": {"mask_token_id": 250, "target_layer_ids": [0, 1]},
+    }  # fmt: skip
+    layer, head = "layers.0.", WIDTH // 2
+    shapes = {
+        "fc.weight": (WIDTH, 2 * WIDTH), "hidden_norm.weight": (WIDTH,), "norm.weight": (WIDTH,),
+        **{f"{layer}self_attn.{name}_proj.weight": (WIDTH, WIDTH) for name in "qkvo"},
+        **{f"{layer}self_attn.{name}_norm.weight": (head,) for name in "qk"},
+        **{f"{layer}mlp.{name}_proj.weight": (48, WIDTH) for name in ("gate", "up")},
+        f"{layer}mlp.down_proj.weight": (WIDTH, 48),
+        **{f"{layer}{name}_layernorm.weight": (WIDTH,) for name in ("input", "post_attention")},
+    }  # fmt: skip
+    folder.mkdir()
+    save_file({name: torch.randn(shape) * 0.1 for name, shape in shapes.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     use_tiny_zoo(monkeypatch)
     monkeypatch.chdir(tmp_path)
     render(demo_scenes(1)[0]).save("scene.png")
     tiny_zoo()["vlm/eagle"].save_pretrained("my-drafter")
     publish_eagle(Path("published-eagle"))
+    publish_dflash(Path("published-dflash"))
     sizes = dict(hidden_size=WIDTH, intermediate_size=48, num_attention_heads=2, vocab_size=260)
     Eagle3(Eagle3Config(**sizes, levels=(1, 2, 3))).save_pretrained("my-eagle3")
     names: dict = {}

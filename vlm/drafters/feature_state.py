@@ -108,7 +108,7 @@ class FeatureState(PairState):
     def _reach(self, dtype: torch.dtype) -> None:
         """Makes rotary rows for every position the next draft can have."""
         target = self.target
-        needed = target.prompt.shape[1] + max(map(len, target.tokens)) + self.shape.longest + 1
+        needed = target.prompt.shape[1] + max(map(len, target.tokens)) + self.slots_ahead + 1
         if self.rotary is None or self.rotary.shape[0] < needed:
             self.rotary = self.drafter.layer.rotary(2 * needed + 512, target.device, dtype)
 
@@ -125,6 +125,14 @@ class FeatureState(PairState):
         if self.next_position is None:
             self.prefill()
         super().ready()
+
+    @property
+    def deepest(self) -> int:
+        most = self.drafter.most_levels
+        return super().deepest if most is None else min(super().deepest, most)
+
+    def most_levels(self) -> int:
+        return min(super().most_levels(), self.deepest)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""

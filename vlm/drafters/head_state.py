@@ -42,13 +42,6 @@ class HeadState(FeatureState):
             self.passes += 1
             self.root = self.drafter.feature(0, self.source)[:, 0]
 
-    @property
-    def deepest(self) -> int:
-        return min(super().deepest, self.drafter.config.heads)
-
-    def most_levels(self) -> int:
-        return min(super().most_levels(), self.drafter.config.heads)
-
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """What the next head makes, [B, n, H], the same for all nodes of the level; see `PairState.expand`."""
         return self.drafter.feature(depth, self.source).expand(-1, token.shape[1], -1)

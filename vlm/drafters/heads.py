@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import Chain, Shape, StaticTree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.prediction import Prediction
 from mmspec.vlm.drafters.prompt_view import PromptView
@@ -80,25 +79,16 @@ class HeadDrafter(ShapedDrafter):
         """See `Drafter`: without a layer over them, nothing of a prompt's states is kept."""
         return self.layer is None
 
+    @property
+    def most_levels(self) -> int:
+        return self.config.heads
+
     def adopt(self, parts: Parts) -> None:
         """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
         for head in self.heads:
             head.weight.data.copy_(parts.head.weight)
             if head.bias is not None:
                 nn.init.zeros_(head.bias) if parts.head.bias is None else head.bias.data.copy_(parts.head.bias)
-
-    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """See `ShapedDrafter.with_shape`.   Raises ValueError for a static tree with more levels than heads."""
-        return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
-
-    def _cut(self, shape: Shape) -> Shape:
-        most = self.config.heads
-        if isinstance(shape, Chain) or shape.longest <= most:
-            return shape  # a request ends chains by itself, so that length control keeps its settings
-        if isinstance(shape, StaticTree):
-            raise ValueError(f"shape: expected a static tree of at most {most} levels, one for each head, got "
-                             f"{shape.longest}; cut the tree or train more heads")  # fmt: skip
-        return shape.cut(most)
 
     def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""

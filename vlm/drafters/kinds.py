@@ -1,3 +1,18 @@
 """Imports every trained drafter, so that each is registered under its kind."""
 
-from mmspec.vlm.drafters import eagle, eagle3, flash, hydra, medusa, msd, specdecpp, specvlm, vispec  # noqa: F401
+from mmspec.vlm.drafters import (  # noqa: F401
+    dflash,
+    dflash2,
+    dspark,
+    eagle,
+    eagle3,
+    flash,
+    gemma4,
+    hydra,
+    medusa,
+    msd,
+    peagle,
+    specdecpp,
+    specvlm,
+    vispec,
+)

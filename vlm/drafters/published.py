@@ -12,13 +12,19 @@ from mmspec.vlm.unwrapping import unwrapped
 
 # kind -> the family whose `published.load(state, config, target)` reads it
 _FAMILIES = {
+    "dflash": "dflash",
+    "dflash2": "dflash2",
+    "dspark": "dspark",
     "eagle": "eagle",
     "eagle2": "eagle",
     "eagle3": "eagle3",
     "flash": "flash",
+    "gemma4_assistant": "gemma4",
     "hydra": "hydra",
     "medusa": "medusa",
     "msd": "msd",
+    "mtp": "mtp",
+    "peagle": "peagle",
     "specdecpp": "specdecpp",
     "vispec": "vispec",
 }
@@ -29,7 +35,8 @@ def drafter_from_state_dict(
 ) -> Any:
     """The drafter a published checkpoint holds, in float32 and eval mode.
 
-    kind: "eagle" or "eagle2", "eagle3", "vispec", "msd", "flash", "hydra", "medusa" or "specdecpp".
+    kind: "dflash", "dflash2", "dspark", "eagle" or "eagle2", "eagle3", "vispec", "msd", "flash", "gemma4_assistant",
+        "hydra", "medusa", "mtp", "peagle" or "specdecpp".
     sd: tensors under the published names, of any size.   config: fields of the published config file.
     target: the model it will draft for; when given, sizes are checked now, and the drafter takes its device and dtype.
     Raises ValueError for an unknown kind, for missing or unknown keys (all of them listed), for shapes that do not fit the

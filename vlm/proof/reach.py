@@ -84,8 +84,18 @@ class _ShapeLayer(_Layer):
 
 def _shape_layer(layer: Layer) -> object:
     if layer.states:
-        return LinearAttentionLayer(number_of_states=layer.states)
+        return _StateLayer(number_of_states=layer.states)
     return _ShapeLayer() if layer.slots else CrossLayer() if layer.kind == "cross" else EmptyLayer()
+
+
+class _StateLayer(LinearAttentionLayer):
+    """Takes new states as they come: no gradient passes a layer whose old state was overwritten."""
+
+    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs) -> Tensor:
+        if not self.is_recurrent_states_initialized[state_idx]:
+            self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
+        self.recurrent_states[state_idx] = recurrent_states
+        return recurrent_states
 
 
 class _SlotLayer(_Layer):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.training.block_objective import BlockObjective
 from mmspec.vlm.training.curriculum import Curriculum
 from mmspec.vlm.training.every_block import EveryBlock
 from mmspec.vlm.training.glancing import Glancing
@@ -16,7 +17,7 @@ from mmspec.vlm.training.untrained import KINDS, new_drafter
 
 __all__ = ["KINDS", "PUBLISHED", "Recipe", "equal", "new_drafter", "published", "with_terms"]
 
-AnyObjective = Objective | Glancing | EveryBlock
+AnyObjective = Objective | Glancing | EveryBlock | BlockObjective
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ _EAGLE = Recipe(
     teacher="offline",
 )
 
+_DFLASH = Recipe(
+    BlockObjective(), lr=6e-4, warmup=0.04, decay="cosine", betas=(0.9, 0.999), weight_decay=0.01, clip=1.0
+)
+
 PUBLISHED: dict[str, Recipe] = {
     "eagle2": _EAGLE,  # EAGLE-1's: 20 epochs of 68k conversations
     "eagle2_text": _EAGLE,
@@ -105,6 +110,9 @@ PUBLISHED: dict[str, Recipe] = {
         lr=5e-4, warmup=0.005, decay="cosine", final_lr=0.33, betas=(0.9, 0.999), weight_decay=0.1, clip=1.0,
         answers="given", sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
     ),
+    # 6 epochs of 800k answers of the target's own, rows of 3072 tokens
+    "dflash": _DFLASH,
+    "dflash_dpace": replace(_DFLASH, objective=BlockObjective(weights="dpace", per="row")),
 }  # fmt: skip
 """By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published`
 takes the depths up to what a drafter has weights of their own for: all heads, and all offsets of a block.
@@ -126,14 +134,17 @@ def equal(drafter: ShapedDrafter) -> Recipe:
 
     1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, by a live teacher.
     What a method itself prescribes stays: EAGLE-3 and heads see tokens only, all heads are trained also where there are
-    more than 4, FLASH trains every block length with glancing, MSD and ViSpec see texts first. The learning rate is
-    0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096.
+    more than 4, FLASH trains every block length with glancing, DFlash blocks behind 64 anchors a row with its own weights of
+    positions, MSD and ViSpec see texts first. The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for
+    4096.
     """
     terms = ((1.0, cross_entropy), (0.2, smooth_l1))
     objective: AnyObjective = Objective(terms, depths=4, decay=0.9)
     curriculum = {"msd": Curriculum(0.1, 0.2), "vispec": Curriculum(0.1, 0.1)}.get(drafter.kind)
     if drafter.kind == "flash":
         objective = EveryBlock(Glancing(Objective(terms, depths=drafter.config.block + 2, decay=0.9)))
+    elif drafter.kind == "dflash":
+        objective = BlockObjective(terms[:1], anchors=64)
     elif drafter.kind in ("eagle3", "medusa", "hydra"):
         objective = Objective(terms[:1], depths=max(4, drafter.own_depths), decay=0.9)
     return Recipe(
@@ -151,12 +162,14 @@ def equal(drafter: ShapedDrafter) -> Recipe:
 
 def with_terms(objective: AnyObjective, terms: tuple[tuple[float, Loss], ...]) -> AnyObjective:
     """The same objective of other terms."""
-    if isinstance(objective, Objective):
+    if isinstance(objective, Objective | BlockObjective):
         return replace(objective, terms=terms)
     return replace(objective, objective=with_terms(objective.objective, terms))
 
 
 def _at_least(objective: AnyObjective, depths: int) -> AnyObjective:
+    if isinstance(objective, BlockObjective):
+        return objective
     if isinstance(objective, Objective):
         return replace(objective, depths=max(objective.depths, depths))
     return replace(objective, objective=_at_least(objective.objective, depths))

@@ -33,7 +33,7 @@ def layer_sizes(parts: Parts) -> dict[str, Any]:
     rope = getattr(config, "rope_parameters", None) or {}
     heads = config.num_attention_heads
     dim = getattr(config, "head_dim", None) or 0
-    attention = parts.decoder.layers[0].self_attn
+    attention = getattr(parts.decoder.layers[0], "self_attn", None)  # none in a layer of another kind
     return {
         "hidden_size": parts.hidden_size,
         "vocab_size": parts.vocab_size,
@@ -116,6 +116,19 @@ def _hydra(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
     return _adopting(Hydra, parts, {"final_norm": bool(sizes.get("prefix_layer"))} | sizes)
 
 
+def _dflash(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
+    from mmspec.vlm.drafters.dflash import DFlash, taps_of
+
+    layers, rows = sizes.get("num_hidden_layers", 5), parts.embed.weight.shape[0]
+    unseen = set(range(max(rows - len(parts.placeholders) - 1, 0), rows)) - set(parts.placeholders)
+    given = layer_sizes(parts) | {
+        "num_hidden_layers": layers,
+        "taps": taps_of(parts.layers, layers),
+        "mask_token_id": max(unseen),  # the last row that stands for no picture
+    }
+    return _make(DFlash, given, sizes)
+
+
 def _adopting(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
     """Heads whose vocabulary-wide maps start from the target's."""
     made = _make(drafter, layer_sizes(parts), sizes)
@@ -133,4 +146,5 @@ KINDS: dict[str, Callable[[Parts, dict[str, Any]], ShapedDrafter]] = {
     "eagle3": _eagle3,
     "medusa": _medusa,
     "hydra": _hydra,
+    "dflash": _dflash,
 }

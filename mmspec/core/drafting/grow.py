@@ -12,7 +12,6 @@ from torch import Tensor
 from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.length import LengthControl
 from mmspec.core.pool import SlotPool
 from mmspec.core.sample import draw, draw_several, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
@@ -22,10 +21,12 @@ class Stepping(Protocol):
     """The state of a drafter that steps through a draft level by level.
 
     root: float [B, H], the feature behind the last committed value: what depth 1 is drawn from.   cache: its own.
+    independent: whether each level's law is the same whatever was drafted above it.
     """
 
     root: Tensor
     cache: SlotPool
+    independent: bool
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [B, n, V], log-weights of features [B, n, H].   depth: of the children, from 1."""
@@ -50,9 +51,9 @@ def draft(state: Stepping, target: object, shape: Shape, keys: Keys, rooms: Sequ
     states."""
     lengths = list(state.cache.lengths), state.cache.length
     if isinstance(shape, DynamicTree):
-        made = dynamic(state, target, shape)
+        made = (best_prefixes if state.independent else dynamic)(state, target, shape)
     elif isinstance(shape, Chain):
-        made = path(state, target, shape.length, keys, max(rooms))
+        made = path(state, target, shape, keys, max(rooms))
     else:
         made = static(state, target, shape, keys)
     state.cache.lengths, state.cache.length = lengths
@@ -86,29 +87,55 @@ def dynamic(state: Stepping, target: object, shape: DynamicTree) -> Draft:
         seen = ancestor.expand(batch, -1, -1).gather(1, came[..., None].expand(-1, -1, ancestor.shape[-1]))
         ancestor = torch.cat([seen, eye.expand(batch, -1, -1)], -1)
         frontier = best + width + (level - 1) * width * width
-    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), above, shape)
+    first = torch.full_like(tokens[0], -1)
+    parents = [first, *(origin.repeat_interleave(width, 1) for origin in above)]
+    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
 
 
-def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, above: list[Tensor], shape: DynamicTree) -> Draft:
-    """The draft of the `nodes` best candidates; pool order puts parents before children."""
-    pool = scores.topk(shape.nodes, -1).indices.sort(-1).values
-    width = shape.width
-    slot = (pool - width).clamp(min=0)
-    origin = torch.cat(above, 1).gather(1, slot // width) if above else slot
-    at = torch.searchsorted(pool, origin).clamp(max=shape.nodes - 1)
-    first_level = pool < width
+def best_prefixes(state: Stepping, target: object, shape: DynamicTree) -> Draft:
+    """The `nodes` likeliest prefixes under the product of the levels' laws, `width` tokens of each ("Accelerating Speculative
+    Decoding with Block Diffusion Draft Trees").
+
+    No prefix is likelier than the one it extends, so the likeliest of a level extend the likeliest of the level before:
+    this finds what a best-first search with a heap finds, without asking the host.
+    """
+    score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
+    scores, tokens, parents, start = [], [], [], 0
+    for level in range(1, shape.depth + 1):
+        law = state.logits(state.root[:, None], level)[:, 0].log_softmax(-1)
+        step, token = law.topk(min(shape.width, law.shape[-1]), -1)
+        score, best = (
+            (score[..., None] + step[:, None]).flatten(1).topk(min(shape.nodes, score.shape[1] * step.shape[1]))
+        )
+        scores.append(score)
+        tokens.append(token.gather(1, best % step.shape[1]))
+        parents.append(torch.full_like(best, -1) if last is None else last + best // step.shape[1])
+        last, start = start, start + best.shape[1]
+    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
+
+
+def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree) -> Draft:
+    """The draft of the `nodes` best candidates of a pool in which parents stand before their children.
+
+    scores, tokens: [B, P].   parents: int64 [B, P], places in the pool, -1 for children of the root.
+    """
+    nodes = min(shape.nodes, scores.shape[1])
+    pool = scores.topk(nodes, -1).indices.sort(-1).values
+    origin = parents.gather(1, pool)
+    at = torch.searchsorted(pool, origin).clamp(max=nodes - 1)
     # a tie can leave a child whose parent fell out: such a node is hung on the root and ruled out
-    orphan = ~first_level & (pool.gather(1, at) != origin)
-    parent = torch.where(first_level | orphan, 0, at + 1)
+    orphan = (origin >= 0) & (pool.gather(1, at) != origin)
+    parent = torch.where((origin < 0) | orphan, 0, at + 1)
     parent = torch.cat([torch.zeros_like(parent[:, :1]), parent], 1)
     value = torch.cat([pending[:, None], tokens.gather(1, pool)], 1)
     valid = torch.cat([torch.ones_like(orphan[:, :1]), ~orphan & scores.gather(1, pool).isfinite()], 1)
-    return Draft(value, dynamic_tree(parent, shape.depth, shape.nodes), Law("deterministic"), _unless_all(valid))
+    return Draft(value, dynamic_tree(parent, shape.depth, nodes), Law("deterministic"), _unless_all(valid))
 
 
 class _Plan:
     """What growing a static tree needs per level, worked out once per shape and device.
 
+    row, level: int64 [N], for nodes with children the place among these and the depth, -1 for leaves.
     Per level: `node` [n] the nodes of that depth; `source`, `rank` [n] which expanded parent each comes from and as which
     child; `keep` [m] the ones that have children themselves; `seen` bool [1, m, so far] over all expanded nodes.
     """
@@ -119,7 +146,7 @@ class _Plan:
         parent, depth, rank = (t[0].tolist() for t in (tree.parent, tree.depth, tree.sibling_rank))
         inner = sorted(set(parent[1:]), key=lambda n: (depth[n], n))
         self.row = torch.tensor([inner.index(n) if n in inner else -1 for n in range(tree.nodes)], device=device)
-        self.laws = len(inner)
+        self.level = torch.tensor([depth[n] if n in inner else -1 for n in range(tree.nodes)], device=device)
         self.levels = []
         expanded = [0]
         drafted: list[int] = []
@@ -141,36 +168,46 @@ def _plan(parents: tuple[int, ...], device: str) -> _Plan:
 
 
 def static(state: Stepping, target: object, shape: StaticTree, keys: Keys) -> Draft:
-    """A fixed shape: top tokens for a greedy request, draws for a sampled one."""
+    """A fixed shape: top tokens for a greedy request, draws for a sampled one.
+
+    Raises ValueError for shared siblings of a drafter whose levels look at each other.
+    """
+    if shape.shared and not state.independent:
+        raise ValueError("shared: expected a drafter whose levels do not look at each other, got one whose do; draw siblings "
+                         "of each parent apart")  # fmt: skip
     plan = _plan(shape.parents, str(target.device))
     batch, nodes = target.batch, plan.tree.nodes
     value = target.pending[:, None].repeat(1, nodes)
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
     laws, out, siblings = [], state.root[:, None], _SIBLINGS["deterministic" if target.greedy else shape.drawn]
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        scores = state.logits(out, level) if target.greedy else state.law(out, level)
+        read = out[:, :1] if state.independent else out  # what has one law for all parents is scored once
+        scores = state.logits(read, level) if target.greedy else state.law(read, level)
         laws.append(scores)
-        ranked, token = siblings(scores, plan.tree.max_rank + 1, keys, level)
-        value[:, node] = token[:, source, rank]
-        valid[:, node] = ranked[:, source, rank].isfinite()
+        own = scores if shape.shared else scores.expand(-1, out.shape[1], -1)
+        ranked, token = siblings(own, plan.tree.max_rank + 1, keys, level)
+        place = torch.zeros_like(source) if shape.shared else source
+        value[:, node] = token[:, place, rank]
+        valid[:, node] = ranked[:, place, rank].isfinite()
         if len(keep):
             out = state.expand(value[:, node[keep]], out[:, source[keep]], seen, before, level)
     if target.greedy:
         law = Law("deterministic")
     else:
-        law = Law(shape.drawn, row=plan.row, scores=torch.cat(laws, 1))
+        row = plan.level if state.independent else plan.row
+        law = Law(shape.drawn, row=row, scores=torch.cat(laws, 1), reused=shape.shared)
     return Draft(value, plan.tree, law, _unless_all(valid))
 
 
-def path(state: Stepping, target: object, control: LengthControl, keys: Keys, room: int) -> Draft:
-    """A chain of at most `room`: the top token each time for a greedy request, a draw from the law on record for a
-    sampled one."""
-    out, growing = state.root[:, None], None
+def path(state: Stepping, target: object, shape: Chain, keys: Keys, room: int) -> Draft:
+    """A chain of at most `room`: the top token each time for a greedy request and a deterministic chain, else a draw from the
+    law on record."""
+    out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
     tokens, valid, laws = [], [], []
-    longest, growth = min(control.longest, room), control.begin()
-    uniform = None if target.greedy else keys.uniform(Purpose.DRAFT, longest)
+    longest, growth = min(shape.longest, room), shape.length.begin()
+    uniform = None if picked else keys.uniform(Purpose.DRAFT, longest)
     for step in range(longest):
-        scores = state.logits(out, step + 1) if target.greedy else state.law(out, step + 1)
+        scores = state.logits(out, step + 1) if picked else state.law(out, step + 1)
         if growth is not None:
             more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
             growing = more if growing is None else growing & more
@@ -179,19 +216,20 @@ def path(state: Stepping, target: object, control: LengthControl, keys: Keys, ro
             valid.append(growing)
         scores = scores[:, 0]
         laws.append(scores)
-        tokens.append(scores.argmax(-1) if target.greedy else draw(scores, uniform[:, step]))
+        tokens.append(scores.argmax(-1) if picked else draw(scores, uniform[:, step]))
         if step + 1 < longest:
             out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
-    return chain_of(target, tokens, laws, valid)
+    return chain_of(target, tokens, [] if picked else laws, valid)
 
 
 def chain_of(target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor]) -> Draft:
     """A draft of one path behind the root; per value, in order:
 
-    tokens: int64 [B].   laws: float32 [B, V], what it was drawn from.   valid: bool [B]; [] where all are.
+    tokens: int64 [B].   laws: float32 [B, V], what it was drawn from; [] where the top values were taken.
+    valid: bool [B]; [] where all are.
     """
     count, law = len(tokens), Law("deterministic")
-    if not target.greedy and count:
+    if laws:
         law = Law("without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1))
     there = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
     return Draft(torch.stack([target.pending, *tokens], 1), chain(count, target.device), law, there)

@@ -30,6 +30,7 @@ class PairState:
     """
 
     cache: SlotPool
+    independent = False
 
     def __init__(self, drafter: Shaped, target: object):
         self.drafter, self.passes = drafter, 0

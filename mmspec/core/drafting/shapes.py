@@ -59,10 +59,13 @@ class StaticTree:
 
     drawn: "without_replacement", in draw order, for traversal verification; "with_replacement", independent draws that may
     coincide, for K-SEQ and recursive rejection with replacement.
+    shared: all parents of a level share one set of draws, for drafters whose levels do not look at each other. What stands
+    below a rejected node then stands elsewhere too, so only rules that never look ahead may judge it.
     """
 
     parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
+    shared: bool = False
 
     @property
     def longest(self) -> int:
@@ -74,6 +77,8 @@ class StaticTree:
             raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
         if self.drawn not in ("without_replacement", "with_replacement"):
             raise ValueError(f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}")
+        if self.shared and self.drawn != "without_replacement":
+            raise ValueError(f"shared: expected siblings drawn without replacement, got {self.drawn!r}")
 
     def cut(self, depth: int) -> StaticTree:
         """The same tree without the nodes below so many levels."""
@@ -100,9 +105,18 @@ def _depths(parents: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One path, as long as `length` allows."""
+    """One path, as long as `length` allows.
+
+    drawn: how a sampled request gets its values: "without_replacement", drawn from the drafter's law; "deterministic",
+    the top value each time, which is on record as such. A greedy request gets top values in any case.
+    """
 
     length: LengthControl = field(default_factory=FixedLength)
+    drawn: Literal["without_replacement", "deterministic"] = "without_replacement"
+
+    def __post_init__(self) -> None:
+        if self.drawn not in ("without_replacement", "deterministic"):
+            raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
 
     @property
     def longest(self) -> int:

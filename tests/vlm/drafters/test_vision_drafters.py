@@ -4,7 +4,6 @@ that holds what reading everything again would give."""
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.draft import Draft, expand_tree
+from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.api import start
@@ -21,7 +20,7 @@ from mmspec.vlm.checkpoints import load_drafter
 from mmspec.vlm.training.teacher_pass import teacher_pass
 from tests.vlm.drafters.rows import row_of
 from tests.vlm.drafters.trained import DRAFTERS, make
-from tests.vlm.drafters.watched import Watched
+from tests.vlm.drafters.watched import Planted, Watched
 from tests.vlm.tiny import IMAGE, prompt, tiny
 
 SHAPES = {
@@ -113,25 +112,6 @@ def test_a_saved_drafter_drafts_as_before(name: str, tmp_path) -> None:
     assert drafts[0] == drafts[1]
 
 
-class Planted(Watched):
-    """Puts the target's true words on a path of what the drafter drafts, down to a depth that changes by round and row,
-    and wrong ones everywhere else, so that every accept length comes up. `rounds` holds the drafts as they were."""
-
-    def propose(self, target, keys):
-        draft = super().propose(target, keys)
-        depth, value = expand_tree(draft.tree.depth, target.batch).tolist(), draft.value.clone()
-        for row in range(target.batch):
-            path = draft.tree.path[min(row, len(draft.tree.path) - 1)]
-            leaf = max(range(draft.tree.nodes), key=lambda n: depth[row][n])
-            good = (len(self.rounds) + row) % (depth[row][leaf] + 1)
-            right = path[leaf, 1 : good + 1].tolist()
-            for node in range(1, draft.tree.nodes):
-                at = len(target.tokens[row]) + depth[row][node] - 1
-                word = self.truth[row][at]
-                value[row, node] = word if node in right else (word + 1) % 90
-        return replace(draft, value=value)
-
-
 def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
     """The first draft over the prompt and all tokens but the last, which the target then says itself."""
     ids = torch.cat([inputs["input_ids"], torch.tensor([tokens[:-1]], dtype=torch.long)], 1)
@@ -151,8 +131,7 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
 def test_after_any_accept_length_the_cache_is_what_reading_again_gives(name: str, shape: str) -> None:
     drafter, inputs = make(name).with_shape(SHAPES[shape]), prompt("llava", 2, "middle", 4)
     truth = tiny("llava").generate(**inputs, max_new_tokens=40, do_sample=False)[:, inputs["input_ids"].shape[1] :]
-    planted = Planted(drafter)
-    planted.truth = truth.tolist()
+    planted = Planted(drafter, truth=truth.tolist())
     request = start(tiny("llava"), drafter=planted, max_new_tokens=30, do_sample=False, **inputs)
     for _ in range(7):
         request.step()

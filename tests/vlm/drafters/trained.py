@@ -103,6 +103,53 @@ def flash_autoregressive() -> ShapedDrafter:
     return leaning(Flash(FlashConfig(**SIZES, latents=3, head="ar", block=1)))
 
 
+def blocks(family: str, **others: object) -> ShapedDrafter:
+    """A block-parallel drafter of both layers, whose second layer looks 6 positions back; its sequential parts are stirred."""
+    from importlib import import_module
+
+    from mmspec.vlm.drafters.context_config import ALL
+    from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+
+    import_module(f"mmspec.vlm.drafters.{family}")
+    made = PretrainedDrafter.kinds[family]
+    config = made.config_class(
+        **SIZES, taps=(0, 1), mask_token_id=1, block_size=5, num_hidden_layers=2, head_dim=8,
+        reach=(ALL, 6), causal=(False, True), **others,
+    )  # fmt: skip
+    drafter = made(config)
+    with torch.no_grad():
+        drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))
+        for name, weight in drafter.named_parameters():
+            if any(part in name for part in ("conv", "selector", "markov")):
+                weight.add_(torch.randn_like(weight) * 0.3)
+    return drafter
+
+
+def dflash() -> ShapedDrafter:
+    return blocks("dflash")
+
+
+def dflash2() -> ShapedDrafter:
+    return blocks("dflash2", conv_group=4, selector_rank=8, selector_top=6)
+
+
+def dspark() -> ShapedDrafter:
+    return blocks("dspark", markov_rank=8, markov_head_type="gated", from_root=True)
+
+
+def peagle() -> ShapedDrafter:
+    from mmspec.vlm.drafters.peagle import PEagle, PEagleConfig
+
+    config = PEagleConfig(
+        **SIZES, levels=(0, 1, 1), mask_token_id=SIZES["vocab_size"] - 2, num_hidden_layers=2, depths=4
+    )
+    drafter = PEagle(config)
+    with torch.no_grad():
+        drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))
+        drafter.head.weight.normal_()
+    return drafter
+
+
 @torch.no_grad()
 def own_slot(drafter: ShapedDrafter) -> ShapedDrafter:
     """Makes a block head attend to the slot itself for the most part and pass on what it reads there."""
@@ -147,6 +194,10 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "flash_residual": flash_residual,
     "vispec": vispec,
     "specvlm": specvlm,
+    "dflash": dflash,
+    "dflash2": dflash2,
+    "dspark": dspark,
+    "peagle": peagle,
 }
 
 

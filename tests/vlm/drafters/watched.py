@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
-from mmspec.core.draft import Draft
+from mmspec.core.draft import Draft, expand_tree
 from mmspec.core.evidence import Evidence
 from tests.vlm.tiny import tiny
 
@@ -63,6 +63,32 @@ class Watched:
         if self.rounds:
             self.rounds[-1].evidence = evidence
         self.state.observe(target, draft, evidence, verdict)
+
+
+@dataclass
+class Planted(Watched):
+    """Puts the target's true words on a path of what the drafter drafts, down to a depth that changes by round and row,
+    and wrong ones everywhere else, so that every accept length comes up. `rounds` holds the drafts as they were.
+
+    truth: per row, what the target says.   words: how many ids wrong ones are taken from.
+    """
+
+    truth: list[list[int]] = field(default_factory=list)
+    words: int = 90
+
+    def propose(self, target, keys):
+        draft = super().propose(target, keys)
+        depth, value = expand_tree(draft.tree.depth, target.batch).tolist(), draft.value.clone()
+        for row in range(target.batch):
+            path = draft.tree.path[min(row, len(draft.tree.path) - 1)]
+            leaf = max(range(draft.tree.nodes), key=lambda n: depth[row][n])
+            good = (len(self.rounds) + row) % (depth[row][leaf] + 1)
+            right = path[leaf, 1 : good + 1].tolist()
+            for node in range(1, draft.tree.nodes):
+                at = min(len(target.tokens[row]) + depth[row][node], len(self.truth[row])) - 1
+                word = self.truth[row][at]
+                value[row, node] = word if node in right else (word + 1) % self.words
+        return replace(draft, value=value)
 
 
 def noisy(kind: str, noise: float = 0.1) -> nn.Module:

@@ -28,9 +28,9 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
     d2t holds offsets: row i scores token i + d2t[i]. Without d2t and t2d it drafts the whole vocabulary.
     Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
     """
-    fields = _fields(config)
+    fields = fields_of(config)
     count = fields["draft_vocab_size"]
-    if (levels := _levels(config)) is None:
+    if (levels := levels_in(config)) is None:
         if target is None:
             raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
                              "got neither; give the target")  # fmt: skip
@@ -48,11 +48,11 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
         names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
     drafter = fill(Eagle3(Eagle3Config(**fields, levels=tuple(levels))), state, names, _UNUSED)
     if drafter.head.reduced:
-        _check(state["d2t"], state["t2d"])
+        check_vocabulary(state["d2t"], state["t2d"])
     return drafter
 
 
-def _fields(config: dict[str, Any]) -> dict[str, Any]:
+def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     inner = config.get("transformer_layer_config")
     for name in ("norm_before_fc", "fc_norm", "norm_output"):
         if config.get(name):
@@ -71,13 +71,13 @@ def _fields(config: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "draft_vocab_size": count, "norm_before_residual": bool(config.get("norm_before_residual"))}
 
 
-def _levels(config: dict[str, Any]) -> list[int] | None:
+def levels_in(config: dict[str, Any]) -> list[int] | None:
     own = config.get("eagle_aux_hidden_state_layer_ids")
     shifted = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     return own if own is not None or shifted is None else [level + 1 for level in shifted]
 
 
-def _check(d2t: Tensor, t2d: Tensor) -> None:
+def check_vocabulary(d2t: Tensor, t2d: Tensor) -> None:
     ids = checked(d2t.long() + torch.arange(len(d2t), device=d2t.device), len(t2d), len(d2t))
     marked = torch.zeros_like(t2d, dtype=torch.bool).index_fill_(0, ids, True)
     if not torch.equal(marked, t2d.bool()):

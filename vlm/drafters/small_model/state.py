@@ -67,7 +67,7 @@ class SmallModelState:
             tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))
             valid.append(growing)
             laws.append(scores)
-        return chain_of(target, tokens, laws, valid) if tokens else root_only(target.pending)
+        return chain_of(target, tokens, [] if target.greedy else laws, valid) if tokens else root_only(target.pending)
 
     def _catch_up(self, target: TextTarget) -> Tensor:
         """Reads what was committed since: the correction, and the last drafted token when all were kept."""

@@ -150,7 +150,7 @@ def test_drafts_end_where_the_heads_do() -> None:
     assert medusa.shape_for(greedy=True) == DynamicTree(nodes=24, depth=3, width=4)
     assert medusa.shape_for(greedy=False) == StaticTree((0, 0, 0, 0, 1, 1, 2, 4, 4, 5))
     assert medusa.with_shape(DynamicTree(nodes=60, depth=8, width=3)).shapes[0] == DynamicTree(21, 3, 3)
-    with pytest.raises(ValueError, match="at most 3 levels, one for each head, got 4"):
+    with pytest.raises(ValueError, match="at most 3 levels, as many as medusa drafts, got 4"):
         medusa.with_shape(Chain(), StaticTree((0, 0, 1, 2, 3)))
     watched = Watched(medusa.with_shape(Chain(FixedLength(9))))
     out = mmspec.generate(

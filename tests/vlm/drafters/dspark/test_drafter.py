@@ -1,0 +1,126 @@
+"""DSpark: its sequential heads written out, and its published files."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import mmspec
+from mmspec.core.drafting.shapes import Chain
+from mmspec.vlm.drafters.dspark import DSpark
+from tests.vlm.drafters.dflash.test_attention import WIDTH, random_state, speculators, zlab
+from tests.vlm.drafters.trained import make
+from tests.vlm.tiny import prompt, tiny
+
+RANK, VOCAB = 3, 20
+KINDS = ("vanilla", "gated", "rnn")
+
+
+def random_file(kind: str, drafted: int = VOCAB, old: bool = False, confidence: bool = True) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    own = {
+        "markov_head.markov_w1.weight": torch.randn(VOCAB, RANK),
+        "markov_head.markov_w2.weight": torch.randn(drafted, RANK),
+    }
+    if kind == "gated":
+        own["markov_head.gate_proj.weight"] = torch.randn(RANK, WIDTH + RANK)
+        own["markov_head.gate_proj.bias"] = torch.randn(RANK)
+    if kind == "rnn":
+        own["markov_head.joint_proj.weight"] = torch.randn(3 * RANK, WIDTH + 2 * RANK)
+        own["markov_head.joint_proj.bias"] = torch.randn(3 * RANK)
+    if confidence:
+        own["confidence_head.proj.weight"] = torch.randn(1, WIDTH + RANK)
+        own["confidence_head.proj.bias"] = torch.randn(1)
+    return random_state() | {("logit_head." if old else "") + name: value for name, value in own.items()}
+
+
+def load(kind: str, old: bool = False, **top: object) -> DSpark:
+    config = speculators(markov_rank=RANK, markov_head_type=kind, enable_confidence_head=True, **top)
+    return mmspec.vlm.drafter_from_state_dict("dspark", random_file(kind, old=old), config)
+
+
+def corrections(state: dict[str, Tensor], kind: str, rows: Tensor, before: list[int]) -> list[Tensor]:
+    """What a walk adds to the scores of rows [D, WIDTH] behind these tokens, step by step."""
+    part = {name.removeprefix("markov_head."): value for name, value in state.items() if "markov" in name}
+    memory, made = torch.zeros(RANK), []
+    for row, token in zip(rows, before, strict=True):
+        code = part["markov_w1.weight"][token]
+        if kind == "gated":
+            gate = torch.sigmoid(part["gate_proj.weight"] @ torch.cat([row, code]) + part["gate_proj.bias"])
+            code = gate * code
+        if kind == "rnn":
+            joint = part["joint_proj.weight"] @ torch.cat([memory, code, row]) + part["joint_proj.bias"]
+            gate, candidate, out = joint.chunk(3)
+            memory = gate.sigmoid() * memory + (1 - gate.sigmoid()) * candidate.tanh()
+            code = out.tanh()
+        made.append(part["markov_w2.weight"] @ code)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_along_a_walk_are_written_out(kind: str) -> None:
+    drafter, rows, before = load(kind), torch.randn(4, WIDTH), [3, 11, 0, 7]
+    expected, out = corrections(random_file(kind), kind, rows, before), None
+    for depth, (row, token) in enumerate(zip(rows, before, strict=True), 1):
+        out = drafter.after(row[None, None], torch.tensor([[token]]), out)
+        unary = torch.randn(1, 1, VOCAB)
+        torch.testing.assert_close(drafter.logits(out, depth, unary)[0, 0], unary[0, 0] + expected[depth - 1])
+
+
+def test_older_names_and_both_layouts_load_the_same() -> None:
+    one, two = load("gated"), load("gated", old=True)
+    config = zlab(markov_rank=RANK, dflash_config={"projector_type": "dspark", "markov_head_type": "gated"})
+    three = mmspec.vlm.drafter_from_state_dict("dspark", random_file("gated"), config)
+    for other in (two, three):
+        assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert one.config.from_root and three.config.from_root and one.config.drafted == 5
+    assert not load("gated", sample_from_anchor=False).config.from_root
+
+
+def test_a_reduced_vocabulary_is_corrected_where_it_drafts() -> None:
+    ids = torch.arange(12) + 3
+    state = random_file("vanilla", drafted=12) | {
+        "lm_head.weight": torch.randn(12, WIDTH), "d2t": ids - torch.arange(12),
+        "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True),
+    }  # fmt: skip
+    config = speculators(markov_rank=RANK, draft_vocab_size=12)
+    drafter = mmspec.vlm.drafter_from_state_dict("dspark", state, config)
+    row = torch.randn(1, 1, WIDTH)
+    scores = drafter.logits(drafter.after(row, torch.tensor([[5]]), None), 1, drafter.unary(row, None))[0, 0]
+    assert scores.isfinite().nonzero()[:, 0].tolist() == ids.tolist()
+    expected = state["lm_head.weight"] @ row[0, 0] + corrections(state, "vanilla", row[0], [5])[0]
+    torch.testing.assert_close(scores[ids], expected)
+
+
+def test_predicted_acceptance_is_read_from_the_row_and_the_token_before() -> None:
+    drafter, state = load("rnn"), random_file("rnn")
+    row, token = torch.randn(1, 1, WIDTH), torch.tensor([[4]])
+    seen = drafter.seen(drafter.after(row, token, None))
+    read = torch.cat([row[0, 0], state["markov_head.markov_w1.weight"][4]])
+    torch.testing.assert_close(seen[0, 0], read)
+    growth = drafter.stop(0.5).begin()
+    stands = torch.sigmoid(state["confidence_head.proj.weight"] @ read + state["confidence_head.proj.bias"])
+    assert bool(growth.grow(1, torch.ones(1), seen[:, 0])) == bool(stands >= 0.5)
+    torch.testing.assert_close(growth.stands, stands)
+
+
+def test_a_chain_ends_where_a_rejection_is_predicted() -> None:
+    lengths = []
+    for threshold in (0.0, 0.2, 0.6, 1.0):
+        drafter = make("dspark")
+        run = mmspec.vlm.start(
+            tiny("llama"), drafter=drafter.with_shape(Chain(drafter.stop(threshold))), max_new_tokens=30,
+            do_sample=False, **prompt("llama"),
+        )  # fmt: skip
+        run.step()
+        with torch.no_grad():
+            lengths.append(run._state.propose(run.target, run.keys).tree.max_depth)
+    assert lengths == sorted(lengths, reverse=True) and (lengths[0], lengths[-1]) == (5, 1)
+
+
+def test_a_drafter_that_predicts_no_acceptance_has_no_stop() -> None:
+    config = speculators(markov_rank=RANK, enable_confidence_head=False)
+    drafter = mmspec.vlm.drafter_from_state_dict("dspark", random_file("vanilla", confidence=False), config)
+    with pytest.raises(ValueError, match="expected a drafter that predicts acceptance"):
+        drafter.stop()

@@ -1,0 +1,90 @@
+"""P-EAGLE: all depths in one pass equal one causal pass from nothing, and its published files."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import mmspec
+from mmspec.core.cache import SlotCache
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.capture import watch
+from mmspec.vlm.drafters.peagle import PEagle
+from tests.vlm.drafters.trained import make
+from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
+
+CONFIG = dict(
+    architectures=["PEagleSpeculator"], speculators_model_type="peagle", mask_token_id=90, draft_vocab_size=60,
+    eagle_aux_hidden_state_layer_ids=[0, 1, 1], norm_before_residual=True,
+    transformer_layer_config=dict(
+        hidden_size=HIDDEN, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        vocab_size=VOCAB, num_hidden_layers=4, rms_norm_eps=1e-5, model_type="llama", hidden_act="silu",
+    ),
+    speculators_config=dict(proposal_methods=[dict(proposal_type="greedy", speculative_tokens=5)]),
+)  # fmt: skip
+
+
+def random_file() -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    state = {
+        "embed_tokens.weight": torch.randn(VOCAB, HIDDEN), "lm_head.weight": torch.randn(60, HIDDEN),
+        "fc.weight": torch.randn(HIDDEN, 3 * HIDDEN) * 0.1, "norm.weight": torch.ones(HIDDEN),
+        "mask_hidden": torch.randn(1, 1, 3 * HIDDEN),
+    }  # fmt: skip
+    for n in range(4):
+        read = HIDDEN if n else 2 * HIDDEN
+        rows = {"q_proj": 32, "k_proj": 16, "v_proj": 16}
+        state |= {f"layers.{n}.self_attn.{name}.weight": torch.randn(size, read) * 0.2 for name, size in rows.items()}
+        state[f"layers.{n}.self_attn.o_proj.weight"] = torch.randn(HIDDEN, 32) * 0.2
+        state |= {f"layers.{n}.mlp.{name}_proj.weight": torch.randn(48, HIDDEN) * 0.2 for name in ("gate", "up")}
+        state[f"layers.{n}.mlp.down_proj.weight"] = torch.randn(HIDDEN, 48) * 0.2
+        state |= {f"layers.{n}.{name}_layernorm.weight": 1 + 0.1 * torch.randn(HIDDEN)
+                  for name in ("input", "post_attention")}  # fmt: skip
+    state["layers.0.hidden_norm.weight"] = torch.ones(HIDDEN)
+    ids = torch.arange(60) + 7
+    marked = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)
+    return state | {"d2t": ids - torch.arange(60), "t2d": marked}
+
+
+def load(**changed: object) -> PEagle:
+    return mmspec.vlm.drafter_from_state_dict("peagle", random_file(), {**CONFIG, **changed})
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("drafter", (lambda: make("peagle"), load), ids=("ours", "published"))
+def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None:
+    drafter, model = drafter(), tiny("llama")
+    inputs = prompt("llama")
+    run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=30, do_sample=False, **inputs)
+    for _ in range(3):
+        run.step()
+        run._state.propose(run.target, run.keys)
+    text = torch.cat([inputs["input_ids"], torch.tensor(run.target.tokens)], 1)
+    with watch(take_apart(model).decoder, drafter.levels) as seen:
+        model(text[:, :-1])
+    blank, states = drafter.masks(1, drafter.config.depths - 1)
+    embeds = torch.cat([drafter.embed_tokens(text[:, 1:]), blank], 1)
+    attend, carry = drafter.fuse(embeds, torch.cat([seen.levels, states], 1))
+    rotary = drafter.layer.rotary(attend.shape[1], attend.device, attend.dtype)[None]
+    whole = drafter(attend, carry, rotary, SlotCache(drafter.config.num_hidden_layers, 0), None)
+    torch.testing.assert_close(run._state.rows, whole[:, text.shape[1] - 2 :], atol=1e-4, rtol=1e-3)
+    assert run._state.cache.lengths == [text.shape[1] - 1]
+
+
+def test_a_published_file_drafts_its_own_vocabulary_and_keeps_the_targets_words() -> None:
+    drafter, model = load(), tiny("llama")
+    assert drafter.config.depths == 5 and len(drafter.rest) == 3 and drafter.levels == (0, 1, 1)
+    inputs = dict(prompt("llama", batch=4), max_new_tokens=14, do_sample=False)
+    out = mmspec.generate(model, drafter=drafter, return_dict=True, **inputs)
+    assert torch.equal(out.sequences, model.generate(**inputs))
+    assert out.stats.drafter_passes <= out.stats.target_passes + 1
+
+
+def test_what_a_config_lacks_is_told() -> None:
+    with pytest.raises(ValueError, match="expected the field mask_token_id, got none"):
+        load(mask_token_id=None)
+    state = random_file()
+    del state["mask_hidden"]
+    with pytest.raises(ValueError, match="missing .*mask_hidden"):
+        mmspec.vlm.drafter_from_state_dict("peagle", state, CONFIG)

@@ -1,0 +1,5 @@
+"""Gemma 4's assistants, which attend to the keys and values that the target keeps."""
+
+from mmspec.vlm.drafters.gemma4.drafter import Gemma4Assistant, Gemma4AssistantConfig
+
+__all__ = ["Gemma4Assistant", "Gemma4AssistantConfig"]

@@ -1,0 +1,5 @@
+"""Native MTP layers: the drafter inside a target's own checkpoint."""
+
+from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
+
+__all__ = ["Mtp", "MtpConfig"]

@@ -1,0 +1,99 @@
+"""MTP layers in checkpoints of whole models, which transformers leaves out when it loads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.drafting.published import fill
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
+
+# a tensor of an MTP layer, under "mtp." or as one more layer behind the model's own
+_MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
+_LAYER = re.compile(r"(?:^|\.)layers\.(?P<layer>\d+)\.(?P<name>.+)$")
+# published name -> ours, Qwen's and Exaone's, then DeepSeek's and GLM's
+_OURS = {
+    "pre_fc_norm_embedding.weight": "embedding_norm.weight",
+    "pre_fc_norm_hidden.weight": "hidden_norm.weight",
+    "fc.weight": "fc.weight",
+    "norm.weight": "decoder.norm.weight",
+    "enorm.weight": "embedding_norm.weight",
+    "hnorm.weight": "hidden_norm.weight",
+    "eh_proj.weight": "fc.weight",
+    "shared_head.norm.weight": "decoder.norm.weight",
+}
+_COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # of the target's own
+_EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|up|down)_proj\.weight$")
+
+
+def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Mtp:
+    """state: of the checkpoint, whole or the MTP layer's tensors alone.   config: the checkpoint's, of which nothing but
+    `mtp_hidden_states_first` is read: the layer is one of the target's class, with the target's sizes.
+
+    Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), or those of a layer behind the model's last with an `eh_proj`
+    (DeepSeek-V3, Kimi, GLM). Experts stored one by one are stacked.
+    Raises ValueError where there is no target, no MTP layer or more than one, and for missing and unknown tensors.
+    """
+    if target is None:
+        raise ValueError(
+            "target: expected the model whose checkpoint this is, got none; its layer is one of the model's class"
+        )
+    parts = take_apart(target)
+    own = _stacked(found_in(state, parts.layers))
+    text = config.get("text_config") or {}
+    first = bool(config.get("mtp_hidden_states_first") or text.get("mtp_hidden_states_first"))
+    drafter = Mtp(MtpConfig(parts.hidden_size, parts.vocab_size, states_first=first), parts)
+    names = {name: (name,) for name in drafter.state_dict()}
+    return fill(drafter, own, names, [f"decoder.layers.0.{name}" for name in _COPIES])
+
+
+def is_of_mtp(name: str, layers: int) -> bool:
+    """Whether a checkpoint's tensor of that name may be one of an MTP layer of a model of so many layers."""
+    match = _LAYER.search(name)
+    return bool(_MTP.search(name)) or (match is not None and int(match["layer"]) >= layers)
+
+
+def found_in(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """The tensors of a checkpoint's MTP layer under our names.   layers: how many the model itself has."""
+    under = {match["name"]: value for name, value in state.items() if (match := _MTP.search(name))}
+    stacks: dict[tuple[str, int], dict[str, Tensor]] = {}
+    for name, value in state.items():
+        match = _LAYER.search(name)
+        if match and int(match["layer"]) >= layers and not _MTP.search(name):
+            stacks.setdefault((name[: match.start()], int(match["layer"])), {})[match["name"]] = value
+    behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # a vision tower has layers, too
+    if not under and not behind:
+        raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.* or layers.N.eh_proj, got none; it has none, "
+                         "or these are the tensors of a loaded model, which leaves them out")  # fmt: skip
+    count = len({match["layer"] for name in under if (match := _LAYER.search(name))}) if under else len(behind)
+    if count > 1:
+        raise ValueError(f"sd: expected one MTP layer, which is used again at every depth, got {count}")
+    if under:
+        return {_named(name.replace("layers.0.", "", 1), name.startswith("layers.")): v for name, v in under.items()}
+    return {_named(name, name not in _OURS): value for name, value in behind[0].items()}
+
+
+def _named(name: str, of_layer: bool) -> str:
+    return f"decoder.layers.0.{name}" if of_layer else _OURS.get(name, name)
+
+
+def _stacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Experts as transformers keeps them, [experts, rows, columns] with gate and up in one tensor."""
+    plain, experts = {}, {}
+    for name, value in state.items():
+        match = _EXPERT.match(name)
+        if match is None:
+            plain[name] = value
+        else:
+            experts.setdefault(match["before"], {}).setdefault(match["part"], {})[int(match["number"])] = value
+    for before, parts in experts.items():
+        if len({tuple(sorted(numbered)) for numbered in parts.values()}) > 1 or set(parts) != {"gate", "up", "down"}:
+            raise ValueError(f"sd: expected gate, up and down of every expert of {before}, got some without")
+        gate, up, down = (torch.stack([parts[x][n] for n in sorted(parts[x])]) for x in ("gate", "up", "down"))
+        plain |= {f"{before}.gate_up_proj": torch.cat([gate, up], 1), f"{before}.down_proj": down}
+    return plain

@@ -1,0 +1,147 @@
+"""The loss of block-parallel drafters: blocks behind anchors that every step draws anew."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.vlm.drafters.context_drafter import ContextDrafter
+from mmspec.vlm.drafters.context_unroll import Blocks, unrolled
+from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.training.losses import Loss, hard_cross_entropy
+from mmspec.vlm.training.teacher_pass import TeacherBatch
+
+
+@dataclass(frozen=True, slots=True)
+class BlockObjective:
+    """The weighted loss of all levels of `anchors` blocks a row. An anchor is a token of an answer with another one behind it;
+    level i of its block is asked for the token i + 1 behind it, as far as that is one of the answer.
+
+    terms: as of Objective.   weights: "decay": exp(-i / gamma) for level i from 0, as in "DFlash"; "dpace": what a level's
+        token adds to the expected accepted length, see `paces`.   gamma: None for half of the block size without one, as
+        published for 8 and 16.   alpha: of D-PACE.
+    per: what the weighted sum is divided by: the sum of the weights (SpecForge), how many levels count (`speculators`), or
+        the rows of the batch (SpecForge's D-PACE).
+    """
+
+    terms: tuple[tuple[float, Loss], ...] = ((1.0, hard_cross_entropy),)
+    anchors: int = 512
+    weights: Literal["decay", "dpace"] = "decay"
+    gamma: float | None = None
+    alpha: float = 0.5
+    per: Literal["weight", "place", "row"] = "weight"
+
+    def __post_init__(self) -> None:
+        if self.anchors < 1 or not 0 <= self.alpha <= 1 or (self.gamma is not None and self.gamma <= 0):
+            raise ValueError(
+                f"expected anchors of at least 1, alpha within 0 and 1 and gamma above 0, got {self}; change them"
+            )
+        if self.weights not in ("decay", "dpace") or self.per not in ("weight", "place", "row") or not self.terms:
+            raise ValueError(
+                f"expected weights decay or dpace, per weight, place or row and at least one term, got {self}"
+            )
+
+    @property
+    def depths(self) -> float:
+        """All levels a drafter has."""
+        return math.inf
+
+    def __call__(
+        self, drafter: ContextDrafter, parts: object, batch: TeacherBatch, progress: float = 0.0
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Loss and notes as of Objective. Draws anchors from torch's generator."""
+        anchor, drawn = draw_anchors(batch.answer, self.anchors)
+        if not bool(drawn.any()):
+            return batch.embeds.new_zeros(()), {}
+        said = blocks_said(drafter, parts, batch, anchor, drawn)
+        return self.over(said, len(anchor)), said.hits()
+
+    def over(self, said: Said, rows: int) -> Tensor:
+        """The loss of what blocks said, a scalar.   rows: of the batch."""
+        levels = said.counts.shape[1]
+        if self.weights == "dpace":
+            weight = paces(said.likelihood, said.counts, self.alpha)
+        else:
+            level = torch.arange(levels, device=said.counts.device)
+            weight = torch.exp(-level / (self.gamma or default_gamma(levels))) * said.counts
+        total = {"weight": weight.sum(), "place": said.counts.sum(), "row": weight.new_tensor(rows)}[self.per]
+        return (weight * said.losses(self.terms)).sum() / total.clamp(min=1e-6)
+
+
+def default_gamma(drafted: int) -> float:
+    """7 for blocks that draft 15, 4 for 7, and between these and beyond on a line."""
+    return max(4 + (drafted - 7) * 3 / 8, 1.0)
+
+
+def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """At most `most` anchors a row, evenly among the tokens of answers that another one follows: slots int64 [B, A], in order,
+    and which are real, bool [B, A].   answer: bool [B, T]."""
+    free = answer.clone()
+    free[:, :-1] &= answer[:, 1:]
+    free[:, -1] = False
+    width = min(most, max(int(free.sum(1).max()), 1))
+    order = torch.rand(free.shape, device=free.device).masked_fill(~free, -1.0).topk(width, -1)
+    slot, place = order.indices.sort(-1)
+    return slot, order.values.gather(1, place) >= 0
+
+
+@dataclass(slots=True)
+class Said:
+    """What blocks said at each level. student, teacher: float32 [N, D, V].   token: int64 [N, D].   counts: bool [N, D]."""
+
+    student: Tensor
+    teacher: Tensor
+    token: Tensor
+    counts: Tensor
+
+    @property
+    def likelihood(self) -> Tensor:
+        """float32 [N, D], the drafter's probability of the text's token."""
+        return self.student.detach().log_softmax(-1).gather(-1, self.token[..., None])[..., 0].exp()
+
+    def losses(self, terms: tuple[tuple[float, Loss], ...]) -> Tensor:
+        """float32 [N, D], the terms' weighted sum, 0 where a level does not count."""
+        made = Prediction(self.student[self.counts], self.teacher[self.counts], self.token[self.counts], 0)
+        places = sum(factor * term.places(made) for factor, term in terms)
+        return torch.zeros_like(self.counts, dtype=torch.float32).masked_scatter(self.counts, places.float())
+
+    def hits(self) -> dict[str, float]:
+        """Per level, how often the top token is the target's."""
+        right = (self.student.argmax(-1) == self.teacher.argmax(-1)) & self.counts
+        share = right.sum(0) / self.counts.sum(0).clamp(min=1)
+        return {f"hit{level}": value for level, value in enumerate(share.tolist())}
+
+
+def blocks_said(drafter: ContextDrafter, parts: object, batch: TeacherBatch, anchor: Tensor, drawn: Tensor) -> Said:
+    """What the blocks behind `anchor` int64 [B, A], where `drawn`, say and should have said."""
+    real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
+    position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
+    rows = unrolled(drafter, parts.embed, Blocks(batch.ids, anchor, position, document), batch.hidden)
+    rows = drafter.drafting(rows)[drawn]  # [N, D, H]
+    levels = torch.arange(1, rows.shape[1] + 1, device=anchor.device)
+    place = anchor[..., None] + levels
+    inside = place < batch.ids.shape[1]
+    place = place.clamp(max=batch.ids.shape[1] - 1)
+    line = torch.arange(len(anchor), device=anchor.device)[:, None, None]
+    counts = (inside & batch.answer[line, place])[drawn]
+    student = drafter.unary(rows, parts.head)
+    with torch.no_grad():
+        teacher = parts.head(batch.last[line, place - 1][drawn]).float()
+    return Said(student, teacher, batch.ids[line, place][drawn], counts)
+
+
+@torch.no_grad()
+def paces(likelihood: Tensor, counts: Tensor, alpha: float) -> Tensor:
+    """D-PACE's weights, float32 [N, D]: w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha ("D-PACE"): how
+    much of the expected accepted length hangs on level j. A level that does not count adds nothing and stops nothing, as in
+    the public codes.
+
+    likelihood: float32 [N, D], q.   counts: bool [N, D].
+    """
+    smooth = torch.where(counts, (1 - alpha) * likelihood + alpha, 1.0)
+    stands = smooth.cumprod(-1) * counts
+    return stands.flip(-1).cumsum(-1).flip(-1) * counts
