@@ -17,7 +17,7 @@ README = Path(__file__).parents[2] / "README.md"
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     render(demo_scenes(1)[0]).save(tmp_path / "scene.png")
     monkeypatch.chdir(tmp_path)
-    first, second, third = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+    first, second, third, fourth = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
     names: dict = {}
     exec(first, names)
     printed = capsys.readouterr().out
@@ -25,4 +25,7 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     exec(second.replace("path/to/drafter", str(folder_of("vlm/eagle"))), names)
     assert names["ids"].shape[0] == 1
     exec(third, names)
+    last = names["session"].last
+    assert last.read < 0.1 * last.sequences.shape[1]
+    exec(fourth, names)
     assert (tmp_path / "star.png").stat().st_size and names["out"].stats.exact
