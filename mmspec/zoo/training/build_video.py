@@ -38,7 +38,7 @@ def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
                      text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
 
 
-def target_recipe(steps: int = 2400) -> BlockRecipe:
+def target_recipe(steps: int = 8000) -> BlockRecipe:
     """The target: six layers of 192, 3.6 M parameters."""
     return BlockRecipe("video", video_config(6, 640, 6), steps)
 
