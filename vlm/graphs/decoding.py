@@ -29,12 +29,12 @@ class CapturedDecoding(Decoding):
         super().__init__(*args, **kwargs)
         self.rounds, self.seat, self.ordinary = rounds, None, False
         self.mail: Mailbox | None = None
-        self._slots = 0  # that the longest row has committed, as far as the host has read
+        self._slots: list[int] = []  # that every row has committed at most, as far as the host has read
 
     @property
     def captured(self) -> bool:
         """Whether its rounds run on a seat, or have."""
-        return self._slots > 0
+        return bool(self._slots)
 
     @torch.no_grad()
     def step(self) -> bool:
@@ -65,12 +65,12 @@ class CapturedDecoding(Decoding):
             check(self.target, self._state)
             self.width = width_of(self._state)
             kept = [self.target.cache, *([self._state.cache] if hasattr(self._state, "cache") else [])]
-            slots = max(max(cache.lengths) for cache in kept)
+            rows = [max(lengths) for lengths in zip(*(cache.lengths for cache in kept), strict=True)]
             ahead = min(self.target.most or _AHEAD, _AHEAD) + 2 * self.width
             self.mail = Mailbox(self.target.device, self.rounds.late)
             with self.stats.time("target"):
-                self.seat = self._seat(self.target, self._state, self.keys, slots + ahead)
-            self._slots = slots
+                self.seat = self._seat(self.target, self._state, self.keys, max(rows) + ahead)
+            self._slots = rows
         except Refused as refused:
             self.ordinary = True
             warn(f"capture: {refused}; the ordinary loop runs instead", RuntimeWarning, stacklevel=2)
@@ -80,7 +80,7 @@ class CapturedDecoding(Decoding):
 
     def _make_room(self) -> None:
         """Moves to a larger seat where the coming round might not fit: rounds unread may have kept all they drafted."""
-        needed = self._slots + self.width * (len(self.mail) + 1)
+        needed = max(self._slots) + self.width * (len(self.mail) + 1)
         if needed > self.seat.bound:
             old = self.seat
             self.seat = self._seat(old.target, old.state, old.keys, max(2 * old.bound, needed))
@@ -90,7 +90,7 @@ class CapturedDecoding(Decoding):
         """What the host learns of a round."""
         stats, target = self.stats, self.target
         accepted = target.take_lines(lines[: target.batch], self.width, fails=True, runs=True)
-        self._slots += max(map(len, target.paths))
+        self._slots = [slots + len(path) for slots, path in zip(self._slots, target.paths, strict=True)]
         stats.target_passes += 1
         stats.row_passes += sum(one is not None for one in accepted)
         stats.accepted.append(accepted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.pending_features import PendingFeatures
+from mmspec.core.drafting.shapes import Chain
 from mmspec.core.graphs.static import Refused
 from mmspec.core.loop import NoDraft
 from mmspec.vlm.target import TextTarget
@@ -24,6 +25,7 @@ def check(target: TextTarget, state: object) -> None:
         (not target.processors.bound, "logits processors that look at no prefix", "one that does"),
         (not target.stopping.others, "eos ids and a length to stop at", "other stopping criteria"),
         (_holds(state), "no drafter or one of a fixed shape that reads accepted pairs", f"a {type(state).__name__}"),
+        (_fixed(state), "drafts of one length", "a length decided while they grow"),
     ):
         if not met:
             raise Refused(f"expected {wanted}, got {got}")
@@ -41,3 +43,8 @@ def _holds(state: object) -> bool:
         return True
     said = "held" in vars(type(state)) and isinstance(state, PairState)
     return said and isinstance(state.pending_features, PendingFeatures) and len(state.pending_features) == 1
+
+
+def _fixed(state: object) -> bool:
+    shape = getattr(state, "shape", None)
+    return not isinstance(shape, Chain) or shape.length.begin() is None

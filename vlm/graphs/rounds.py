@@ -99,17 +99,17 @@ def slots_for(slots: int) -> int:
 def _kind(target: TextTarget, state: DraftState, rule: Rule) -> tuple:
     """What of a request is written into a round that is captured for it."""
     parts = target.parts
-    warps = tuple((type(one).__name__, _told(vars(one))) for one in target.processors.free)
+    warps = tuple((type(one), _told(vars(one))) for one in target.processors.free)
     shape = getattr(state, "shape", None)
-    drafted = (type(state).__name__, _drafter(state), repr(shape))
+    drafted = (type(state), _drafter(state), repr(shape))
     axes, levels = tuple(target.next_position.shape[:-1]), target.levels
     ends = tuple(sorted(target.eos))
-    return (rule.name, _told(vars(rule)), target.greedy, warps, drafted, axes, levels, ends, parts.dtype, target.table)
+    return (type(rule), _told(vars(rule)), target.greedy, warps, drafted, axes, levels, ends, parts.dtype, target.table)
 
 
 def _drafter(state: DraftState) -> tuple:
     drafter = getattr(state, "drafter", None)
-    return (type(drafter).__name__, str(getattr(drafter, "config", None)))
+    return (type(drafter), str(getattr(drafter, "config", None)))
 
 
 def _told(settings: dict) -> tuple:

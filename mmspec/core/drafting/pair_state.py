@@ -35,9 +35,7 @@ class PairState:
 
     cache: SlotPool
     independent = False
-    held: ClassVar[
-        tuple[str, ...]
-    ] = ()  # tensors of one request, beside the cache and the pairs, that last from round to round
+    held: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, drafter: Shaped, target: object):
         self.drafter, self.passes = drafter, 0

@@ -20,7 +20,7 @@ from mmspec.core.graphs.static import Refused
 
 # operators whose outcome the host has to know before it can go on
 _ASKING = frozenset(
-    "_local_scalar_dense nonzero nonzero_numpy masked_select equal is_nonzero item unique_dim _unique _unique2 "
+    "_local_scalar_dense nonzero nonzero_numpy masked_select equal allclose is_nonzero item unique_dim _unique _unique2 "
     "unique_consecutive unique_dim_consecutive bincount histc argwhere".split()
 )
 _INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
