@@ -8,6 +8,7 @@ if __name__ != "mmspec.vlm":
     raise ImportError(f"expected to be imported as mmspec.vlm, got {__name__}; write `import mmspec.vlm`")
 
 _PUBLIC = {
+    "Rounds": "mmspec.vlm.graphs.rounds",
     "automatic": "mmspec.vlm.auto",
     "decode": "mmspec.vlm.api",
     "generate": "mmspec.vlm.api",

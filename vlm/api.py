@@ -25,6 +25,8 @@ from mmspec.vlm.conversation.pictures import pictured
 from mmspec.vlm.conversation.request import past_of, placed, unread
 from mmspec.vlm.conversation.turn import Turn
 from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
+from mmspec.vlm.graphs.decoding import CapturedDecoding
+from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.output import Generated, RowsFailed, collect
 from mmspec.vlm.prompts import own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
@@ -39,6 +41,7 @@ def generate(
     drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
+    capture: bool | Rounds = False,
     streamer: object | None = None,
     return_dict: bool = False,
     on_stats: Callable[[Stats], None] | None = None,
@@ -51,6 +54,8 @@ def generate(
     drafter: None decodes plainly through the same loop; "auto" drafts with what is at hand for the model as long as it pays
         by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
+    capture: True runs decode rounds without the host, as a CUDA graph on a GPU (see `mmspec.vlm.Rounds`, which keeps such
+        rounds from request to request); what cannot be captured runs as ever, and a warning says why.
     on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
     (then rows that failed are reported in its `errors` instead of raised).
@@ -59,7 +64,7 @@ def generate(
     or, sampled, processors that rule out every token.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats)
+    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture)
     with ended(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
@@ -72,6 +77,7 @@ def start(
     drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
+    capture: bool | Rounds = False,
     **inputs,
 ) -> Decoding:
     """A request that has not run yet: call its `step()` until it returns False; tokens are in `.target.tokens`.
@@ -79,7 +85,7 @@ def start(
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True)
+    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture)
     return called(model).generate(**inputs, custom_generate=engine)
 
 
@@ -92,6 +98,7 @@ def decode(
     drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
+    capture: bool | Rounds = False,
     **model_kwargs,
 ) -> Tensor | Generated:
     """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
@@ -99,7 +106,7 @@ def decode(
     A `streamer=` given to `model.generate` is served although transformers does not pass it on.
     """
     streamer = streamer_of_call()
-    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call())
+    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture)
     with ended(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
@@ -117,7 +124,13 @@ class _Engine:
         inputs: dict | None,
         open_only: bool = False,
         on_stats=None,
+        capture: bool | Rounds = False,
     ):
+        if not isinstance(capture, (bool, Rounds)):
+            raise ValueError(
+                f"capture: expected True, False or Rounds, got {capture!r}; make one with mmspec.vlm.Rounds()"
+            )
+        self.rounds = Rounds() if capture is True else capture or None
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
         self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
         self.turn: Turn | None = None
@@ -186,7 +199,10 @@ class _Engine:
         seed = target.agreed(int(torch.randint(2**62, ()))) if self.seed is None else self.seed
         keys = Keys.of(seed, target.batch, input_ids.device)
         earlier = None if past is None else past.state_for(self.turn, drafter)
-        return Decoding(target, drafter, rule, keys, earlier=earlier, lasts=past is not None)
+        kept = dict(earlier=earlier, lasts=past is not None)
+        if self.rounds is None:
+            return Decoding(target, drafter, rule, keys, **kept)
+        return CapturedDecoding(target, drafter, rule, keys, rounds=self.rounds, **kept)
 
 
 def _drafter(model: nn.Module, drafter: Drafter | Literal["auto"] | None) -> Drafter | None:

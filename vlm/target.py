@@ -47,7 +47,10 @@ class TextTarget(BatchTarget):
     places: where a later turn can go back to, see `Settled`; of layers with states only.
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
     lasting: what every pass is given again, see `prompts.lasting`.
+    asks: whether a pass may ask the device whether its logits are finite.
     """
+
+    asks = True
 
     def __init__(
         self,
@@ -100,6 +103,11 @@ class TextTarget(BatchTarget):
     def most(self) -> int | None:
         """Tokens a row may generate; None without a limit."""
         return self.stopping.most
+
+    @property
+    def eos(self) -> frozenset[int]:
+        """Ids that stop a row."""
+        return frozenset(self.stopping.eos)
 
     @property
     def room(self) -> list[int] | None:
@@ -221,7 +229,7 @@ class TextTarget(BatchTarget):
         return places if self.table is None else places.clamp(max=self.table - 1)
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
-        logits, bad = neutralised(logits.float())
+        logits, bad = neutralised(logits.float(), self.asks)
         scores = self.processors(logits, draft, self._prefixes() if self.processors.bound else [])
         if not self.greedy:
             scores, bad = self._drawable(scores, bad)
@@ -230,7 +238,7 @@ class TextTarget(BatchTarget):
 
     def _drawable(self, scores: Tensor, bad: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Scores with nodes neutralised, and counted as bad, from which nothing can be drawn: processors left no token."""
-        scores, barren = neutralised(scores)
+        scores, barren = neutralised(scores, self.asks)
         if barren is None or bad is None:
             self._barren = barren
             return scores, bad if barren is None else barren
@@ -248,10 +256,7 @@ class TextTarget(BatchTarget):
         return rows
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        failure = evidence.bad
-        if failure is not None and self._barren is not None:
-            failure = failure.long() + self._barren
-        accepted = self.take_paths(verdict, failure, run_of(draft, verdict)[0])
+        accepted = self.take_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
         if self.keep_scores:
             self._record(evidence)
         if self.turn is not None and self.paths[0]:
@@ -260,6 +265,12 @@ class TextTarget(BatchTarget):
         self.next_position = self.next_position + self.steps
         self.pending = verdict.correction
         return accepted
+
+    def _failure(self, evidence: Evidence) -> Tensor | None:
+        """Which of _FAILURES stands behind every node, bool or int64 [B, N]; None for none anywhere."""
+        if evidence.bad is None or self._barren is None:
+            return evidence.bad
+        return evidence.bad.long() + self._barren
 
     def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
         """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""

@@ -11,6 +11,16 @@ from mmspec.core.verdict import Verdict
 NOT_FINITE = "expected finite logits, got NaN or Inf"
 
 
+def lines_of(verdict: Verdict, failure: Tensor | None, run: Tensor | None) -> Tensor:
+    """All that the host learns of a round, int64 [B, n]: depth, path, run and failure; see `BatchTarget.take_paths`."""
+    columns = [verdict.depth[:, None], verdict.path]
+    if run is not None:
+        columns.append(run)
+    if failure is not None:
+        columns.append(gather_nodes(failure, verdict.node[:, None]).long())
+    return torch.cat(columns, 1)
+
+
 class BatchTarget:
     """Base of targets whose rows grow side by side and stop each for itself. A domain adds its passes and its values.
 
@@ -57,15 +67,15 @@ class BatchTarget:
         failure: bool or int64 [B, N], nodes behind which nothing could be drawn (0: something could); None for no such node.
         run: int64 [B, D + 1], see `run_of`, of targets that take values on the host.   One transfer to the host.
         """
-        width, columns = verdict.path.shape[1], [verdict.depth[:, None], verdict.path]
-        if run is not None:
-            columns.append(run)
-        if failure is not None:
-            columns.append(gather_nodes(failure, verdict.node[:, None]).long())
+        lines = lines_of(verdict, failure, run).tolist()
+        return self.take_lines(lines, verdict.path.shape[1], fails=failure is not None, runs=run is not None)
+
+    def take_lines(self, lines: list[list[int]], width: int, *, fails: bool, runs: bool) -> list[int | None]:
+        """`take_paths` on what the host has read: `lines_of` a round, whose paths are `width` nodes wide."""
         self.paths, accepted = [], []
-        for row, (depth, *line) in enumerate(torch.cat(columns, 1).tolist()):
-            alive, failed = self.live[row], 0 if failure is None else line[-1]
-            values = [] if run is None else line[width : width + depth + (not failed)]
+        for row, (depth, *line) in enumerate(lines):
+            alive, failed = self.live[row], line[-1] if fails else 0
+            values = line[width : width + depth + (not failed)] if runs else []
             self.paths.append(line[: depth + 1] if alive else [])
             accepted.append(self.take(row, depth, failed, values) if alive else None)
         return accepted

@@ -30,10 +30,13 @@ class Evidence:
     bad: Tensor | None = None
 
 
-def neutralised(scores: Tensor) -> tuple[Tensor, Tensor | None]:
+def neutralised(scores: Tensor, asks: bool = True) -> tuple[Tensor, Tensor | None]:
     """Scores [..., V] with zeros where nothing could be drawn from them (NaN, +Inf, or -Inf throughout), and bool [...],
-    where that was; None where it was nowhere, as far as that is known without a sync."""
+    where that was; None where it was nowhere, as far as that is known without a sync.
+
+    asks: whether the host may look, which is free on the CPU; inside a captured round it may not.
+    """
     bad = ~scores.amax(-1).isfinite()
-    if bad.is_cpu and not bad.any():  # free on the CPU, a sync elsewhere
+    if asks and bad.is_cpu and not bad.any():
         return scores, None
     return torch.where(bad[..., None], 0.0, scores), bad

@@ -187,16 +187,7 @@ class Decoding:
 
     def judge(self, draft: Draft, evidence: Evidence) -> Verdict:
         """Weigh, select, resample; and the target's own values where the rule asks for them."""
-        rule = self.rule.on(draft, evidence)
-        rule.check_evidence(evidence)
-        rule.check(draft)
-        weights = rule.weigh(evidence, draft)
-        shape = (draft.batch, draft.tree.nodes)
-        # nothing is left to chance where only the root stands or, in a greedy request, all thresholds are 0 or 1
-        settled = evidence.greedy or shape[1] == 1
-        uniform = weights.threshold.new_zeros(shape) if settled else self.keys.uniform(Purpose.ACCEPT, shape[1])
-        verdict = rule.select(weights, uniform, draft)
-        verdict = rule.resample(evidence, draft, weights, verdict, self.keys)
+        rule, verdict = judged(self.rule, draft, evidence, self.keys)
         if verdict.kind not in self.target.verdicts:
             raise Misfit(
                 f"rule {rule.name!r}: expected one whose verdict is a {' or a '.join(self.target.verdicts)} for this target, "
@@ -206,6 +197,20 @@ class Decoding:
             with self.stats.time("target"):
                 verdict.correction = self.target.regenerate(draft, verdict)
         return verdict
+
+
+def judged(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
+    """Weigh, select, resample: the rule that judged, and its verdict."""
+    rule = rule.on(draft, evidence)
+    rule.check_evidence(evidence)
+    rule.check(draft)
+    weights = rule.weigh(evidence, draft)
+    shape = (draft.batch, draft.tree.nodes)
+    # nothing is left to chance where only the root stands or, in a greedy request, all thresholds are 0 or 1
+    settled = evidence.greedy or shape[1] == 1
+    uniform = weights.threshold.new_zeros(shape) if settled else keys.uniform(Purpose.ACCEPT, shape[1])
+    verdict = rule.select(weights, uniform, draft)
+    return rule, rule.resample(evidence, draft, weights, verdict, keys)
 
 
 def completed(start: Callable[[], Decoding], stopped: Callable[[], bool] = lambda: False) -> Decoding:

@@ -26,6 +26,7 @@ class SlotPool:
     device: of lengths and masks; None for that of the layer which is written first.
     start: int64 [rows], the position behind every row's prompt, where a model's positions count from it; set by prefill.
     width: slots in use by the longest row.   uniform: whether every row has that many. Both are host numbers.
+    bounded: the host knows an upper bound of the lengths only, see `bound`.
     Raises ValueError when a layer changes its shape.
     """
 
@@ -47,7 +48,7 @@ class SlotPool:
         self.start: Tensor | None = None
         self.width, self.uniform = 0, True
         self.slot: Tensor | None = None
-        self.extent = 0
+        self.extent, self.bounded = 0, False
         self._lengths: list[int] = []
 
     @property
@@ -59,7 +60,7 @@ class SlotPool:
     def lengths(self, lengths: list[int]) -> None:
         self._lengths = lengths
         self.width = max(lengths, default=0)
-        self.uniform = min(lengths, default=0) == self.width
+        self.uniform = not self.bounded and min(lengths, default=0) == self.width
 
     @property
     def keys(self) -> Tensor | None:
@@ -94,6 +95,10 @@ class SlotPool:
 
     def _make_room(self, slots: int) -> None:
         if slots > self.capacity:
+            if self.bounded:  # its addresses are written into a graph
+                raise ValueError(
+                    f"cache: expected at most {self.capacity} slots in use, got {slots}; make a larger one"
+                )
             self.capacity = max(2 * self.capacity, slots)
             for group in self.groups:
                 group.grow(self.capacity)
@@ -144,8 +149,35 @@ class SlotPool:
             values.transpose(1, 2)[row, slot] = value.transpose(1, 2)
         return keys[:, :, :end], values[:, :, :end]
 
-    def advance(self, counts: int | list[int]) -> None:
-        """Counts the first slots of the last pass as committed: `counts` of them, per row when a list."""
+    def allocate_like(self, other: SlotPool, rows: int) -> None:
+        """Makes room for the layers that `other` holds, for so many cache rows; nothing is committed."""
+        self.length = torch.zeros(rows, dtype=torch.long, device=other.length.device)
+        self.lengths = [0] * rows
+        for layer in other._home:
+            self._settle(layer, *(kept[:1, :, :0].expand(rows, -1, -1, -1) for kept in other.at(layer)))
+
+    def take_over(self, other: SlotPool) -> None:
+        """Copies into the first rows what `other` has committed, in place; nothing is left of what was here."""
+        slots = min(self.capacity, other.capacity)
+        for layer in other._home:
+            for own, kept in zip(self.at(layer), other.at(layer), strict=True):
+                own.zero_()[: kept.shape[0], :, :slots] = kept[:, :, :slots]
+        self.length.zero_()[: len(other.length)] = other.length
+
+    def bound(self, most: int) -> None:
+        """From now on only the device knows how many slots are committed; the host takes `most` for every row, so that passes
+        read as many slots whatever the lengths are. The caller sees to it that no length exceeds `most`."""
+        self.bounded = True
+        self.lengths = [most] * len(self.lengths)
+
+    def advance(self, counts: int | list[int] | Tensor) -> None:
+        """Counts the first slots of the last pass as committed: `counts` of them, per row when a list or int64 [B].
+
+        A tensor moves the lengths on the device alone, see `bound`.
+        """
+        if isinstance(counts, Tensor):
+            self.length = self.length + counts.repeat(self.copies)
+            return
         if isinstance(counts, int):
             self.lengths = [n + counts for n in self.lengths]
             self.length = self.length + counts
@@ -165,9 +197,22 @@ class SlotPool:
             self._move(path)
         self.advance([len(nodes) for nodes in path])
 
+    def commit_counted(self, path: Tensor, counts: Tensor, moves: bool) -> None:
+        """`commit` with nothing asked of the device: the first `counts[b]` nodes of `path[b]`, int64 [B] and [B, D + 1].
+
+        moves: whether a path can leave out nodes of the pass, as those of chains cannot.
+        """
+        if moves:
+            place = torch.arange(path.shape[1], device=path.device)
+            self._shift(torch.where(place < counts[:, None], path, place).repeat(self.copies, 1))
+        self.advance(counts)
+
     def _move(self, path: list[list[int]]) -> None:
         longest = max(map(len, path))
-        source = torch.tensor([p + list(range(len(p), longest)) for p in path] * self.copies, device=self.length.device)
+        source = [p + list(range(len(p), longest)) for p in path] * self.copies
+        self._shift(torch.tensor(source, device=self.length.device))
+
+    def _shift(self, source: Tensor) -> None:
         for group in self.groups:
             group.move(self.length, source)
 

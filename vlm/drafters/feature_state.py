@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,8 @@ class FeatureState(PairState):
     pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
     latest: what the last pass attended from, and its positions; right behind `ready`, the pass over committed pairs.
     """
+
+    held: ClassVar[tuple[str, ...]] = ("next_position", "context")
 
     def __init__(self, drafter: object, target: object):
         like = torch.empty(0, dtype=target.parts.embed.weight.dtype, device=target.device)

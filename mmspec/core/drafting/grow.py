@@ -45,18 +45,24 @@ class Stepping(Protocol):
         """
 
 
-def draft(state: Stepping, target: object, shape: Shape, keys: Keys, rooms: Sequence[int]) -> Draft:
+def draft(state: Stepping, target: object, shape: Shape, keys: Keys, rooms: Sequence[int] | Tensor) -> Draft:
     """A draft in that shape. rooms: per row, how many levels can still be of use to it; a row near its end drafts no further
-    than it would alone. The draft's own slots are forgotten again: accepted ones come back with the target's true hidden
-    states."""
+    than it would alone. As int64 [B] nothing is asked of the device: all levels are drafted, and those beyond are invalid.
+    The draft's own slots are forgotten again: accepted ones come back with the target's true hidden states."""
     lengths = list(state.cache.lengths), state.cache.length
     if isinstance(shape, DynamicTree):
         made = (best_prefixes if state.independent else dynamic)(state, target, shape)
     elif isinstance(shape, Chain):
-        made = path(state, target, shape, keys, max(rooms))
+        made = path(state, target, shape, keys, shape.longest if isinstance(rooms, Tensor) else max(rooms))
     else:
         made = static(state, target, shape, keys)
     state.cache.lengths, state.cache.length = lengths
+    if isinstance(rooms, Tensor):
+        inside = made.tree.depth <= rooms[:, None]
+        made.valid = inside if made.valid is None else made.valid & inside
+        return made
+    if made.valid is not None and not isinstance(shape, Chain):
+        made.valid = _unless_all(made.valid)
     if any(room < made.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
         inside = made.tree.depth <= torch.tensor(rooms, device=made.value.device)[:, None]
         made.valid = inside if made.valid is None else made.valid & inside
@@ -129,7 +135,7 @@ def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor,
     parent = torch.cat([torch.zeros_like(parent[:, :1]), parent], 1)
     value = torch.cat([pending[:, None], tokens.gather(1, pool)], 1)
     valid = torch.cat([torch.ones_like(orphan[:, :1]), ~orphan & scores.gather(1, pool).isfinite()], 1)
-    return Draft(value, dynamic_tree(parent, shape.depth, nodes), Law("deterministic"), _unless_all(valid))
+    return Draft(value, dynamic_tree(parent, shape.depth, nodes), Law("deterministic"), valid)
 
 
 class _Plan:
@@ -196,7 +202,7 @@ def static(state: Stepping, target: object, shape: StaticTree, keys: Keys) -> Dr
     else:
         row = plan.level if state.independent else plan.row
         law = Law(shape.drawn, row=row, scores=torch.cat(laws, 1), reused=shape.shared)
-    return Draft(value, plan.tree, law, _unless_all(valid))
+    return Draft(value, plan.tree, law, valid)
 
 
 def path(state: Stepping, target: object, shape: Chain, keys: Keys, room: int) -> Draft:

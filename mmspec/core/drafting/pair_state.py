@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -27,10 +29,13 @@ class PairState:
     longest: at most so many levels in the next draft; None for as many as the shape has.
     pending_features: pairs the target has accepted since.   counts: per row, how many pairs the last `catch_up` read.
     passes: of the drafter's layer.
+    held: what of one request lasts from round to round beside the cache and the pairs, by name; a class that says so itself
+        can draft in captured rounds, see `mmspec.core.graphs`.
     """
 
     cache: SlotPool
     independent = False
+    held: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, drafter: Shaped, target: object):
         self.drafter, self.passes = drafter, 0
@@ -92,12 +97,12 @@ class PairState:
         hidden, value, self.counts = self.pending_features.take()
         counts, tree = self.counts, chain(value.shape[1] - 1, value.device)
         out = self.read(value, hidden, tree.depth, tree.ancestor if value.shape[1] > 1 else None, 0)
-        if len(counts) == 1:
+        if not isinstance(counts, Tensor) and len(counts) == 1:
             self.root = out[:, counts[0] - 1]
             self.next_position = self.next_position + counts[0]
             self.cache.advance(counts[0])
             return
-        count = torch.tensor(counts, device=value.device)
+        count = counts if isinstance(counts, Tensor) else torch.tensor(counts, device=value.device)
         self.root = gather_nodes(out, (count - 1).clamp(min=0)[:, None])[:, 0]
         self.next_position = self.next_position + count
         self.cache.advance(counts)
@@ -126,7 +131,7 @@ class PairState:
         """A draft in the request's shape."""
         longest = self.most_levels()
         rooms = target.rooms(longest)
-        if not any(rooms):
+        if not isinstance(rooms, Tensor) and not any(rooms):
             return root_only(target.pending)
         self.ready()
         # levels are left out before anything is drawn; a chain ends where `rooms` do

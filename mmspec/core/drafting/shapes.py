@@ -124,4 +124,11 @@ class Chain:
         return self.length.longest
 
 
+def nodes_of(shape: Shape) -> int:
+    """Nodes of a draft in that shape, the root and those that are grown and not kept included, at most."""
+    if isinstance(shape, DynamicTree):
+        return max(shape.nodes, shape.depth * shape.width) + 1
+    return len(shape.parents) if isinstance(shape, StaticTree) else shape.longest + 1
+
+
 Shape = DynamicTree | StaticTree | Chain

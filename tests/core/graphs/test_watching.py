@@ -1,0 +1,74 @@
+"""A function that can be replayed is told from one that cannot, by what it does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.core.graphs.static import Refused, Static
+from mmspec.core.graphs.watching import prove
+from tests.core.graphs.recorded import recorded
+
+CPU = torch.device("cpu")
+
+
+class Counter:
+    """Two numbers that swap places every round, and a count."""
+
+    def __init__(self) -> None:
+        self.static, self.calls = Static(), 0
+        self.first, self.second, self.count = torch.tensor([1.0]), torch.tensor([2.0]), torch.zeros(())
+        self.static.keep(self, "first", "second", "count")
+
+    def round(self) -> None:
+        self.calls += 1
+        self.first, self.second, self.count = self.second, self.first, self.count + 1
+        self.static.settle()
+
+    @property
+    def now(self) -> list[float]:
+        return [float(x) for x in (self.first, self.second, self.count)]
+
+
+def test_a_replay_goes_on_where_the_last_one_ended() -> None:
+    counter = Counter()
+    prove(counter.round)
+    replay = recorded(counter.round, CPU)
+    calls, before = counter.calls, counter.now
+    for _ in range(3):
+        replay()
+    assert counter.calls == calls
+    assert counter.now == [before[1], before[0], before[2] + 3]
+
+
+def test_without_a_way_home_a_replay_repeats_itself() -> None:
+    counter = Counter()
+    counter.static.settle = lambda: None
+    replay = recorded(counter.round, CPU)
+    replay()
+    first = counter.now
+    replay()
+    assert counter.now == first
+
+
+def test_another_shape_is_refused() -> None:
+    counter = Counter()
+    counter.count = torch.zeros(2)
+    with pytest.raises(Refused, match="leaves count as"):
+        counter.static.settle()
+
+
+def test_steps_that_change_with_the_hosts_numbers_are_refused() -> None:
+    calls, x = [], torch.ones(4)
+
+    def longer() -> None:
+        calls.append(1)
+        x[: len(calls) % 4].add_(1)
+
+    with pytest.raises(Refused, match="same steps"):
+        prove(longer)
+
+
+def test_numbers_of_the_host_are_refused() -> None:
+    with pytest.raises(Refused, match="numbers of the host"):
+        prove(lambda: torch.tensor([1, 2]))

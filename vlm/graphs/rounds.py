@@ -1,0 +1,122 @@
+"""Captured rounds, kept from request to request."""
+
+from __future__ import annotations
+
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from mmspec.core.graphs.replay import replayed
+from mmspec.core.graphs.static import Refused
+from mmspec.core.keys import Keys
+from mmspec.core.loop import DraftState, NoDraft
+from mmspec.core.rules.base import Rule
+from mmspec.vlm.graphs.drafting import reach_of
+from mmspec.vlm.graphs.seat import Record, Seat
+from mmspec.vlm.target import TextTarget
+
+_SLOTS = 128  # of the smallest seat; each larger one has twice as many
+_PROVEN: WeakKeyDictionary[nn.Module, dict[tuple, str | None]] = WeakKeyDictionary()
+
+
+class Rounds:
+    """Seats of captured rounds. Requests of one kind (target, drafter, rule, settings, rows and slots rounded up) take turns
+    on a seat, and those at one time have a seat each, so that a round is recorded once and not for every request.
+
+    Pass one as `capture=` of all requests that shall share; `capture=True` makes one for the request alone. It holds the
+    target, the drafter and the seats' memory (a cache each) as long as it lives.
+    most: seats that wait for requests.
+    """
+
+    def __init__(self, most: int = 4, *, record: Record = replayed, late: int | None = None):
+        if most < 0:
+            raise ValueError(f"most: expected 0 or more seats, got {most}")
+        self.most, self.record, self.late = most, record, late
+        self._waiting: list[tuple[tuple, Seat]] = []
+        self._lock = Lock()
+
+    def seat(self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int) -> Seat:
+        """A seat with these rows on it, of at least so many slots.   Raises Refused for what cannot be captured.
+
+        target, state, keys: of a request behind its prompt, or of a smaller seat.   width: see `width_of`.
+        """
+        rows, bound = rows_for(target), slots_for(slots)
+        kind = (*_kind(target, state, rule), width)
+        reach = -(-reach_of(state) // _SLOTS) * _SLOTS
+        # a waiting seat keeps both alive, so that no other object can have their addresses
+        name = (id(target.parts.model), id(getattr(state, "drafter", None)), rows, bound, reach, target.device, kind)
+        found = self._take(name)
+        if found is None:
+            found = Seat(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
+            found.load(target, state, keys)
+            self._rehearse(found, kind)
+        found.load(target, state, keys)
+        return found
+
+    def release(self, seat: Seat) -> None:
+        """The rows on a seat are done with it."""
+        with self._lock:
+            self._waiting = ([*self._waiting, (seat.name, seat)])[-self.most :] if self.most else []
+
+    def _take(self, name: tuple) -> Seat | None:
+        with self._lock:
+            for n, (other, seat) in enumerate(self._waiting):
+                if other == name:
+                    del self._waiting[n]
+                    return seat
+        return None
+
+    def _rehearse(self, seat: Seat, kind: tuple) -> None:
+        known = _PROVEN.setdefault(seat.target.parts.model, {})
+        if known.get(kind) is not None:
+            raise Refused(known[kind])
+        try:
+            seat.rehearse(kind in known, self.record)
+        except Refused as refused:
+            known[kind] = str(refused)
+            raise
+        known[kind] = None
+
+
+def width_of(state: DraftState) -> int:
+    """Nodes of a draft's longest path, the root included."""
+    return 1 if isinstance(state, NoDraft) else state.most_levels() + 1
+
+
+def rows_for(target: TextTarget) -> int:
+    """Rows of a seat for a request: as many as it has on a CPU, where an empty row costs what a full one does; elsewhere the
+    next power of two."""
+    batch = target.batch
+    return batch if target.device.type == "cpu" else 1 << (batch - 1).bit_length()
+
+
+def slots_for(slots: int) -> int:
+    """Slots of a seat for so many."""
+    return max(_SLOTS, 1 << (slots - 1).bit_length())
+
+
+def _kind(target: TextTarget, state: DraftState, rule: Rule) -> tuple:
+    """What of a request is written into a round that is captured for it."""
+    parts = target.parts
+    warps = tuple((type(one), _told(vars(one))) for one in target.processors.free)
+    shape = getattr(state, "shape", None)
+    drafted = (type(state), _drafter(state), repr(shape))
+    axes, levels = tuple(target.next_position.shape[:-1]), target.levels
+    ends = tuple(sorted(target.eos))
+    return (type(rule), _told(vars(rule)), target.greedy, warps, drafted, axes, levels, ends, parts.dtype, target.table)
+
+
+def _drafter(state: DraftState) -> tuple:
+    drafter = getattr(state, "drafter", None)
+    return (type(drafter), str(getattr(drafter, "config", None)))
+
+
+def _told(settings: dict) -> tuple:
+    return tuple(
+        (name, str(one.tolist()) if isinstance(one, Tensor) else _named(one)) for name, one in settings.items()
+    )
+
+
+def _named(one: object) -> str:
+    return f"{type(one).__name__} {_told(vars(one))}" if hasattr(one, "__dict__") else repr(one)
