@@ -42,6 +42,7 @@ def generate(
     streamer: object | None = None,
     return_dict: bool = False,
     on_stats: Callable[[Stats], None] | None = None,
+    strict: bool = False,
     **inputs,
 ) -> Tensor | Generated:
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
@@ -52,14 +53,16 @@ def generate(
         by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
     on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
+    strict: passes over drafts give the bits of single passes, so that greedy output equals that of `drafter=None` and
+        `strict=True` in any dtype, in batches of any kind; each pass costs more. See `mmspec.core.strict`.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
     (then rows that failed are reported in its `errors` instead of raised).
     Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
-    Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf,
+    Raises ValueError for unsupported models and combinations, and for models that `strict` finds other bits in, RowsFailed (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats)
+    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, strict=strict)
     with ended(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
@@ -72,6 +75,7 @@ def start(
     drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
+    strict: bool = False,
     **inputs,
 ) -> Decoding:
     """A request that has not run yet: call its `step()` until it returns False; tokens are in `.target.tokens`.
@@ -79,7 +83,7 @@ def start(
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True)
+    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, strict=strict)
     return called(model).generate(**inputs, custom_generate=engine)
 
 
@@ -92,6 +96,7 @@ def decode(
     drafter: Drafter | Literal["auto"] | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
+    strict: bool = False,
     **model_kwargs,
 ) -> Tensor | Generated:
     """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
@@ -99,7 +104,7 @@ def decode(
     A `streamer=` given to `model.generate` is served although transformers does not pass it on.
     """
     streamer = streamer_of_call()
-    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call())
+    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), strict=strict)
     with ended(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
@@ -117,9 +122,11 @@ class _Engine:
         inputs: dict | None,
         open_only: bool = False,
         on_stats=None,
+        strict: bool = False,
     ):
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
         self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
+        self.strict = strict
         self.turn: Turn | None = None
 
     @torch.no_grad()
@@ -179,6 +186,7 @@ class _Engine:
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
             levels=getattr(drafter, "levels", None),
             turn=self.turn,
+            strict=self.strict,
         )
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)

@@ -11,7 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 
 from torch import Tensor, nn
@@ -52,6 +52,11 @@ def mixers_of(decoder: nn.Module, plan: Plan) -> tuple[Mixer, ...]:
         raise ValueError(f"model: expected recurrent layers that keep their states in the cache, got layer {missing[0]} of a "
                          f"{type(decoder).__name__} that does not; decode it with model.generate")  # fmt: skip
     return tuple(found)
+
+
+def stepwise(mixers: tuple[Mixer, ...]) -> tuple[Mixer, ...]:
+    """The same modules by their own single steps."""
+    return tuple(replace(mixer, form=None) for mixer in mixers)
 
 
 @contextmanager
