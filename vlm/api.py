@@ -58,7 +58,8 @@ def generate(
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
     (then rows that failed are reported in its `errors` instead of raised).
     Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
-    Raises ValueError for unsupported models and combinations, and for models that `strict` finds other bits in, RowsFailed (a ValueError) when rows met NaN or Inf,
+    Raises ValueError for unsupported models and combinations, and for models whose bits `strict` cannot keep; RowsFailed
+    (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
     inputs = _servable(inputs)

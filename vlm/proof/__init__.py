@@ -2,7 +2,7 @@
 
 What a class does with masks, positions and cached keys is not told by its name. A class that the suite does not test whole
 proves itself: `trial.py` compares a scripted continuation with transformers' own, `reach.py` looks how far back every layer
-sees. Strict passes prove themselves for every class, bit for bit: `bits.py`. Outcomes are remembered beside the model, never on it.
+sees. Strict passes are proven for every class, bit for bit: `bits.py`. Outcomes are remembered beside the model, never on it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def prove_reach(parts: Parts, total: int) -> None:
 
 
 def prove_bits(parts: Parts) -> None:
-    """Proves that strict passes over drafts give the bits of strict single passes, once per model, dtype and number of threads.
+    """Proves that strict passes over drafts give the bits of single ones, once per model, dtype and number of threads.
 
     Raises ValueError that names what differed.
     """
@@ -89,5 +89,7 @@ def _outcome(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> 
         return f"model: expected drafted passes of {name} to give what its single steps give, got {found}; {remedy}"
     except Exception as error:  # whatever a class raises over a pass that it does not know
         told = " ".join(str(error).split())[:200]
-        return f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({told}); {remedy}"
+        return (
+            f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({told}); {remedy}"
+        )
     return None

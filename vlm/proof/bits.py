@@ -1,6 +1,8 @@
-"""Whether strict passes over drafts give the bits of strict single passes: in a chain and a tree, alone and in a padded batch."""
+"""Whether strict passes over drafts give the bits of strict single passes: chains and trees, alone and in a padded batch."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,25 +24,39 @@ _BRANCHES = 5  # of the tree, whose right tokens stand behind wrong ones
 
 
 def same_bits(parts: Parts) -> None:
-    """Raises Differs where logits, keys, values or states differ in a bit."""
+    """Raises Differs where logits, keys, values or states differ in a bit. Rows of attention must not hang on one another
+    either; recurrent layers read a padded prompt in other pieces than the same prompt alone."""
     ids = ordinary(parts, 2, _PROMPT)
     script = ordinary(parts, 2, _DEEP + 1, seed=1)
     mask = torch.ones_like(ids)
     mask[1, :_PADDING] = 0
     ids[1, :_PADDING] = padding_id(parts.model)
-    together = {"input_ids": ids, "attention_mask": mask}
-    alone = [{"input_ids": ids[:1]}, {"input_ids": ids[1:, _PADDING:]}]
+    first, last = {"input_ids": ids[:1]}, {"input_ids": ids[1:, _PADDING:]}
+    both = {"input_ids": ids, "attention_mask": mask}
     for tree, right in ((chain(_DEEP, ids.device), list(range(_DEEP + 1))), _branching(ids.device)):
-        single = [_single(parts, one, script[row : row + 1, : len(right)]) for row, one in enumerate(alone)]
-        for inputs in (alone[0], together):
-            rows = inputs["input_ids"].shape[0]
-            where = f"over {tree.nodes} nodes" + (" in a padded batch" if rows > 1 else "")
-            logits, target = _drafted(parts, inputs, script[:rows], tree, right)
-            for row, (wanted, held) in enumerate(single[:rows]):
-                if not torch.equal(logits[row], wanted):
-                    raise Differs(f"logits of other bits in a pass {where}")
-                if not all(map(torch.equal, _kept(target, row), _kept(held, 0))):
-                    raise Differs(f"keys, values or states of other bits behind a pass {where}")
+        script = script[:, : len(right)]
+        where = f"a pass over {tree.nodes} nodes"
+        _compare(_single(parts, first, script[:1]), _drafted(parts, first, script[:1], tree, right), where)
+        together = _single(parts, both, script)
+        _compare(together, _drafted(parts, both, script, tree, right), f"{where} in a padded batch")
+    if not parts.plan.stateful:
+        _compare(_single(parts, last, script[1:]), together[1:], "a single pass beside another row")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bits:
+    """What a row's passes left. logits: [n, V].   kept: keys and values without padding, and states."""
+
+    logits: Tensor
+    kept: list[Tensor]
+
+
+def _compare(wanted: list[_Bits], found: list[_Bits], where: str) -> None:
+    for one, other in zip(wanted, found, strict=True):
+        if not torch.equal(one.logits, other.logits):
+            raise Differs(f"logits of other bits in {where}")
+        if not all(map(torch.equal, one.kept, other.kept)):
+            raise Differs(f"keys, values or states of other bits behind {where}")
 
 
 def _branching(device: torch.device) -> tuple[Tree, list[int]]:
@@ -53,36 +69,40 @@ def _branching(device: torch.device) -> tuple[Tree, list[int]]:
     return static_tree(tuple(parents), device), right
 
 
-def _single(parts: Parts, inputs: dict, script: Tensor) -> tuple[Tensor, TextTarget]:
-    """Logits [n, V] behind each token of a script [1, n], by single passes, and the target behind them."""
+def _single(parts: Parts, inputs: dict, script: Tensor) -> list[_Bits]:
+    """Of each row, by single passes over a script [B, n]."""
     target, found = _opened(parts, inputs, script[:, 0]), []
     for step in range(script.shape[1]):
         draft = root_only(script[:, step])
         evidence = target.score(draft)
-        found.append(evidence.scores[0, 0])
+        found.append(evidence.scores[:, 0])
         target.commit(draft, evidence, path_to(draft, script[:, 0] * 0, script[:, (step + 1) % script.shape[1]]))
-    return torch.stack(found), target
+    return _bits(target, torch.stack(found, 1))
 
 
-def _drafted(
-    parts: Parts, inputs: dict, script: Tensor, tree: Tree, right: list[int]
-) -> tuple[Tensor, TextTarget]:
-    """Logits [B, n, V] of the nodes `right` of a pass over a tree on which they hold the script, all others other tokens;
-    and the target behind them."""
+def _drafted(parts: Parts, inputs: dict, script: Tensor, tree: Tree, right: list[int]) -> list[_Bits]:
+    """Of each row, by one pass over a tree on which the nodes `right` hold the script, all others other tokens."""
     target = _opened(parts, inputs, script[:, 0])
-    value = script.roll(1, 1)[:, tree.depth[0]]
-    value[:, right] = script[:, : len(right)]
+    value = ordinary(parts, len(script), tree.nodes, seed=2)
+    value[:, right] = script
     draft = Draft(value, tree, Law("deterministic"))
     evidence = target.score(draft)
     target.commit(draft, evidence, path_to(draft, torch.full_like(script[:, 0], right[-1]), script[:, -1]))
-    return evidence.scores[:, right], target
+    return _bits(target, evidence.scores[:, right])
+
+
+def _bits(target: TextTarget, logits: Tensor) -> list[_Bits]:
+    """logits: [B, n, V]."""
+    return [_Bits(one, _kept(target, row)) for row, one in enumerate(logits)]
 
 
 def _kept(target: TextTarget, row: int) -> list[Tensor]:
     """Committed keys and values of a row without its padding, and its states."""
     cache = target.cache
     span = slice(0 if cache.hidden is None else int(cache.hidden[row].sum()), cache.lengths[row])
-    found = [one[row, :, span] for n, layer in enumerate(target.parts.plan.layers) if layer.slots for one in cache.at(n)]
+    found = [
+        one[row, :, span] for n, layer in enumerate(target.parts.plan.layers) if layer.slots for one in cache.at(n)
+    ]
     for layer in cache.stateful:
         states = layer.committed
         found += [one[row] for kind in (states.conv, states.recurrent) for one in kind.values() if one is not None]

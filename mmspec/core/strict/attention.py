@@ -1,9 +1,9 @@
 """Attention over a draft that gives a query the same bits whatever other queries, masked slots and rows stand beside it.
 
-The order in which softmax and values are added up hangs on where the keys stand, on how many slots there are, and on the number of
-queries. So a tree is passed over path by path, with the keys of a path behind those of the prompt as single steps would have
-written them; slots are counted from a row's own first token and filled up to a multiple of `SLOTS`; and queries are taken in
-blocks of `BLOCK`.
+The order in which weights and values are added up hangs on where keys stand, on how many slots there are, and on the number of
+queries. So a tree is passed over path by path, with the keys of a path behind those of the prompt as single steps would
+have written them; slots are counted from a row's own first token and filled up to a multiple of `SLOTS`; and queries are taken
+in blocks of `BLOCK`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ def groups(pool: SlotPool, tree: Tree, batch: int) -> list[Group]:
     """How a pass over a draft is split."""
     if pool.uniform and pool.hidden is None and tree.parent.shape[0] == 1:
         return [Group(slice(0, batch), 0, pool.width, paths(tree.parent[0].tolist()))]
-    starts = [0] * batch if pool.hidden is None else pool.hidden.sum(-1).tolist()
+    # the first slot that is no padding
+    starts = [0] * batch if pool.hidden is None else pool.hidden.long().argmin(-1).tolist()
     parents = tree.parent.expand(batch, -1).tolist()
-    return [
-        Group(slice(row, row + 1), starts[row], pool.lengths[row], paths(parents[row])) for row in range(batch)
-    ]
+    return [Group(slice(row, row + 1), starts[row], pool.lengths[row], paths(parents[row])) for row in range(batch)]
 
 
 def paths(parent: list[int]) -> list[Path]:

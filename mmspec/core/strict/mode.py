@@ -32,6 +32,8 @@ class Strict(TorchFunctionMode):
         self.stands: dict[Callable, Callable] = {
             F.linear: partial(_linear, rows),
             torch.addmm: partial(_addmm, rows),
+            **{one: partial(_bmm, rows) for one in (torch.bmm, Tensor.bmm)},
+            **{one: partial(_grouped, rows) for one in (torch._grouped_mm, F.grouped_mm)},
             **{one: partial(_matmul, rows, one) for one in (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm)},
             **{one: partial(_curve, one) for one in _CURVED},
         }
@@ -70,6 +72,24 @@ def _matmul(rows: int, product: Callable, x: Tensor, other: Tensor) -> Tensor:
     if other.dim() != 2 or x.dim() < 2:
         return product(x, other)
     return in_blocks(lambda block: product(block, other), x, rows)
+
+
+def _bmm(rows: int, x: Tensor, other: Tensor) -> Tensor:
+    """A product per expert, or per head: of one number of rows, however many rows there are."""
+    count = x.shape[1]
+    missing = -count % rows
+    x = torch.cat((x, x.new_zeros(x.shape[0], missing, x.shape[2])), 1) if missing else x
+    return torch.cat([torch.bmm(block, other) for block in x.split(rows, 1)], 1)[:, :count].contiguous()
+
+
+def _grouped(rows: int, x: Tensor, weight: Tensor, offs: Tensor, bias: None = None, out_dtype: None = None) -> Tensor:
+    """x: [S, K], sorted by expert.   weight: [E, K, N].   offs: [E], where each expert's rows end."""
+    out, start = x.new_empty(x.shape[0], weight.shape[-1]), 0
+    for expert, end in enumerate(offs.tolist()):
+        if end > start:
+            out[start:end] = in_blocks(lambda block, own=weight[expert]: block @ own, x[start:end], rows)
+        start = end
+    return out
 
 
 def _curve(function: Callable, x: Tensor, *args: object, **kwargs: object) -> Tensor:
