@@ -55,9 +55,7 @@ def inputs_of(kind: str, batch: int, seed: int = 0, length: int = 31) -> dict[st
     """Prompts of several lengths, left padded; each shows a picture where the kind takes them."""
     rng = torch.Generator().manual_seed(seed)
     picture = [IMAGE] * 4 if kind == "llava" else []
-    rows = [
-        [1, *picture, *torch.randint(5, 90, (length - 6 * row,), generator=rng).tolist()] for row in range(batch)
-    ]
+    rows = [[1, *picture, *torch.randint(5, 90, (length - 6 * row,), generator=rng).tolist()] for row in range(batch)]
     longest = max(map(len, rows))
     made = {
         "input_ids": torch.tensor([[PAD] * (longest - len(row)) + row for row in rows]),

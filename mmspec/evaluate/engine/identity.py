@@ -33,7 +33,10 @@ def parting(
     """
     found = _parted(peer, own, margins)
     within = TIE if tie is None else tie
-    return {"ties": sum(margin < within for margin in found), "margin": max((one for one in found if one < math.inf), default=None)}
+    return {
+        "ties": sum(margin < within for margin in found),
+        "margin": max((one for one in found if one < math.inf), default=None),
+    }
 
 
 def _parted(

@@ -76,7 +76,9 @@ class Case:
 def drafted(case: Case) -> Tensor:
     query, key, value = case.tensors()
     split = groups(case.pool, case.tree, len(case.lengths))
-    return attend_draft(split, case.tree.nodes, key.shape[2], F.scaled_dot_product_attention, query, key, value, case.bias())
+    return attend_draft(
+        split, case.tree.nodes, key.shape[2], F.scaled_dot_product_attention, query, key, value, case.bias()
+    )
 
 
 def single(case: Case, row: int, node: int) -> Tensor:
@@ -144,13 +146,15 @@ def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     if wrong == "slots":
         monkeypatch.setattr(module, "SLOTS", 1)
     elif wrong == "queries":
-        monkeypatch.setattr(module, "_block", lambda attention, q, k, v, bias, scale: attention(q, k, v, attn_mask=bias))
+        monkeypatch.setattr(
+            module, "_block", lambda attention, q, k, v, bias, scale: attention(q, k, v, attn_mask=bias)
+        )
         monkeypatch.setattr(module, "BLOCK", 64)
     elif wrong == "tree":
         monkeypatch.setattr(module, "paths", in_place)
     else:
         monkeypatch.setitem(globals(), "groups", whole_rows)
-    assert apart(Case(TREES["tree"], **LONG)) > 0
+    assert apart(Case(TREES["tree"], **(LONG if wrong == "padding" else RAGGED))) > 0
 
 
 def test_every_node_is_asked_once_behind_its_own_path() -> None:
@@ -169,7 +173,10 @@ def test_rows_of_a_padded_prompt_are_read_as_if_alone(dtype: torch.dtype) -> Non
     q, k, v = (torch.randn(3, HEADS, count, SIZE, generator=rng).to(dtype) for _ in range(3))
     sees = torch.ones(count, count).tril().bool() & (torch.arange(count) >= torch.tensor(starts)[:, None, None])
     sdpa = F.scaled_dot_product_attention
-    for mask in (sees[:, None], torch.zeros(3, 1, count, count, dtype=dtype).masked_fill(~sees[:, None], torch.finfo(dtype).min)):
+    for mask in (
+        sees[:, None],
+        torch.zeros(3, 1, count, count, dtype=dtype).masked_fill(~sees[:, None], torch.finfo(dtype).min),
+    ):
         out = attend_prompt(sdpa, q, k, v, mask)
         loose = sdpa(q, k, v, attn_mask=mask)
         for row, start in enumerate(starts):

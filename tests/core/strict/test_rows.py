@@ -48,8 +48,12 @@ def test_a_row_of_a_product_keeps_its_bits(shape: tuple[int, int], dtype: torch.
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_without_blocks_it_does_not(dtype: torch.dtype) -> None:
-    weight, x = noise(688, 256, dtype=dtype), noise(12, 256, seed=1, dtype=dtype)
-    assert apart(lambda some: F.linear(some, weight), x) > 0
+    weight, x = noise(512, 1376, dtype=dtype), noise(64, 1376, seed=1, dtype=dtype)
+    together, alone = F.linear(x, weight), torch.cat([F.linear(row[None], weight) for row in x])
+    assert not torch.equal(together, alone)
+    blocks = in_blocks(lambda block: F.linear(block, weight), x, BLOCK)
+    single = [in_blocks(lambda block: F.linear(block, weight), row[None], BLOCK) for row in x]
+    assert torch.equal(blocks, torch.cat(single))
 
 
 @pytest.mark.parametrize("count", COUNTS)
