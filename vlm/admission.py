@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.proof import prove_prompt, prove_reach
+from mmspec.vlm.proof import prove_bits, prove_prompt, prove_reach
 from mmspec.vlm.target import TextTarget
 
 _TEXT = {"input_ids", "inputs", "attention_mask", "position_ids"}
@@ -20,6 +20,8 @@ def admit(target: TextTarget) -> None:
     _check_widths(parts, prompt, most)
     if target.rope is not None:
         _check_switch(parts, target.rope.switch, prompt, most)
+    if target.strict:
+        prove_bits(parts)
     if parts.trusted:
         return
     if most is None:

@@ -45,6 +45,7 @@ def generate(
     streamer: object | None = None,
     return_dict: bool = False,
     on_stats: Callable[[Stats], None] | None = None,
+    strict: bool = False,
     **inputs,
 ) -> Tensor | Generated:
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
@@ -57,14 +58,17 @@ def generate(
     capture: True runs decode rounds without the host, as a CUDA graph on a GPU (see `mmspec.vlm.Rounds`, which keeps such
         rounds from request to request); what cannot be captured runs as ever, and a warning says why.
     on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
+    strict: passes over drafts give the bits of single passes, so that greedy output equals that of `drafter=None` and
+        `strict=True` in any dtype, in batches of any kind; each pass costs more. See `mmspec.core.strict`.
     Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
     (then rows that failed are reported in its `errors` instead of raised).
     Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
-    Raises ValueError for unsupported models and combinations, RowsFailed (a ValueError) when rows met NaN or Inf,
+    Raises ValueError for unsupported models and combinations, and for models whose bits `strict` cannot keep; RowsFailed
+    (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture)
+    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict)
     with ended(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
@@ -78,6 +82,7 @@ def start(
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
+    strict: bool = False,
     **inputs,
 ) -> Decoding:
     """A request that has not run yet: call its `step()` until it returns False; tokens are in `.target.tokens`.
@@ -85,7 +90,7 @@ def start(
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture)
+    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
     return called(model).generate(**inputs, custom_generate=engine)
 
 
@@ -99,6 +104,7 @@ def decode(
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
+    strict: bool = False,
     **model_kwargs,
 ) -> Tensor | Generated:
     """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
@@ -106,7 +112,7 @@ def decode(
     A `streamer=` given to `model.generate` is served although transformers does not pass it on.
     """
     streamer = streamer_of_call()
-    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture)
+    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture, strict=strict)
     with ended(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
@@ -125,6 +131,7 @@ class _Engine:
         open_only: bool = False,
         on_stats=None,
         capture: bool | Rounds = False,
+        strict: bool = False,
     ):
         if not isinstance(capture, (bool, Rounds)):
             raise ValueError(
@@ -133,6 +140,7 @@ class _Engine:
         self.rounds = Rounds() if capture is True else capture or None
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
         self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
+        self.strict = strict
         self.turn: Turn | None = None
 
     @torch.no_grad()
@@ -192,6 +200,7 @@ class _Engine:
             keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
             levels=getattr(drafter, "levels", None),
             turn=self.turn,
+            strict=self.strict,
         )
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)

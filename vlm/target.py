@@ -14,11 +14,12 @@ from mmspec.core.draft import Draft, expand_tree, root_only
 from mmspec.core.evidence import Evidence, neutralised
 from mmspec.core.layers.masks import masks
 from mmspec.core.rope import StepRope, length_dependent
+from mmspec.core.strict import over_draft, over_prompt, single_steps
 from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import Level, watch
 from mmspec.vlm.conversation.turn import Settled, Turn
-from mmspec.vlm.mixers import drafting
+from mmspec.vlm.mixers import drafting, stepwise
 from mmspec.vlm.processors import NodeProcessors
 from mmspec.vlm.prompts import first_inputs, first_positions, first_tokens, lasting, wrapped_logits
 from mmspec.vlm.ranks import agreed
@@ -48,6 +49,7 @@ class TextTarget(BatchTarget):
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
     lasting: what every pass is given again, see `prompts.lasting`.
     asks: whether a pass may ask the device whether its logits are finite.
+    strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
     """
 
     asks = True
@@ -67,6 +69,7 @@ class TextTarget(BatchTarget):
         keep_scores: bool = False,
         levels: tuple[Level, ...] | None = None,
         turn: Turn | None = None,
+        strict: bool = False,
     ):
         super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
@@ -74,6 +77,8 @@ class TextTarget(BatchTarget):
         self.stopping = Stopping(stopping, input_ids)
         self.model_kwargs, self.inputs = model_kwargs, inputs
         self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
+        # closed forms of recurrences over a tree add up in another order than single steps
+        self.strict, self.mixers = strict, stepwise(parts.mixers) if strict else parts.mixers
         room = min(self.stopping.most or _ROOM, _ROOM)
         self.turn, self.read, self.places, self.last_hidden = turn, 0, [], None
         held = None if turn is None else turn.cache
@@ -133,7 +138,7 @@ class TextTarget(BatchTarget):
             positions, self.lasting = rest.positions, rest.lasting
         if self.rope is not None:
             self._longest = int(_rotary(positions).max()) + 1
-        with self._rotated():
+        with self._rotated(), over_prompt() if self.strict else nullcontext():
             read = self._read(inputs, positions) if rest is None else self._read_on(rest)
         self.prompt_embeds, self.prompt_hidden, self.read = read.embeds, read.hidden, positions.shape[-1]
         self.prompt_positions = positions
@@ -194,7 +199,8 @@ class TextTarget(BatchTarget):
             use_cache=True,
         )
         inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self.lasting.items()}
-        with self._rotated(depth, tree.max_depth), drafting(self.parts.mixers, self.cache, tree):
+        rotated, drafted = self._rotated(depth, tree.max_depth), drafting(self.mixers, self.cache, tree)
+        with rotated, drafted, over_draft(self.cache, tree, self.batch) if self.strict else nullcontext():
             logits, hidden = self._pass(inputs)
         return self._evidence(draft, logits, hidden)
 
@@ -261,7 +267,8 @@ class TextTarget(BatchTarget):
             self._record(evidence)
         if self.turn is not None and self.paths[0]:
             self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
-        self.cache.commit(self.paths)
+        with single_steps() if self.strict else nullcontext():
+            self.cache.commit(self.paths)
         self.next_position = self.next_position + self.steps
         self.pending = verdict.correction
         return accepted

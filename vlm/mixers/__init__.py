@@ -11,7 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 
 from torch import Tensor, nn
@@ -30,11 +30,13 @@ _WRITERS = {"update_conv_state", "update_recurrent_state"}
 
 @dataclass(frozen=True, eq=False)
 class Mixer:
-    """A module that keeps states.   index: of its layer.   form: what stands for which of its functions; None for steps."""
+    """A module that keeps states.   index: of its layer.   form: what stands for which of its functions; None for steps.
+    alone: steps of single nodes."""
 
     module: nn.Module
     index: int
     form: dict[str, str] | None
+    alone: bool = False
 
 
 def mixers_of(decoder: nn.Module, plan: Plan) -> tuple[Mixer, ...]:
@@ -52,6 +54,11 @@ def mixers_of(decoder: nn.Module, plan: Plan) -> tuple[Mixer, ...]:
         raise ValueError(f"model: expected recurrent layers that keep their states in the cache, got layer {missing[0]} of a "
                          f"{type(decoder).__name__} that does not; decode it with model.generate")  # fmt: skip
     return tuple(found)
+
+
+def stepwise(mixers: tuple[Mixer, ...]) -> tuple[Mixer, ...]:
+    """The same modules by their own steps, a node at a time."""
+    return tuple(replace(mixer, form=None, alone=True) for mixer in mixers)
 
 
 @contextmanager
@@ -107,7 +114,7 @@ def _forward(mixer: Mixer, own: Callable, args: tuple, kwargs: dict) -> Tensor:
         return own(*args, **kwargs)
     layer = cache.layers[mixer.index]
     if mixer.form is None:
-        part = Steps(mixer.module, layer, args, kwargs, cache.tree)
+        part = Steps(mixer.module, layer, args, kwargs, cache.tree, mixer.alone)
         out = part.run(own)
     else:
         part = TreePass(layer, cache.tree)

@@ -18,6 +18,7 @@ class Steps:
     Behind an accepted path the recorded inputs take their steps again, from the committed states; none is kept in between.
 
     args, kwargs: of the mixer's call, with [B, N, ...] tensors.   root: the states behind every row's root.
+    alone: every node's step is a call of its own, whose bits hang on no other node.
     """
 
     module: nn.Module
@@ -25,6 +26,7 @@ class Steps:
     args: tuple
     kwargs: dict
     tree: Tree
+    alone: bool = False
     root: States | None = None
 
     @property
@@ -42,12 +44,20 @@ class Steps:
             at = [(row, node) for row in range(batch) for node in range(nodes) if levels[row][node] == level]
             rows, picked = (torch.tensor(one, device=hidden.device) for one in zip(*at, strict=True))
             came = [place[row, parent[row][node]] if level else row for row, node in at]
-            made, states = self._step(call, states.rows(torch.tensor(came, device=hidden.device)), rows, picked)
+            made, states = self._steps(call, states.rows(torch.tensor(came, device=hidden.device)), rows, picked)
             place = {one: index for index, one in enumerate(at)}
             self.root = self.root or states
             out = made.new_zeros(batch, nodes, made.shape[-1]) if out is None else out
             out[rows, picked] = made[:, 0]
         return out
+
+    def _steps(self, call: Callable, states: States, rows: Tensor, nodes: Tensor) -> tuple[Tensor, States]:
+        """One step of some nodes behind `states`, at once or each by itself."""
+        if not self.alone:
+            return self._step(call, states, rows, nodes)
+        index = torch.arange(len(rows), device=rows.device)
+        made = [self._step(call, states.rows(one), rows[one], nodes[one]) for one in index.split(1)]
+        return torch.cat([out for out, _ in made]), States.joined([behind for _, behind in made])
 
     def _step(self, call: Callable, states: States, rows: Tensor, nodes: Tensor) -> tuple[Tensor, States]:
         size = self.hidden.shape[:2]
@@ -69,5 +79,5 @@ class Steps:
                 states = states.put(rows, self.root.rows(rows))
                 continue
             nodes = torch.tensor([nodes[step] for nodes in path if len(nodes) > step], device=device)
-            states = states.put(rows, self._step(self.module, states.rows(rows), rows, nodes)[1])
+            states = states.put(rows, self._steps(self.module, states.rows(rows), rows, nodes)[1])
         return states

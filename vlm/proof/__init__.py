@@ -2,7 +2,7 @@
 
 What a class does with masks, positions and cached keys is not told by its name. A class that the suite does not test whole
 proves itself: `trial.py` compares a scripted continuation with transformers' own, `reach.py` looks how far back every layer
-sees. Outcomes are remembered beside the model, never on it.
+sees. Strict passes are proven for every class, bit for bit: `bits.py`. Outcomes are remembered beside the model, never on it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.proof.bits import same_bits
 from mmspec.vlm.proof.differs import Differs
 from mmspec.vlm.proof.reach import reaches
 from mmspec.vlm.proof.trial import compare, trial_of_text
 
+_DECODE = "decode it with model.generate"
 _OUTCOMES: WeakKeyDictionary[nn.Module, dict[object, str | None]] = WeakKeyDictionary()
 _REACHED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
@@ -58,27 +60,36 @@ def prove_reach(parts: Parts, total: int) -> None:
     raise ValueError(outcome)
 
 
-def _once(parts: Parts, key: tuple, check: Callable[[], None]) -> None:
+def prove_bits(parts: Parts) -> None:
+    """Proves that strict passes over drafts give the bits of single ones, once per model, dtype and number of threads.
+
+    Raises ValueError that names what differed.
+    """
+    remedy = "leave strict out, or load the model with attn_implementation='sdpa'"
+    _once(parts, ("bits", torch.get_num_threads()), lambda: same_bits(parts), remedy)
+
+
+def _once(parts: Parts, key: tuple, check: Callable[[], None], remedy: str = _DECODE) -> None:
     """Runs a check, or repeats its outcome."""
     model = parts.model
     key = (*key, parts.dtype, str(parts.device), model.config._attn_implementation)
     known = _OUTCOMES.setdefault(model, {})
     if key not in known:
-        known[key] = _outcome(parts, check)
+        known[key] = _outcome(parts, check, remedy)
     if known[key] is not None:
         raise ValueError(known[key])
 
 
-def _outcome(parts: Parts, check: Callable[[], None]) -> str | None:
+def _outcome(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> str | None:
     name, device = type(parts.model).__name__, parts.device
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             check()
     except Differs as found:
-        return (f"model: expected drafted passes of {name} to give what its single steps give, got {found}; decode it with "
-                "model.generate")  # fmt: skip
+        return f"model: expected drafted passes of {name} to give what its single steps give, got {found}; {remedy}"
     except Exception as error:  # whatever a class raises over a pass that it does not know
         told = " ".join(str(error).split())[:200]
-        return (f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({told}); decode it "
-                "with model.generate")  # fmt: skip
+        return (
+            f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({told}); {remedy}"
+        )
     return None

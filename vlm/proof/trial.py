@@ -66,7 +66,7 @@ def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]
     rows = torch.arange(batch, device=device)
     draft, evidence = target.prefill()
     found = [(0, row, evidence.scores[row, 0]) for row in range(batch)]
-    target.commit(draft, evidence, _path(draft, torch.zeros_like(rows), script[:, 0]))
+    target.commit(draft, evidence, path_to(draft, torch.zeros_like(rows), script[:, 0]))
     tree = static_tree(_TREE, device)
     right = torch.zeros(batch, tree.nodes, dtype=torch.bool, device=device)
     right[:, list(_RIGHT)] = True
@@ -76,7 +76,7 @@ def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]
     evidence = target.score(draft)
     found += [(step + 1, row, evidence.scores[row, node]) for row in range(batch) for step, node in enumerate(_RIGHT)]
     kept = 1 - rows % 2  # drafted tokens that each row keeps
-    target.commit(draft, evidence, _path(draft, kept * _RIGHT[1], script[rows, kept + 1]))
+    target.commit(draft, evidence, path_to(draft, kept * _RIGHT[1], script[rows, kept + 1]))
     values = torch.stack([script[row, int(keep) + 1 : int(keep) + 3] for row, keep in enumerate(kept)])
     evidence = target.score(Draft(values, chain(1, device), Law("deterministic")))
     return found + [
@@ -87,7 +87,8 @@ def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]
     ]
 
 
-def _path(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
+def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
+    """Accepts the path to one node a row, int64 [B]; `correction` int64 [B] comes behind it."""
     batch, tree = draft.batch, draft.tree
     path, depth = tree.path.expand(batch, -1, -1), tree.depth.expand(batch, -1)
     rows = torch.arange(batch, device=node.device)
@@ -103,7 +104,7 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     target = _target(parts, ids, kwargs)
     target.cache = _Miscounting(parts.plan, ids.shape[1] + 16, device=ids.device)
     draft, evidence = target.prefill()
-    target.commit(draft, evidence, _path(draft, torch.zeros_like(ids[:, 0]), ids[:, 0]))
+    target.commit(draft, evidence, path_to(draft, torch.zeros_like(ids[:, 0]), ids[:, 0]))
     draft = Draft(ids[:, :3], chain(2, ids.device), Law("deterministic"))
     before = target.score(draft).scores[0]
     target.cache.miscount = far

@@ -31,6 +31,14 @@ class States:
             *({n: None if x is None else x[index] for n, x in one.items()} for one in (self.conv, self.recurrent))
         )
 
+    @classmethod
+    def joined(cls, several: list[States]) -> States:
+        """The rows of several, one behind the other."""
+        return cls(*(
+            {n: x if x is None else torch.cat([one[n] for one in kind]) for n, x in kind[0].items()}
+            for kind in ([states.conv for states in several], [states.recurrent for states in several])
+        ))  # fmt: skip
+
     def put(self, index: Tensor, other: States) -> States:
         """These states with `other` in the rows `index`, int64 [n]."""
         return States(*(

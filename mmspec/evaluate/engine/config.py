@@ -107,8 +107,9 @@ class BenchConfig:
         known = tuple(self.known())
         if self.methods is None:
             return known
-        always = set(self.baselines.values())
-        return tuple(one for one in known if one.key in always or any(one.named(name) for name in self.methods))
+        asked = [one for one in known if any(one.named(name) for name in self.methods)]
+        always = {*self.baselines.values(), *(one.like for one in asked)}
+        return tuple(one for one in known if one in asked or one.key in always)
 
     def serving(self, setting: Setting) -> list[Method]:
         """The methods that exist in a setting."""

@@ -14,6 +14,7 @@ class Method:
     key: what --methods takes.   title: what tables print.   rule: that accepts its drafts.   family: rows that differ in
     one setting, which --methods takes too.   at: the temperatures it is run at ("greedy": 0, "sampled": above 0).
     part: what the zoo must have for it; where the zoo does not know that, there is no such row.
+    like: the row whose output this one's must equal when exact and greedy; the first baseline's where left out.
     """
 
     key: str
@@ -22,6 +23,7 @@ class Method:
     family: str = ""
     at: tuple[str, ...] = GREEDY + SAMPLED
     part: str = ""
+    like: str = ""
 
     def serves(self, temperature: float) -> bool:
         """Whether the row exists at this temperature."""

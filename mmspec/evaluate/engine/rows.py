@@ -22,7 +22,7 @@ def timed_row(method: Method, results: Results, baselines: Mapping[str, str], sh
     """The row of a timed method.
 
     results: attempts by method, case and repeat.   baselines: methods that ratios are taken against, by the name fields
-    call them by; `spread` and `identical` are against the first.   shared: what all rows of the setting have.
+    call them by; `spread` is against the first, `identical` too where a method names no other.   shared: what all rows of the setting have.
     tokens: medians, a row of the batch.   target_passes, accept_length: see `passes`.
     """
     own = results[method.key]
@@ -40,7 +40,7 @@ def timed_row(method: Method, results: Results, baselines: Mapping[str, str], sh
         "spread": spread(against[first]),
         **{f"spread_vs_{name}": spread(against[name]) for name in others},
         **time_split(runs),
-        "identical": identical(results[baselines[first]], own) if greedy else None,
+        "identical": identical(results[method.like or baselines[first]], own) if greedy else None,
         "failed": failed[0].reason if failed else None,
         "requests": len(runs) + len(failed),
         "failed_requests": len(failed),

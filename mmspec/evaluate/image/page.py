@@ -14,18 +14,11 @@ BY = ("batch", "guidance", "top_k", "temperature")
 AXES = ("values a target pass", "Frechet distance from plain decoding's images")
 
 
-def _same(row: dict) -> str:
-    if row.get("identical") is None:
-        return "-"
-    return row["identical"] + (f" and {row['ties']} at a tie" if row.get("ties") else "")
-
-
 COLUMNS: dict[str, Cell] = {
     **SHARED,
     **PICTURES,
     "knob": figure("knob"),
     "step compression": figure("step_compression"),
-    "identical": _same,
 }
 
 

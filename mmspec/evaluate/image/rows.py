@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mmspec.evaluate.engine.domain import Timed
-from mmspec.evaluate.engine.identity import Margin, ties
+from mmspec.evaluate.engine.identity import Margin, parting
 from mmspec.evaluate.engine.ratios import middle
 from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.image.certainty import margin_at, watch
@@ -19,10 +19,10 @@ def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
         row["step_compression"] = row["accept_length"]
         row["drafter_passes"] = middle([run.drafter_passes for run in completed(own)], 1)
         if timed.setting.temperature == 0:
-            row["ties"] = ties(timed.results[PLAIN], own, lambda case: _margin(timed, case))
+            row |= parting(timed.results[PLAIN], own, lambda case: _margin(timed, case))
 
 
 def _margin(timed: Timed, case: int) -> Margin:
-    """By how much plain decoding preferred its values in a case."""
+    """By how much plain decoding preferred its values in a case to the likeliest others."""
     watched = watch(timed.resources, timed.setting, timed.cases[case], 0)
-    return lambda row, place: margin_at(watched, row, place)
+    return lambda row, place, other: margin_at(watched, row, place)

@@ -40,6 +40,14 @@ def shares(row: dict) -> str:
     return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
 
 
+def same(row: dict) -> str:
+    """How many requests gave the baseline's output; of the others how many at a tie, and the largest margin they parted at."""
+    if row.get("identical") is None:
+        return "-"
+    tied = f" and {row['ties']} at a tie" if row.get("ties") else ""
+    return row["identical"] + tied + ("" if row.get("margin") is None else f", margin {row['margin']:.2g}")
+
+
 # columns of every domain; a domain adds its own
 COLUMNS: dict[str, Cell] = {
     "method": lambda row: row["method"],
@@ -49,7 +57,7 @@ COLUMNS: dict[str, Cell] = {
     "seconds": figure("seconds"),
     "x plain (10-90 %)": ratio("speedup_vs_ar", "spread"),
     "draft + target + verify share": shares,
-    "identical": figure("identical"),
+    "identical": same,
 }
 
 # of domains whose output is judged as pictures

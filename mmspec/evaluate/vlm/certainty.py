@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from mmspec.evaluate.engine.domain import Timed
+from mmspec.evaluate.engine.identity import Margin
 from mmspec.evaluate.engine.runs import Run
 from mmspec.evaluate.vlm.methods import PEER
 from mmspec.evaluate.vlm.runner import end_tokens
@@ -27,15 +28,31 @@ def certainty(timed: Timed) -> dict:
         run = next((one for one in case if isinstance(one, Run)), None)
         if run is None:
             continue
-        longest = max(map(len, run.output))
-        new = torch.tensor([[*row, *[0] * (longest - len(row))] for row in run.output])
-        there = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in run.output])
+        new = _padded(run.output)
+        there = _padded([[1] * len(row) for row in run.output]).bool()
         logits = _logits(model, inputs, new)
         if not natural:
             inside.append((torch.isin(logits.argmax(-1), ends).cumsum(-1) == 0)[there])
             logits = logits.index_fill(-1, ends, float("-inf"))
         top1.append(logits.softmax(-1).amax(-1)[there])
     return {"top1_probability": _mean(top1), "answer_share": _mean(inside)}
+
+
+@torch.no_grad()
+def preference(timed: Timed, case: int, peer: str) -> Margin:
+    """By how much the target's logits prefer the tokens that the row `peer` gave in a case to others, read in one pass."""
+    model, natural = timed.resources.model, timed.setting.task.natural
+    run = next(one for one in timed.results[peer][case] if isinstance(one, Run))
+    logits = _logits(model, timed.cases[case], _padded(run.output))
+    if not natural:
+        logits = logits.index_fill(-1, torch.tensor(end_tokens(model), dtype=torch.long), float("-inf"))
+    return lambda row, place, other: float(logits[row, place, run.output[row][place]] - logits[row, place, other])
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """int64 [B, T]."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
 
 
 def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tensor:

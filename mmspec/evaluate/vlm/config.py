@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
 
 
+DTYPES = ("float32", "bfloat16", "float16")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VlmSetting(Setting):
     """task: what is asked.   limit: longest answer in tokens."""
@@ -48,9 +51,10 @@ class Config(BenchConfig):
     )
     baselines: ClassVar[dict[str, str]] = {"hf": "hf", "ar": "plain"}
 
-    suite: str = option("methods", "methods, drafters, pictures, blocks or lengths.")
+    suite: str = option("methods", "methods, drafters, pictures, blocks, lengths or strict.")
     prompts: int | None = option(None, "Held-out prompts of every task.", least=1)
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
+    dtype: str = option("float32", "float32, bfloat16 or float16: what the model computes in.")
     saved: tuple[tuple[str, str], ...] = option(
         (), "A saved drafter to compare too; may be repeated.", flag="--drafter-path", shown="NAME=FOLDER"
     )
@@ -60,6 +64,8 @@ class Config(BenchConfig):
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"--dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r}, pick one of these")
         super().__post_init__()
 
     def short_name(self, name: str) -> str:

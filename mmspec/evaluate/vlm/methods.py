@@ -19,6 +19,7 @@ class VlmMethod(Method):
     drafter.   options: for transformers' generate; a callable is given the resources.
     point: where plots put the row, such as its fixed length.   controlled: its lengths follow measured costs; compared with
     the other rows of the same `rivals`.
+    strict: passes over drafts give the bits of single ones.
     """
 
     engine: Literal["transformers", "mmspec"] = "mmspec"
@@ -28,6 +29,7 @@ class VlmMethod(Method):
     point: int | None = None
     rivals: str = ""
     controlled: bool = False
+    strict: bool = False
 
     def row(self) -> dict:
         return {

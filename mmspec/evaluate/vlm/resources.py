@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mmspec import zoo
 from mmspec.evaluate.engine.resources import Resources
 from mmspec.evaluate.vlm.drafters import DRAFTERS, short_name, unknown_drafter
@@ -45,11 +47,11 @@ class VlmResources(Resources):
         return self.once(name, lambda: change(self.zoo_part("vlm/eagle")))
 
 
-def zoo_resources() -> VlmResources:
+def zoo_resources(dtype: str = "float32") -> VlmResources:
     """The zoo's VLM."""
     model, processor = zoo.load("vlm")
-    size = sum(p.numel() for p in model.parameters())
-    return VlmResources(model, processor, f"zoo vlm, {size:,} parameters")
+    size, name = sum(p.numel() for p in model.parameters()), "" if dtype == "float32" else f", {dtype}"
+    return VlmResources(model.to(getattr(torch, dtype)), processor, f"zoo vlm, {size:,} parameters{name}")
 
 
 def published_resources(spec: str, local: bool) -> VlmResources:

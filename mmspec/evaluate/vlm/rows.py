@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import nn
 
 from mmspec.evaluate.engine.domain import Timed
+from mmspec.evaluate.engine.identity import TIE, parting
 from mmspec.evaluate.engine.ratios import mean, middle, paired_ratios, spread
 from mmspec.evaluate.engine.rows import Results
 from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.vlm.certainty import preference
 from mmspec.evaluate.vlm.drafter_costs import drafter_costs
 from mmspec.evaluate.vlm.drafters import card_of
-from mmspec.evaluate.vlm.methods import PLAIN, VlmMethod
+from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.evaluate.vlm.runner import generation_of
 
+_ROUNDED = 32  # units of a dtype's spacing at 1 by which logits of passes of two widths may differ
 MEASURED = 4  # requests a drafter is timed alone on
 
 
@@ -29,7 +33,17 @@ def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
         if row["exact"] is not None:
             row |= training_of(method, timed.resources)
             row |= _costs(method, timed) if suite.measured else {}
+        if timed.setting.temperature == 0:
+            row |= _parting(method, timed)
     _compare(timed, rows, suite.reference)
+
+
+def _parting(method: VlmMethod, timed: Timed) -> dict:
+    """How near a tie a row parts from the one it is held against. Strict rows may not part at all; others at what rounding
+    explains."""
+    peer = method.like or PEER
+    tie = max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps) * (not method.like)
+    return parting(timed.results[peer], timed.results[method.key], lambda case: preference(timed, case, peer), tie)
 
 
 def training_of(method: VlmMethod, resources: VlmResources) -> dict:

@@ -54,6 +54,7 @@ def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> R
         options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
         return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
     drafter = method.build_drafter(resources)
+    asked["strict"] = method.strict
     return lambda inputs, seed: run_ours(model, inputs, seed, drafter, method.rule, **asked)
 
 

@@ -147,6 +147,21 @@ _SHAPED = (
     *_as_it_is("random", "untrained EAGLE"),
     _goodput("random", "untrained EAGLE"),
 )
+_STRICT_PLAIN = "plain-strict"
+
+
+def _strict_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    """Chains and trees, as always and with the bits of single passes."""
+    shapes = {"chain": ("chain of 7", chained(7)), "tree": ("dynamic tree", shaped(DynamicTree()))}
+    made = []
+    for shape, (words, change) in shapes.items():
+        loose = VlmMethod(f"{name}-{shape}", f"{title}, {words}", drafter=name, change=change)
+        strict = replace(
+            loose, key=f"{loose.key}-strict", title=f"{loose.title}, strict", strict=True, like=_STRICT_PLAIN
+        )
+        made += [loose, strict]
+    return tuple(made)
+
 
 SUITES: dict[str, VlmSuite] = {
     "methods": VlmSuite(
@@ -201,5 +216,14 @@ SUITES: dict[str, VlmSuite] = {
         prompts=12,
         columns=(*_COMMON, "best fixed", "x best fixed (10-90 %)", "identical"),
         plot=("point", ("accept_length", "speedup_vs_ar")),
+    ),
+    "strict": VlmSuite(
+        about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
+        tasks=(CAPTIONS,),
+        methods=(VlmMethod(_STRICT_PLAIN, "mmspec plain, strict", strict=True),),
+        each=_strict_rows,
+        drafters=("msd",),
+        temperatures=(0.0,),
+        columns=(*_COMMON, "ms a round: draft + target + verify + other", "identical"),
     ),
 }

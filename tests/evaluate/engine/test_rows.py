@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmspec.evaluate.engine.identity import identical, ties
+from mmspec.evaluate.engine.identity import identical, parting
 from mmspec.evaluate.engine.method import Method
 from mmspec.evaluate.engine.ratios import time_split
 from mmspec.evaluate.engine.rows import FIELDS, judged_row, passes, timed_row
@@ -59,15 +59,33 @@ def test_a_tie_is_a_first_difference_at_equal_preference() -> None:
     own = [[Run(1.0, ((1, 9, 9), (4, 5, 6)), 3, 1.0)], [Run(1.0, ((1, 2, 9), (9, 5, 6)), 3, 1.0)]]
     asked = []
 
-    def margins(near: dict[tuple[int, int], float]):
-        return lambda case: asked.append(case) or (lambda row, place: near.get((row, place), 1.0))
+    def parted(near: dict[tuple[int, int], float], tie: float | None = None) -> tuple[int, float | None]:
+        def margins(case: int):
+            asked.append(case)
+            return lambda row, place, other: near.get((row, place), 1.0) if other == 9 else -1.0
+
+        return tuple(parting(plain, own, margins, tie).values())
 
     assert identical(plain, own) == "0/2"
-    assert ties(plain, own, margins({(0, 1): 0.0})) == 1 and asked == [0, 1]
-    assert ties(plain, own, margins({(0, 1): 0.0, (0, 2): 0.0, (1, 0): 0.0})) == 2
-    assert ties(plain, own, margins({(0, 2): 0.0})) == 0  # the other row of the batch differs where there is no tie
+    assert parted({(0, 1): 0.0}) == (1, 1.0) and asked == [0, 1]
+    assert parted({(0, 1): 0.0, (0, 2): 0.0, (1, 0): 0.0}) == (2, 0.0)
+    assert parted({(0, 1): 0.3, (0, 2): 0.1, (1, 0): 0.2}) == (0, 0.3)
+    assert parted({(0, 1): 0.3, (0, 2): 0.1, (1, 0): 0.2}, tie=0.25) == (1, 0.3)
+    assert parted({(0, 2): 0.0}) == (0, 1.0)  # the other row of the batch differs where there is no tie
     asked.clear()
-    assert ties(plain, plain, margins({})) == 0 and asked == []
+    assert parting(plain, plain, lambda case: asked.append(case)) == {"ties": 0, "margin": None} and asked == []
+
+
+def test_a_text_that_ends_where_the_other_goes_on_is_no_tie() -> None:
+    plain, own = [[Run(1.0, ((1, 2, 3),), 3, 1.0)]], [[Run(1.0, ((1, 2),), 3, 1.0)]]
+    for one, other in ((plain, own), (own, plain)):
+        assert parting(one, other, lambda case: lambda row, place, value: 0.0) == {"ties": 0, "margin": None}
+
+
+def test_a_row_may_name_the_row_whose_output_it_must_give() -> None:
+    results = {key: [[Run(1.0, ((value,),), 1, 1.0)]] for key, value in {"ar": 1, "strict": 2, "own": 2}.items()}
+    rows = [timed_row(Method("own", "Own", like=like), results, {"ar": "ar"}, {}, True) for like in ("", "strict")]
+    assert [row["identical"] for row in rows] == ["0/1", "1/1"]
 
 
 def test_a_judgement_that_fails_is_a_row_with_the_reason() -> None:
