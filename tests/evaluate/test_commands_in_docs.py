@@ -35,7 +35,7 @@ FILL = {
     "PROMPT": "a red circle", "IMAGE": "scene.png", "TEXT": "What is this?", "T": "0.5", "N": "4", "S": "2",
     "FILE": "out.json", "FILE.png": "out.png", "FILE.gif": "out.gif", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
     "NAME=LOG": "run=made/work/log.jsonl", "MODULE:CALLABLE": "mmspec.certify.rules:block",
-    "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
+    "RUN": "runs/zoo", "SET": "zoo", "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
 }  # fmt: skip
 NAMES = {"--drafter": "lookup", "--rule": "exact"}  # what NAME stands for behind an option; else for a model of the zoo
 
@@ -105,6 +105,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
     # the package has the command in the place of its module
     monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", begin)
+    monkeypatch.setattr("mmspec.web.server.need_gradio", begin)
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )

@@ -91,6 +91,11 @@ class FeatureState(PairState):
         """Writes a view's slots behind those the cache holds."""
         self.remember(slots.attend, self.rotary[self.next_position[:, None] + slots.position], slots.count)
 
+    @property
+    def slots_ahead(self) -> int:
+        """How many positions behind the pending token a draft's slots can have."""
+        return self.shape.longest
+
     def _append(self, view: PromptView, slots: Slots) -> None:
         """Takes up what was read of a view."""
         before = self.cache.width
