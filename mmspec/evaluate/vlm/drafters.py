@@ -52,6 +52,7 @@ DRAFTERS: dict[str, Choice] = {
     "flash": _trained("flash", "FLASH", "several tokens a pass over compressed pictures"),
     "specvlm": _trained("specvlm", "SpecVLM", "as eagle, pictures compressed by a learned choice of ways"),
     "eagle3": _trained("eagle3", "EAGLE-3", "tree or chain from three levels of the target's states"),
+    "dflash": _trained("dflash", "DFlash", "a block of tokens in one pass, or a tree of its likeliest prefixes"),
     "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),
     "medusa": _trained("medusa", "Medusa", "tree or chain from independent heads on the target's last state"),
     "small": Choice(

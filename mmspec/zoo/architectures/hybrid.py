@@ -1,4 +1,4 @@
-"""The hybrid zoo VLM's pieces, in Qwen3.5's layout: gated delta layers with full attention in between, M-RoPE, merged patches."""
+"""The hybrid zoo VLM's pieces, in Qwen3.5's layout: gated delta layers with full attention between, merged patches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class HybridSize:
                 f"kinds: expected d for gated delta and at least one f for full attention, got {self.kinds!r}"
             )
         if min(self.width, self.tower_width) < 32 or self.width % 64 or self.tower_width % 32:
-            raise ValueError(f"expected a width in 64s and a tower_width in 32s, got {self.width} and {self.tower_width}")
+            raise ValueError(
+                f"expected a width in 64s and a tower_width in 32s, got {self.width} and {self.tower_width}"
+            )
 
 
 def chat_prompt(text: str, images: int = 1) -> str:
@@ -66,9 +68,10 @@ def chat_prompt(text: str, images: int = 1) -> str:
 def new_tokenizer() -> PreTrainedTokenizerFast:
     """Whole words of the world and of its documents as single tokens, numbers digit by digit."""
     prompts, answers = world_texts()
-    documents = [word for seed in range(400) for word in sample_document(seed).text.split() if word.isalpha()]
+    documents = [word for seed in range(400) for word in sample_document(seed).text.replace(".", "").split()]
     # lines of a table and of a paragraph begin with a word, the others follow a space
-    words = [f"{space}{word}" for word in {*documents, *COLORS, *SHAPES, *TONES} for space in ("", " ")]
+    words = {word for word in (*documents, *COLORS, *SHAPES, *TONES) if word.isalpha()}
+    words = [f"{space}{word}" for word in words for space in ("", " ")]
     tokenizer = word_byte_tokenizer(SPECIAL, [*prompts, *answers, *REQUESTS, *words, "user", "assistant"])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

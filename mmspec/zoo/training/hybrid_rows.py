@@ -20,6 +20,7 @@ from ..world.phrases import choose
 from ..world.questions import question
 from ..world.render import render_array
 from ..world.scene import sample_scene
+from ..world.words import DIGITS
 
 Turn = tuple[str, str]  # what the user says, what the assistant answers
 SHARES = {"scene": 0.48, "document": 0.36, "many": 0.1, "text": 0.06}  # of the rows
@@ -87,6 +88,7 @@ class HybridEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
+        self.digits = torch.tensor(tokenizer.convert_tokens_to_ids(list(DIGITS)))  # of numbers, spelled one by one
 
     def __call__(self, rows: list[HybridRow]) -> HybridBatch:
         encoded = [self._one(row) for row in rows]
