@@ -44,11 +44,11 @@ class Config(BenchConfig):
     """
 
     about: ClassVar[str] = (
-        "The zoo's vision-language model: transformers, plain, and every drafter, paired and interleaved."
+        "The zoo's vision-language models: transformers, plain, and every drafter, paired and interleaved."
     )
     baselines: ClassVar[dict[str, str]] = {"hf": "hf", "ar": "plain"}
 
-    suite: str = option("methods", "methods, drafters, pictures, blocks or lengths.")
+    suite: str = option("methods", "methods, drafters, pictures, blocks, hybrid or lengths.")
     prompts: int | None = option(None, "Held-out prompts of every task.", least=1)
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
     saved: tuple[tuple[str, str], ...] = option(

@@ -10,9 +10,9 @@ from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.method import GREEDY, SAMPLED
 from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.vlm.drafters import DRAFTERS, title_of
+from mmspec.evaluate.vlm.drafters import DRAFTERS, HYBRID, title_of
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
-from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
+from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS, Task
 from mmspec.evaluate.vlm.variants import (
     HEAD,
     blocks,
@@ -37,7 +37,7 @@ _COSTS = ("prefill ms", "step ms", "round ms", "rows")
 class VlmSuite(Suite):
     """methods: rows of their own.   each: the rows of one drafter, from its name and title.   drafters: of those rows.
     measured: drafters are also timed alone, see `drafter_costs`.   reference: the drafter others are compared with.
-    plot: (row field of the x axis, row fields drawn against it).
+    plot: (row field of the x axis, row fields drawn against it).   model: of the zoo, that all rows decode.
     """
 
     tasks: tuple[Task, ...]
@@ -50,6 +50,7 @@ class VlmSuite(Suite):
     temperatures: tuple[float, ...] = (0.0, 1.0)
     measured: bool = False
     reference: str = ""
+    model: str = "vlm"
     plot: tuple[str, tuple[str, ...]] | None = None
 
     def rows(self, saved: Iterable[tuple[str, str]] = ()) -> tuple[VlmMethod, ...]:
@@ -148,6 +149,14 @@ _SHAPED = (
     _goodput("random", "untrained EAGLE"),
 )
 
+
+def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    """A drafter of the hybrid in its own shape, and on trees, which go over recurrent layers too."""
+    short = name.removeprefix("hybrid-")
+    tree = VlmMethod(f"{short}-tree", f"{title} dynamic tree", drafter=name, change=shaped(DynamicTree()))
+    return (VlmMethod(short, title, drafter=name), tree)
+
+
 SUITES: dict[str, VlmSuite] = {
     "methods": VlmSuite(
         about="rules, shapes and drafters without training, on texts that never end",
@@ -191,6 +200,15 @@ SUITES: dict[str, VlmSuite] = {
         columns=(*_COMMON, "drafter passes a token", "step ms", "round ms", "identical"),
         measured=True,
         plot=("point", ("accept_length", "drafter_passes_per_token", "speedup_vs_ar")),
+    ),
+    "hybrid": VlmSuite(
+        about="a target of gated delta and full attention layers: captions, questions and transcribed documents",
+        tasks=(CAPTIONS, QUESTIONS, DOCUMENTS),
+        methods=_UNTRAINED[:2],
+        each=_hybrid_rows,
+        drafters=("hybrid-dflash", "hybrid-mtp"),
+        columns=(*_COMMON, "drafter passes a token", "parameters", "training s", "identical"),
+        model=HYBRID,
     ),
     "lengths": VlmSuite(
         about="the goodput controller against every fixed length",

@@ -108,7 +108,7 @@ def test_labels_are_the_letters_of_the_page() -> None:
 def test_the_shipped_size_is_three_megabytes_at_most() -> None:
     model = new_model(processor().tokenizer)
     assert sum(weight.numel() for weight in model.parameters()) * 2 <= 3_000_000
-    assert {layer.layer_type for layer in model.model.language_model.layers} == {"linear_attention", "full_attention"}
+    assert set(model.config.text_config.layer_types) == {"linear_attention", "full_attention"}
 
 
 def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built: tuple[Path, dict]) -> None:
