@@ -177,7 +177,7 @@ def load_car(folder: Path) -> Any:
     return read_car(folder, folder_with_weights("kl"))
 
 
-DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash")  # of "vlm"
+DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision")  # of "vlm"
 HYBRID_DRAFTERS = ("dflash", "mtp")  # of "vlm/hybrid"
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
@@ -208,7 +208,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 
 # that no weights ship for: `names` lists them once they are built
 UNSHIPPED = (
-    "vlm/dflash", "vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp",
+    "vlm/dflash", "vlm/dflash_vision", "vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp",
     "video/tokens", "video/vae", "video", "video/draft", "video/reward",
 )  # fmt: skip
 # whose weights transformers reads; importing it takes longer than drawing a picture
