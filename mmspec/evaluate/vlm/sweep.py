@@ -48,7 +48,8 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
     spec = Spec.read(decoding, "--decoding")
     ours = drafter_names(model) if model in MODELS else drafter_names()
     own = (PEER, "plain", *ours)
-    rows = (one for suite in SUITES.values() for one in suite.rows() if one.key == decoding and decoding not in own)
+    suites = [suite for suite in SUITES.values() if suite.model == (model if model in MODELS else "vlm")]
+    rows = (one for suite in suites for one in suite.rows() if one.key == decoding and decoding not in own)
     found = next(rows, None)
     if found is not None:
         rule_of(rule or found.rule)
