@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.training.examples import Example, encode, given_answer
-from mmspec.zoo.architectures.hybrid import END, IMAGE, SIDE, HybridSize, new_model, new_processor
+from mmspec.zoo.architectures.hybrid import END, IMAGE, SIDE, VISION_START, HybridSize, new_model, new_processor
 from mmspec.zoo.files.hybrid import read_hybrid
 from mmspec.zoo.files.registry import load_vlm_drafter
 from mmspec.zoo.training import build_drafter, build_hybrid
@@ -132,11 +133,13 @@ def test_its_drafters_are_built_loaded_and_lossless(
 ) -> None:
     monkeypatch.setattr(build_drafter, "PICTURES", 4)
     monkeypatch.setattr(build_drafter, "TEXTS", 2)
+    few = replace(TARGETS["vlm/hybrid"], held_out=HeldOutWithDocuments(2))
+    monkeypatch.setitem(build_drafter.TARGETS, "vlm/hybrid", few)
     model, own = read_hybrid(built[0] / "out")
     kind, sizes = RECIPES[name].kind, dict(RECIPES[name].sizes)
-    recipe = DrafterRecipe(kind, sizes, steps=3, batch=2, eval_every=0, target="vlm/hybrid")
+    recipe = DrafterRecipe(kind, sizes, steps=3, batch=2, eval_every=3, target="vlm/hybrid")
     card = build_drafter.build(tmp_path / "out", tmp_path / "work", (model, own), name, recipe)
-    assert card["target"] == "vlm/hybrid" and card["training"]["loss"] > 0
+    assert card["target"] == "vlm/hybrid" and card["training"]["loss"] > 0 and card["training"]["accept_length"] >= 1
     assert card == json.loads((tmp_path / "out" / "card.json").read_text())
     if kind == "mtp":
         drafter = mmspec.vlm.load_drafter(tmp_path / "out", target=model)
@@ -147,6 +150,11 @@ def test_its_drafters_are_built_loaded_and_lossless(
     for shape in (Chain(FixedLength(7)), DynamicTree(nodes=8, depth=4, width=3), StaticTree((0, 0, 1, 2, 2))):
         found = mmspec.generate(model, drafter=drafter.with_shape(shape), max_new_tokens=12, do_sample=False, **inputs)
         assert torch.equal(found, expected)
+
+
+def test_tokens_to_come_are_a_row_that_is_never_said() -> None:
+    row = RECIPES["vlm/hybrid/dflash"].sizes["mask_token_id"]
+    assert processor().tokenizer.convert_ids_to_tokens(row) == VISION_START
 
 
 def test_drafters_of_the_hybrid_are_asked_about_documents_too() -> None:
