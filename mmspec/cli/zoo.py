@@ -10,7 +10,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, save_json, screen, told
 from mmspec.cli.options import Json
-from mmspec.zoo.files.registry import DRAFTERS
+from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS
 
 app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
 
@@ -24,6 +24,11 @@ _WHAT = {
     "vlm/flash": "FLASH drafter for vlm",
     "vlm/specvlm": "SpecVLM drafter for vlm",
     "vlm/eagle3": "EAGLE-3 drafter for vlm",
+    "vlm/dflash": "DFlash drafter for vlm, a block of tokens a pass",
+    "vlm/dflash_vision": "DFlash drafter for vlm that reads a picture in 16 rows",
+    "vlm/hybrid": "captions, answers and transcribed documents; gated delta and full attention layers (Qwen3.5)",
+    "vlm/hybrid/dflash": "DFlash drafter for vlm/hybrid",
+    "vlm/hybrid/mtp": "MTP layer for vlm/hybrid",
     "vlm/specdecpp": "SpecDec++ head that ends the drafts of vlm/eagle",
     "t2i": "64x64 pictures from prompts, 256 codes (LlamaGen)",
     "c2i": "64x64 pictures from 64 classes, 256 codes (LlamaGen)",
@@ -142,9 +147,17 @@ def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
         from mmspec.zoo.training.build_drafter import RECIPES
         from mmspec.zoo.training.build_drafter import build as train
 
-        return train(out, work, zoo.load("vlm"), name, RECIPES[name], resume=resume, device=device)
+        recipe = RECIPES[name]
+        return train(out, work, zoo.load(recipe.target), name, recipe, resume=resume, device=device)
 
     return build
+
+
+def _build_hybrid(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.evaluate.vlm.quality import evaluate_hybrid
+    from mmspec.zoo.training.build_hybrid import build
+
+    return build(out, work, resume=resume, device=device, measure=evaluate_hybrid)
 
 
 def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
@@ -268,6 +281,8 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "vlm": _build_vlm("vlm"),
     "vlm/small": _build_vlm("vlm/small"),
     **{f"vlm/{name}": _build_drafter(f"vlm/{name}") for name in DRAFTERS},
+    "vlm/hybrid": _build_hybrid,
+    **{f"vlm/hybrid/{name}": _build_drafter(f"vlm/hybrid/{name}") for name in HYBRID_DRAFTERS},
     "vlm/specdecpp": _build_head,
     "t2i": _build_t2i,
     "c2i": _build_with_shared_tokenizer("c2i"),

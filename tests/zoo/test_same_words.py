@@ -36,7 +36,7 @@ def references() -> tuple:
     return model, [(case, model.generate(**case, max_new_tokens=TOKENS, do_sample=False)) for case in cases]
 
 
-TRAINED = tuple(f"vlm/{name}" for name in DRAFTERS)
+TRAINED = tuple(name for name in (f"vlm/{one}" for one in DRAFTERS) if name in mmspec.zoo.names())
 OTHERS = ("none", "eagle-tree", "eagle-static", "eagle-chain", "lookup", "recycling", "small")
 
 

@@ -23,6 +23,7 @@ class ContextConfig:
     causal: per layer, whether a row of a block sees none behind it; () for no layer.
     embedding_scale, output_multiplier, softcap: what embeddings are multiplied with, and what becomes of the head's logits:
         softcap * tanh(multiplier * logits / softcap), 0 for none.
+    latents: rows that the context of a picture is pooled into, as FLASH pools states; 0 leaves it a row a token.
     """
 
     hidden_size: int
@@ -46,6 +47,7 @@ class ContextConfig:
     embedding_scale: float = 1.0
     output_multiplier: float = 1.0
     softcap: float = 0.0
+    latents: int = 0
 
     def __post_init__(self) -> None:
         layers = self.num_hidden_layers
@@ -60,6 +62,8 @@ class ContextConfig:
             )
         if min(self.reach) < ALL:
             raise ValueError(f"reach: expected positions to look back, or {ALL} for all, got {self.reach}")
+        if self.latents < 0:
+            raise ValueError(f"latents: expected rows a picture is pooled into, or 0 for its own, got {self.latents}")
         if self.drafted < 1:
             raise ValueError(f"block_size: expected rows that draft something, got {self.block_size}")
         if not 0 <= self.mask_token_id < self.vocab_size:

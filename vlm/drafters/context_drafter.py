@@ -18,6 +18,9 @@ from mmspec.vlm.drafters.after_head import AfterHead
 from mmspec.vlm.drafters.context_config import ContextConfig
 from mmspec.vlm.drafters.context_layer import ContextLayer
 from mmspec.vlm.drafters.eagle3.modules import ReducedHead
+from mmspec.vlm.drafters.flash.modules import LatentPool
+from mmspec.vlm.drafters.picture_pool import pooled_pictures
+from mmspec.vlm.drafters.prompt_view import Spans
 from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.drafters.slots import Slots, pack
 
@@ -44,6 +47,7 @@ class ContextDrafter(ShapedDrafter):
         self.norm = nn.RMSNorm(width, eps=eps)
         kept = config.draft_vocab_size
         self.head = ReducedHead(width, config.vocab_size, kept) if kept else None
+        self.pool = LatentPool(config.latents, width) if config.latents else None
         block = FixedLength(config.drafted)
         # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
         self.shapes = (Chain(block), Chain(block, "deterministic" if self.independent else "without_replacement"))
@@ -76,10 +80,22 @@ class ContextDrafter(ShapedDrafter):
         """Context states [B, n, H] of the target's states at the taps side by side, [B, n, taps * width]."""
         return rms_normed(self.hidden_norm, F.linear(states, self.fc.weight))
 
-    def read(self, states: Tensor, real: Tensor | None) -> Slots:
-        """What of a prompt becomes context: every token.   states: as in `context`.   real: bool [B, n], None for all."""
-        context = self.context(states)
-        return pack(context, context, real, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
+    def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> Slots:
+        """What of a prompt becomes context: every token, or of a picture as many rows as it is pooled into.
+
+        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `pictures`.
+        """
+        context, keep = self.pooled(self.context(states), real, picture)
+        return pack(context, context, keep, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
+
+    def pooled(self, context: Tensor, real: Tensor | None, picture: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Context states [B, n, H] with pictures pooled, and which of their rows are left, bool [B, n], None for all; what
+        is left counts as one position a row."""
+        spans = None if self.pool is None else Spans.of(picture)
+        if spans is None:
+            return context, real
+        keep = torch.ones_like(picture, dtype=torch.bool) if real is None else real.clone()
+        return pooled_pictures(self.pool, self.config.latents, context, keep, context, spans), keep
 
     def block(self, root: Tensor) -> Tensor:
         """The ids of a block, int64 [..., block_size], behind roots int64 [...]."""

@@ -11,6 +11,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.after_head import AfterHead
 from mmspec.vlm.drafters.context_layer import biases
 from mmspec.vlm.drafters.feature_state import FeatureState
+from mmspec.vlm.drafters.prompt_view import pictures
 
 
 class ContextState(FeatureState):
@@ -59,7 +60,9 @@ class ContextState(FeatureState):
 
     def _append(self, real: Tensor | None) -> None:
         """Adds the context of what the target's prompt adds.   real: bool [B, n], where that is no padding."""
-        slots = self.drafter.read(self.target.prompt_hidden[:, :-1], real)
+        target, states = self.target, self.target.prompt_hidden[:, :-1]
+        ids = target.prompt[:, target.prompt.shape[1] - states.shape[1] - 1 : -1]
+        slots = self.drafter.read(states, real, pictures(ids, target.parts.placeholders, target.parts.tokens_per_image))
         self._reach(slots.attend.dtype)
         self.absorb(slots.attend, self.next_position[:, None] + slots.position, slots.count.tolist())
         self.next_position = self.next_position + slots.next_position

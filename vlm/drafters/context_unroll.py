@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +18,20 @@ class Blocks:
 
     ids: int64 [B, T].   anchor: int64 [B, A], the slots whose tokens are the blocks' roots.
     position: int64 [B, T], of every token.   document: int64 [B, T], tokens of other documents and of negative ones (padding)
-    are no context of a block.
+    are no context of a block.   picture: int64 [B, T], see `pictures`, of rows that are one document each; None where
+    pictures are read whole.
     """
 
     ids: Tensor
     anchor: Tensor
     position: Tensor
     document: Tensor
+    picture: Tensor | None = None
+
+    def without(self, keep: Tensor) -> Blocks:
+        """The same blocks where only the tokens in `keep`, bool [B, T], are context and take a position."""
+        position = (keep.cumsum(1) - 1).clamp(min=0)
+        return replace(self, position=position, document=torch.where(keep, self.document, -1))
 
 
 def unrolled(drafter: ContextDrafter, embed: nn.Module, blocks: Blocks, states: Tensor) -> Tensor:
@@ -33,6 +40,10 @@ def unrolled(drafter: ContextDrafter, embed: nn.Module, blocks: Blocks, states: 
 
     states: float [B, T, F], the target's at the taps.
     """
+    context = drafter.context(states)
+    if blocks.picture is not None:
+        context, keep = drafter.pooled(context, blocks.document >= 0, blocks.picture)
+        blocks = blocks.without(keep)
     batch, count = blocks.anchor.shape
     size = drafter.config.block_size
     ids = drafter.block(blocks.ids.gather(1, blocks.anchor)).flatten(1)
@@ -41,7 +52,6 @@ def unrolled(drafter: ContextDrafter, embed: nn.Module, blocks: Blocks, states: 
     longest = int(torch.maximum(place.max(), blocks.position.max())) + 1
     embeds = embed(ids)
     rotary = drafter.layer.rotary(longest, ids.device, embeds.dtype)
-    context = drafter.context(states)
     beside = _Beside([layer.context(context, rotary[blocks.position.clamp(min=0)]) for layer in drafter.layers])
     rows = drafter(embeds, rotary[place], beside, _shown(drafter, blocks, place))
     return rows.view(batch, count, size, -1)

@@ -20,6 +20,7 @@ class PromptView:
     asked: bool [B, S], pairs within the prompt, all that drafting has when it reads one; None when all are.
     shown: whether pictures stand before the view, in a conversation that goes on.   context: float [B, M], what they tell the
         text before the view's own pictures, for drafters that have something of the kind (`Slots.last_context`).
+    place: int64 [B, S] or [A, B, S], where the target has tokens 1..S; None where nobody said.
     """
 
     embeds: Tensor
@@ -29,6 +30,7 @@ class PromptView:
     asked: Tensor | None = None
     shown: bool = False
     context: Tensor | None = None
+    place: Tensor | None = None
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ from torch import Tensor
 from mmspec.vlm.drafters.context_drafter import ContextDrafter
 from mmspec.vlm.drafters.context_unroll import Blocks, unrolled
 from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.prompt_view import pictures
 from mmspec.vlm.training.losses import Loss, hard_cross_entropy
 from mmspec.vlm.training.teacher_pass import TeacherBatch
 
@@ -120,7 +121,8 @@ def blocks_said(drafter: ContextDrafter, parts: object, batch: TeacherBatch, anc
     """What the blocks behind `anchor` int64 [B, A], where `drawn`, say and should have said."""
     real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
     position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
-    rows = unrolled(drafter, parts.embed, Blocks(batch.ids, anchor, position, document), batch.hidden)
+    shown = None if drafter.pool is None else pictures(batch.ids, parts.placeholders, parts.tokens_per_image)
+    rows = unrolled(drafter, parts.embed, Blocks(batch.ids, anchor, position, document, shown), batch.hidden)
     rows = drafter.drafting(rows)[drawn]  # [N, D, H]
     levels = torch.arange(1, rows.shape[1] + 1, device=anchor.device)
     place = anchor[..., None] + levels

@@ -140,12 +140,13 @@ def equal(drafter: ShapedDrafter) -> Recipe:
     """
     terms = ((1.0, cross_entropy), (0.2, smooth_l1))
     objective: AnyObjective = Objective(terms, depths=4, decay=0.9)
-    curriculum = {"msd": Curriculum(0.1, 0.2), "vispec": Curriculum(0.1, 0.1)}.get(drafter.kind)
-    if drafter.kind == "flash":
+    kind = getattr(drafter, "kind", drafter.name)  # an MTP layer is of no kind that is saved apart
+    curriculum = {"msd": Curriculum(0.1, 0.2), "vispec": Curriculum(0.1, 0.1)}.get(kind)
+    if kind == "flash":
         objective = EveryBlock(Glancing(Objective(terms, depths=drafter.config.block + 2, decay=0.9)))
-    elif drafter.kind == "dflash":
+    elif kind == "dflash":
         objective = BlockObjective(terms[:1], anchors=64)
-    elif drafter.kind in ("eagle3", "medusa", "hydra"):
+    elif kind in ("eagle3", "medusa", "hydra"):
         objective = Objective(terms[:1], depths=max(4, drafter.own_depths), decay=0.9)
     return Recipe(
         objective,

@@ -66,7 +66,10 @@ def cut(batch: TeacherBatch, longest: int | None) -> TeacherBatch:
     hidden = last if batch.hidden is batch.last else first(batch.hidden)
     padding = None if order is None else first(batch.padding)
     padding = None if padding is None or not bool(padding.any()) else padding
-    return TeacherBatch(first(batch.ids), first(batch.answer), first(batch.embeds), last, hidden, padding)
+    place = batch.place
+    if place is not None:
+        place = place[..., :longest] if order is None else place.gather(-1, order.expand(*place.shape[:-2], -1, -1))
+    return TeacherBatch(first(batch.ids), first(batch.answer), first(batch.embeds), last, hidden, padding, place)
 
 
 @torch.no_grad()
@@ -74,5 +77,5 @@ def to_device(batch: TeacherBatch, device: torch.device) -> TeacherBatch:
     """The batch on another device, float32."""
     embeds, last = batch.embeds.to(device).float(), batch.last.to(device).float()
     hidden = last if batch.hidden is batch.last else batch.hidden.to(device).float()
-    padding = None if batch.padding is None else batch.padding.to(device)
-    return TeacherBatch(batch.ids.to(device), batch.answer.to(device), embeds, last, hidden, padding)
+    padding, place = (None if one is None else one.to(device) for one in (batch.padding, batch.place))
+    return TeacherBatch(batch.ids.to(device), batch.answer.to(device), embeds, last, hidden, padding, place)

@@ -19,6 +19,7 @@ class TeacherBatch:
     ids: int64 [B, T].   answer: bool [B, T], tokens of answers.   padding: bool [B, T], None where there is none.
     embeds: float [B, T, H], merged input embeddings.   last: float [B, T, H], what the head reads.
     hidden: float [B, T, F], what the drafter reads: `last` itself, or several levels side by side.
+    place: int64 [B, T] or [A, B, T], the target's positions; None of a batch that was stored.
     """
 
     ids: Tensor
@@ -27,12 +28,15 @@ class TeacherBatch:
     last: Tensor
     hidden: Tensor
     padding: Tensor | None = None
+    place: Tensor | None = None
 
     def prompt_view(self, parts: Parts) -> PromptView:
         """The pairs a drafter reads of it."""
-        return PromptView.of(
+        view = PromptView.of(
             self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding, self.answer
         )
+        view.place = None if self.place is None else self.place[..., 1:]
+        return view
 
     def with_noise(self, width: float) -> TeacherBatch:
         """The batch with uniform noise of `width` * 512 / length on the states the drafter reads, from torch's generator.
@@ -60,7 +64,8 @@ def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, 
         parts.model(**prepared, return_dict=True)
     padding = None if mask is None or bool(mask.all()) else mask == 0
     hidden = seen.hidden if levels is None else seen.levels
-    return TeacherBatch(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding)
+    place = prepared.get("position_ids")
+    return TeacherBatch(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding, place)
 
 
 def _positions(model: nn.Module, inputs: dict) -> dict:

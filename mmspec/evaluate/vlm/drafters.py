@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
 
 
+HYBRID = "vlm/hybrid"
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A drafter as the command line offers it.
 
     title: in tables.   drafts: what its drafts look like.   training: what it needs.   part: its name in the zoo.
-    public: offered to users; the others serve the benches.
+    public: offered to users; the others serve the benches.   target: the zoo's model it is for, "" for any.
     """
 
     title: str
@@ -29,11 +32,18 @@ class Choice:
     training: str = "none"
     part: str | None = None
     public: bool = True
+    target: str = ""
 
 
-def _trained(name: str, title: str, drafts: str) -> Choice:
-    part = f"vlm/{name}"
-    return Choice(title, lambda resources: resources.zoo_part(part), drafts, "per target; shipped for the zoo's", part)
+def target_of(part: str) -> str:
+    """The zoo's model that a part of it was trained for."""
+    return HYBRID if part.startswith(f"{HYBRID}/") else "vlm"
+
+
+def _trained(name: str, title: str, drafts: str, target: str = "vlm") -> Choice:
+    part = f"{target}/{name}"
+    made = "per target; shipped for the zoo's"
+    return Choice(title, lambda resources: resources.zoo_part(part), drafts, made, part, target=target)
 
 
 def _automatic(resources: VlmResources) -> Any:
@@ -52,6 +62,10 @@ DRAFTERS: dict[str, Choice] = {
     "flash": _trained("flash", "FLASH", "several tokens a pass over compressed pictures"),
     "specvlm": _trained("specvlm", "SpecVLM", "as eagle, pictures compressed by a learned choice of ways"),
     "eagle3": _trained("eagle3", "EAGLE-3", "tree or chain from three levels of the target's states"),
+    "dflash": _trained("dflash", "DFlash", "a block of tokens in one pass, or a tree of its likeliest prefixes"),
+    "dflash_vision": _trained("dflash_vision", "DFlash with vision", "as dflash, pictures pooled into a few rows"),
+    "hybrid-dflash": _trained("dflash", "DFlash", "as dflash, for vlm/hybrid", HYBRID),
+    "hybrid-mtp": _trained("mtp", "MTP layer", "tree or chain from a layer of the target's own class", HYBRID),
     "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),
     "medusa": _trained("medusa", "Medusa", "tree or chain from independent heads on the target's last state"),
     "small": Choice(
@@ -59,6 +73,7 @@ DRAFTERS: dict[str, Choice] = {
         lambda resources: drafters.SmallModel(resources.zoo_part("vlm/small")[0]),
         "chain from a smaller model",
         "none of its own",
+        target="vlm",
     ),
     "lookup": Choice(
         "prompt lookup", lambda resources: drafters.PromptLookup(), "n-grams of the prompt and the text so far"
@@ -77,15 +92,17 @@ DRAFTERS: dict[str, Choice] = {
 
 def short_name(name: str) -> str:
     """The name in DRAFTERS of what the zoo calls `name`: "msd" of "vlm/msd"; any other name as it is."""
-    short = name.removeprefix("vlm/")
+    short = name.removeprefix("vlm/").replace("/", "-")
     return short if short in DRAFTERS and name in zoo.names() else name
 
 
-def drafter_names() -> list[str]:
-    """The names users choose from: what needs no training, and what the zoo has."""
+def drafter_names(model: str = "vlm") -> list[str]:
+    """The names users choose from for a model of the zoo: what needs no training, and what the zoo has for it."""
     known = zoo.names()
     return [
-        name for name, choice in DRAFTERS.items() if choice.public and (choice.part is None or choice.part in known)
+        name
+        for name, choice in DRAFTERS.items()
+        if choice.public and choice.target in ("", model) and (choice.part is None or choice.part in known)
     ]
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
+from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.zoo.architectures.llava import chat_prompt
+from mmspec.vlm.training.examples import Example, encode
 from mmspec.zoo.world.captions import REQUESTS
+from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
+from mmspec.zoo.world.documents import sample_document, words_right
+from mmspec.zoo.world.pages import page
 from mmspec.zoo.world.parse import Claim, parse_caption, truth
 from mmspec.zoo.world.questions import question
 from mmspec.zoo.world.render import render
@@ -44,18 +50,24 @@ def held_out(count: int, offset: int = 0) -> list[Scene]:
 
 @torch.no_grad()
 def generate_texts(
-    model, processor, scenes: list[Scene], prompts: list[str], batch: int = 50, sample: bool = False
-) -> tuple[list[str], Tensor]:
-    """Texts by `generate` (greedy, or T = 1 when `sample`) and the top-1 probability of each sampled token, [T]."""
+    model, processor, asked: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
+    show: Callable[[Any], Image] = render,
+) -> tuple[list[str], Tensor]:  # fmt: skip
+    """Texts by `generate` (greedy, or T = 1 when `sample`) and the top-1 probability of each sampled token, [T].
+
+    asked: what the prompts are about, scenes unless `show` makes pictures of something else.
+    """
     texts, certain = [], []
-    for first in range(0, len(scenes), batch):
+    for first in range(0, len(asked), batch):
         part = slice(first, first + batch)
-        inputs = processor(
-            images=[render(scene) for scene in scenes[part]],
-            text=[chat_prompt(prompt) for prompt in prompts[part]],
-            padding=True,
-            return_tensors="pt",
-        ).to(model.device)
+        inputs = encode(
+            processor,
+            [
+                Example(text, text, (picture,))
+                for text, picture in zip(prompts[part], map(show, asked[part]), strict=True)
+            ],
+        )
+        inputs = {name: value.to(model.device) for name, value in inputs.items()}
         out = model.generate(
             **inputs,
             max_new_tokens=LIMIT,
@@ -86,7 +98,7 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
     answers, _ = generate_texts(model, processor, scenes, [made.prompt for made in asked], batch)
     # the next scene's caption is what this request yields once the picture is exchanged
     others = claims[1:] + claims[:1]
-    lengths = [len(processor.tokenizer(text)["input_ids"]) - 1 for text in captions]
+    lengths = [len(processor.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in captions]
     return VlmQuality(
         scenes=count,
         objects_right=_recall(scenes, claims),
@@ -100,6 +112,20 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
         swap_changed=_share(a != b for a, b in zip(captions, captions[1:] + captions[:1], strict=True)),
         swap_kept=_recall(scenes, others),
     )
+
+
+def evaluate_hybrid(model, processor, count: int = 300, documents: int = 100) -> dict[str, float]:
+    """As `evaluate_vlm`, and of so many held-out documents the share of words right and of pages without a fault."""
+    found = evaluate_vlm(model, processor, count).as_dict()
+    pages = [sample_document(EVAL_START + index) for index in range(documents)]
+    texts, _ = generate_texts(model, processor, pages, [TRANSCRIBE[0]] * documents, show=page)
+    right = [words_right(text, document) for text, document in zip(texts, pages, strict=True)]
+    return {
+        **found,
+        "documents": documents,
+        "words_right": round(sum(right) / documents, 4),
+        "pages_right": round(_share(one == 1 for one in right), 4),
+    }
 
 
 def _recall(scenes: list[Scene], claims: list[list[Claim]], part: str | None = None) -> float:

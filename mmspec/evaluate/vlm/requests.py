@@ -13,7 +13,10 @@ from PIL.Image import Image
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.examples import encode as encode_examples
 from mmspec.zoo.world.captions import REQUESTS, REVERSED_REQUESTS
+from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
+from mmspec.zoo.world.documents import Document, sample_document
 from mmspec.zoo.world.many import ORDINALS
+from mmspec.zoo.world.pages import page
 from mmspec.zoo.world.questions import QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
@@ -57,6 +60,18 @@ def questions(count: int, seed: int = 0) -> list[Prompt]:
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
     asked = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
     return [Prompt(one.prompt, (render(scene),)) for one, scene in zip(asked, scenes, strict=True)]
+
+
+def documents(count: int, seed: int = 0) -> list[Prompt]:
+    """`count` requests to transcribe a document that no training saw; what is right is known word by word."""
+    shown = held_out_documents(count, seed)
+    return [Prompt(TRANSCRIBE[index % len(TRANSCRIBE)], (page(one),)) for index, one in enumerate(shown)]
+
+
+def held_out_documents(count: int, seed: int = 0) -> list[Document]:
+    """The documents that `documents` asks for."""
+    _check(count, seed)
+    return [sample_document(_FIRST + seed * _APART + index) for index in range(count)]
 
 
 def albums(count: int, seed: int = 0, pictures: int = 16) -> list[Prompt]:
@@ -129,6 +144,7 @@ class Task:
 CAPTIONS = Task("captions", held_out, 128)
 QUESTIONS = Task("questions", questions, 48, times=3)
 ONE_WORD = Task("one word", questions, 3, times=3)  # "It is red": hardly a draft fits in
+DOCUMENTS = Task("documents", documents, 144)
 ENDLESS = Task("endless captions", held_out, 128, natural=False)
 ALBUMS = tuple(
     Task(f"{count} picture{'s' * (count > 1)}", partial(albums, pictures=count), 128, pictures=count)

@@ -11,22 +11,27 @@ import torch
 
 from mmspec import zoo
 from mmspec.evaluate.engine.resources import Resources
-from mmspec.evaluate.vlm.drafters import DRAFTERS, short_name, unknown_drafter
+from mmspec.evaluate.vlm.drafters import DRAFTERS, short_name, target_of, unknown_drafter
 from mmspec.vlm import load_drafter
 
 
 @dataclass(slots=True)
 class VlmResources(Resources):
-    """name: what tables call the model.   is_zoo: the drafters trained for the zoo's model fit."""
+    """name: what tables call the model.   zoo: its name in the zoo, whose drafters fit, "" for others."""
 
     model: Any
     processor: Any
     name: str
-    is_zoo: bool = True
+    zoo: str = "vlm"
+
+    @property
+    def is_zoo(self) -> bool:
+        """Whether it is the zoo's VLM, which most of the zoo's drafters are for."""
+        return self.zoo == "vlm"
 
     def zoo_part(self, name: str) -> Any:
-        """A model of the zoo that belongs to its VLM.   Raises ValueError where the model is another one."""
-        if not self.is_zoo:
+        """A model of the zoo that belongs to this one.   Raises ValueError where it belongs to another."""
+        if target_of(name) != self.zoo:
             raise ValueError(
                 f"expected the zoo's model, which {name!r} was trained for, got {self.name}, "
                 "use --drafter lookup or recycling"
@@ -47,11 +52,11 @@ class VlmResources(Resources):
         return self.once(name, lambda: change(self.zoo_part("vlm/eagle")))
 
 
-def zoo_resources(dtype: str = "float32") -> VlmResources:
-    """The zoo's VLM."""
-    model, processor = zoo.load("vlm")
-    size, name = sum(p.numel() for p in model.parameters()), "" if dtype == "float32" else f", {dtype}"
-    return VlmResources(model.to(getattr(torch, dtype)), processor, f"zoo vlm, {size:,} parameters{name}")
+def zoo_resources(name: str = "vlm", dtype: str = "float32") -> VlmResources:
+    """The zoo's VLM of this name."""
+    model, processor = zoo.load(name)
+    size, suffix = sum(p.numel() for p in model.parameters()), "" if dtype == "float32" else f", {dtype}"
+    return VlmResources(model.to(getattr(torch, dtype)), processor, f"zoo {name}, {size:,} parameters{suffix}", name)
 
 
 def published_resources(spec: str, local: bool) -> VlmResources:
@@ -66,4 +71,4 @@ def published_resources(spec: str, local: bool) -> VlmResources:
     processor = load_part(AutoProcessor, spec, local=local)
     model = load_model(AutoModelForImageTextToText, spec, local=local)
     size = sum(p.numel() for p in model.parameters())
-    return VlmResources(model, processor, f"{spec}, {size:,} parameters", is_zoo=False)
+    return VlmResources(model, processor, f"{spec}, {size:,} parameters", zoo="")

@@ -10,9 +10,9 @@ from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.method import GREEDY, SAMPLED
 from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.vlm.drafters import DRAFTERS, title_of
+from mmspec.evaluate.vlm.drafters import DRAFTERS, HYBRID, title_of
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
-from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, ENDLESS, ONE_WORD, QUESTIONS, Task
+from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS, Task
 from mmspec.evaluate.vlm.variants import (
     HEAD,
     blocks,
@@ -27,7 +27,19 @@ from mmspec.evaluate.vlm.variants import (
 
 LONGEST = 12
 FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against
-TRAINED = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "hydra", "medusa")
+TRAINED = (
+    "eagle",
+    "eagle_text",
+    "msd",
+    "vispec",
+    "flash",
+    "specvlm",
+    "eagle3",
+    "dflash",
+    "dflash_vision",
+    "hydra",
+    "medusa",
+)
 _HF, _AR = VlmMethod(PEER, "transformers", engine="transformers"), VlmMethod(PLAIN, "mmspec plain", point=0)
 _COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
 _COSTS = ("prefill ms", "step ms", "round ms", "rows")
@@ -37,7 +49,7 @@ _COSTS = ("prefill ms", "step ms", "round ms", "rows")
 class VlmSuite(Suite):
     """methods: rows of their own.   each: the rows of one drafter, from its name and title.   drafters: of those rows.
     measured: drafters are also timed alone, see `drafter_costs`.   reference: the drafter others are compared with.
-    plot: (row field of the x axis, row fields drawn against it).
+    plot: (row field of the x axis, row fields drawn against it).   model: of the zoo, that all rows decode.
     """
 
     tasks: tuple[Task, ...]
@@ -50,6 +62,7 @@ class VlmSuite(Suite):
     temperatures: tuple[float, ...] = (0.0, 1.0)
     measured: bool = False
     reference: str = ""
+    model: str = "vlm"
     plot: tuple[str, tuple[str, ...]] | None = None
 
     def rows(self, saved: Iterable[tuple[str, str]] = ()) -> tuple[VlmMethod, ...]:
@@ -163,6 +176,14 @@ def _strict_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
     return tuple(made)
 
 
+
+def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    """A drafter of the hybrid in its own shape, and on trees, which go over recurrent layers too."""
+    short = name.removeprefix("hybrid-")
+    tree = VlmMethod(f"{short}-tree", f"{title} dynamic tree", drafter=name, change=shaped(DynamicTree()))
+    return (VlmMethod(short, title, drafter=name), tree)
+
+
 SUITES: dict[str, VlmSuite] = {
     "methods": VlmSuite(
         about="rules, shapes and drafters without training, on texts that never end",
@@ -206,6 +227,15 @@ SUITES: dict[str, VlmSuite] = {
         columns=(*_COMMON, "drafter passes a token", "step ms", "round ms", "identical"),
         measured=True,
         plot=("point", ("accept_length", "drafter_passes_per_token", "speedup_vs_ar")),
+    ),
+    "hybrid": VlmSuite(
+        about="a target of gated delta and full attention layers: captions, questions and transcribed documents",
+        tasks=(CAPTIONS, QUESTIONS, DOCUMENTS),
+        methods=_UNTRAINED[:2],
+        each=_hybrid_rows,
+        drafters=("hybrid-dflash", "hybrid-mtp"),
+        columns=(*_COMMON, "drafter passes a token", "parameters", "training s", "identical"),
+        model=HYBRID,
     ),
     "lengths": VlmSuite(
         about="the goodput controller against every fixed length",

@@ -16,24 +16,28 @@ from mmspec.evaluate.engine.runs import Run, Sampler
 from mmspec.evaluate.engine.sweep import Sweep, Wishes
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.conversations import encode_turns
-from mmspec.evaluate.vlm.drafters import drafter_names, short_name, title_of
+from mmspec.evaluate.vlm.drafters import HYBRID, drafter_names, short_name, title_of
 from mmspec.evaluate.vlm.methods import PEER, VlmMethod
-from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, long_scenes
+from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, TRANSCRIBE, held_out_documents, long_scenes
 from mmspec.evaluate.vlm.resources import VlmResources, published_resources, zoo_resources
 from mmspec.evaluate.vlm.runner import generation_of, run_ours, run_peer
 from mmspec.evaluate.vlm.suites import SUITES
 from mmspec.evaluate.vlm.variants import chained
+from mmspec.zoo.world.documents import Document, sample_document, words_right
+from mmspec.zoo.world.pages import page
 from mmspec.zoo.world.parse import parse_caption, truth
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import sample_scene
 
 RELAXED = ("typical",)
-_DEFAULTS = ("eagle", "msd", "vispec", "flash", "small", "lookup", "recycling")
+_DOCUMENT = "document"  # the category of prompts about one
+MODELS = ("vlm", HYBRID)
+_DEFAULTS = ("hybrid-dflash", "hybrid-mtp", "eagle", "msd", "vispec", "flash", "small", "lookup", "recycling")
 
 
 def defaults(model: str) -> list[tuple[str, str]]:
     """Plain decoding, the drafters there are, and one relaxed rule; drafters without training for a model of a folder."""
-    known = drafter_names() if model == "vlm" else ("lookup", "recycling")
+    known = drafter_names(model) if model in MODELS else ("lookup", "recycling")
     found = [(name, "") for name in _DEFAULTS if name in known]
     return [("ar", ""), *found, ("recycling", "typical:threshold=0.09,alpha=0.3")]
 
@@ -42,8 +46,10 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
     """A drafter by name or folder, with `length` for chains; "ar" is plain decoding, "hf" transformers' own. The keys of the
     benches' rows are taken too."""
     spec = Spec.read(decoding, "--decoding")
-    own = (PEER, "plain", *drafter_names())
-    rows = (one for suite in SUITES.values() for one in suite.rows() if one.key == decoding and decoding not in own)
+    ours = drafter_names(model) if model in MODELS else drafter_names()
+    own = (PEER, "plain", *ours)
+    suites = [suite for suite in SUITES.values() if suite.model == (model if model in MODELS else "vlm")]
+    rows = (one for suite in suites for one in suite.rows() if one.key == decoding and decoding not in own)
     found = next(rows, None)
     if found is not None:
         rule_of(rule or found.rule)
@@ -55,8 +61,8 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
         engine, title = ("transformers", "transformers") if spec.name == PEER else ("mmspec", "plain")
         return VlmMethod(decoding, title, rule, engine=engine)
     name = short_name(spec.name)
-    if name not in drafter_names():
-        known = ", ".join(("ar", PEER, *drafter_names()))
+    if name not in ours:
+        known = ", ".join(("ar", PEER, *ours))
         raise ValueError(f"--decoding: expected one of {known} for {model}, got {spec.name!r}, pick one of these")
     length = spec.values("--decoding", length=int).get("length")
     title = title_of(name) + (f" (chain of {length})" if length else "")
@@ -85,13 +91,24 @@ def setting(model: str, temperature: float, wishes: Wishes) -> VlmSetting:
 
 
 def prompts(model: str, count: int, seed: int) -> list[Prompt]:
-    """Requests to describe scenes of five objects and more, which no training saw."""
-    return [
-        Prompt(
-            f"scene-{scene.seed}", (REQUESTS[i % len(REQUESTS)],), pictures=(partial(render, scene),), world=scene.seed
-        )
-        for i, scene in enumerate(long_scenes(count, seed))
-    ]
+    """Requests to describe scenes of five objects and more, which no training saw; every other one of the hybrid, which was
+    taught to, is to transcribe a document."""
+    pages = held_out_documents(count, seed) if model == HYBRID else []
+    found = []
+    for i, scene in enumerate(long_scenes(count, seed)):
+        if pages and i % 2:
+            found.append(_transcribed(pages[i]))
+            continue
+        asked, shown = (REQUESTS[i % len(REQUESTS)],), (partial(render, scene),)
+        found.append(Prompt(f"scene-{scene.seed}", asked, pictures=shown, world=scene.seed))
+    return found
+
+
+def _transcribed(document: Document) -> Prompt:
+    shown = (partial(page, document),)
+    return Prompt(
+        f"{_DOCUMENT}-{document.seed}", TRANSCRIBE[:1], pictures=shown, category=_DOCUMENT, world=document.seed
+    )
 
 
 def case(resources: VlmResources, setting: VlmSetting, prompt: Prompt) -> Prompt:
@@ -155,13 +172,26 @@ class ObjectsRight:
     )
 
     def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
-        return np.array([self._share(text, prompt.world) for text, prompt in zip(made, prompts, strict=True)])
+        worlds = [None if one.category == _DOCUMENT else one.world for one in prompts]
+        return np.array([self._share(text, world) for text, world in zip(made, worlds, strict=True)])
 
     def _share(self, text: str, world: int | None) -> float:
         if world is None:
             return float("nan")
         said = parse_caption(text)
         return float(np.mean([claim in said for claim in truth(sample_scene(world))]))
+
+
+class WordsRight:
+    """Of the words of a document of the zoo's world, the share that a text has, in order."""
+
+    name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
+        return np.array([
+            words_right(text, sample_document(one.world)) if one.category == _DOCUMENT else float("nan")
+            for text, one in zip(made, prompts, strict=True)
+        ])  # fmt: skip
 
 
 class AnswerRight:
@@ -177,11 +207,11 @@ class AnswerRight:
 
 
 def open_model(model: str) -> VlmResources:
-    return zoo_resources() if model == "vlm" else published_resources(model, local=True)
+    return zoo_resources(model) if model in MODELS else published_resources(model, local=True)
 
 
 SWEEP = Sweep(
-    models=("vlm",),
+    models=MODELS,
     shows="text",
     temperatures=(0.0, 1.0),
     defaults=defaults,
@@ -192,5 +222,5 @@ SWEEP = Sweep(
     case=case,
     sampler=sampler,
     said=lambda setting: {**setting.name(), "limit": setting.limit},
-    scorers=lambda model: [ObjectsRight(), AnswerRight()],
+    scorers=lambda model: [ObjectsRight(), AnswerRight(), *([WordsRight()] if model == HYBRID else [])],
 )

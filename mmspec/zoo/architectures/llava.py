@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import processors
 from transformers import (
     CLIPImageProcessor,
     LlamaConfig,
@@ -27,6 +27,7 @@ from ..world.questions import question
 from ..world.scene import sample_scene
 from ..world.words import IMAGE_SIDE
 from .vision_tower import PATCH, tower_config
+from .word_bytes import word_byte_tokenizer
 
 BOS, EOS, PAD, IMAGE = "<s>", "</s>", "<pad>", "<image>"
 CHAT_TEMPLATE = (
@@ -63,7 +64,8 @@ def chat_prompt(text: str, images: int = 1) -> str:
     return f"USER: {(IMAGE + chr(10)) * images}{text} ASSISTANT:"
 
 
-def _corpus(scenes: int = 1500) -> list[str]:
+def world_texts(scenes: int = 1500) -> tuple[list[str], list[str]]:
+    """What is asked about scenes and what is answered, with every phrasing the world has."""
     prompts = [*REQUESTS, *REVERSED_REQUESTS, *BRIEF_REQUESTS, *IMAGINE_REQUESTS]
     answers = []
     for seed in range(scenes):
@@ -73,22 +75,17 @@ def _corpus(scenes: int = 1500) -> list[str]:
             asked = question(scene, index)
             prompts += [asked.prompt, many_turn((scene, scene, scene), index)[0]]
             answers.append(asked.answer)
-    # a prompt follows "<image>\n" in a first turn and "USER:" in a later one
-    return [chat_prompt(text, images) for text in prompts for images in (0, 1)] + [f" {text}" for text in answers]
+    return prompts, answers
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
     """Whole words of the world as single tokens over a 256-byte alphabet: every text encodes and decodes back."""
-    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    words = {piece for text in _corpus() for piece, _ in split.pre_tokenize_str(text.replace(IMAGE, ""))}
-    names = [PAD, BOS, EOS, IMAGE, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    names += sorted(word for word in words if len(word) > 1)
-    vocabulary = {name: index for index, name in enumerate(names)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    tokenizer.pre_tokenizer = split
-    tokenizer.decoder = decoders.ByteLevel()
+    prompts, answers = world_texts()
+    # a prompt follows "<image>\n" in a first turn and "USER:" in a later one
+    texts = [chat_prompt(text, images).replace(IMAGE, "") for text in prompts for images in (0, 1)]
+    tokenizer = word_byte_tokenizer((PAD, BOS, EOS, IMAGE), texts + [f" {text}" for text in answers])
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, vocabulary[BOS])]
+        single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -15,19 +15,18 @@ from mmspec.core.files import replacing, writing
 from mmspec.core.readers import read_tensors
 
 if TYPE_CHECKING:
-    from transformers import LlavaForConditionalGeneration, LlavaProcessor
+    from transformers import PreTrainedModel, ProcessorMixin
 
 FILE, TOWER = "model.safetensors", "vision_tower."
 
 
-def write_vlm(model: LlavaForConditionalGeneration, processor: LlavaProcessor, out: Path) -> None:
+def write_vlm(model: PreTrainedModel, processor: ProcessorMixin, out: Path) -> None:
     """Write fp16 safetensors and the processor's files to `out`, complete or not at all."""
-    from transformers import LlavaForConditionalGeneration
-
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    half = LlavaForConditionalGeneration(model.config)
+    half = type(model)(model.config)
     half.load_state_dict(model.state_dict())
+    half.generation_config = model.generation_config
     with writing(partial):
         half.half().save_pretrained(partial)
         processor.save_pretrained(partial)

@@ -44,15 +44,39 @@ def load_small(folder: Path) -> tuple[Any, Any]:
 
 def load_vlm_drafter(folder: Path) -> Any:
     """The trained drafter stored in `folder` (fp32, eval mode), drafting in the shapes that pay for the zoo's VLM on a CPU:
-    its passes cost little more than their overhead, so long chains beat trees there, and FLASH drafts four tokens a pass."""
+    its passes cost little more than their overhead, so long chains beat trees there, FLASH drafts four tokens a pass and
+    DFlash its whole block."""
     from mmspec.core.drafting.shapes import Chain
     from mmspec.core.length import FixedLength
     from mmspec.vlm.checkpoints import load_drafter
 
     drafter = load_drafter(folder)
+    if drafter.kind == "dflash":
+        return drafter
     if drafter.kind == "flash":
         return drafter.with_block(4).with_shape(Chain(FixedLength(8)))
     return drafter.with_shape(Chain(FixedLength(11)), sampled=Chain(FixedLength(7)))
+
+
+def load_hybrid(folder: Path) -> tuple[Any, Any]:
+    """The hybrid model (fp32, eval mode) and processor stored in `folder`."""
+    from mmspec.vlm import offer
+    from mmspec.zoo.files.hybrid import read_hybrid
+
+    model, processor = read_hybrid(folder)
+    if _has_weights(folder_of("vlm/hybrid/dflash")):
+        offer(model, lambda: load("vlm/hybrid/dflash"))
+    return model, processor
+
+
+def load_hybrid_mtp(folder: Path) -> Any:
+    """The MTP layer stored in `folder` (fp32, eval mode), one of the class that "vlm/hybrid" is of."""
+    from mmspec.core.drafting.shapes import Chain
+    from mmspec.core.length import FixedLength
+    from mmspec.vlm.checkpoints import load_drafter
+
+    drafter = load_drafter(folder, target=load("vlm/hybrid")[0])
+    return drafter.with_shape(Chain(FixedLength(7)))
 
 
 def load_head(folder: Path) -> Any:
@@ -153,12 +177,16 @@ def load_car(folder: Path) -> Any:
     return read_car(folder, folder_with_weights("kl"))
 
 
-DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3")
+DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision")  # of "vlm"
+HYBRID_DRAFTERS = ("dflash", "mtp")  # of "vlm/hybrid"
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_small,
     **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
     "vlm/specdecpp": load_head,
+    "vlm/hybrid": load_hybrid,
+    "vlm/hybrid/dflash": load_vlm_drafter,
+    "vlm/hybrid/mtp": load_hybrid_mtp,
     "t2i": load_t2i,
     "c2i": load_with_t2i_tokenizer,
     "t2i/low": load_with_t2i_tokenizer,
@@ -179,8 +207,12 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("video/tokens", "video/vae", "video", "video/draft", "video/reward")
-_OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
+UNSHIPPED = (
+    "vlm/dflash", "vlm/dflash_vision", "vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp",
+    "video/tokens", "video/vae", "video", "video/draft", "video/reward",
+)  # fmt: skip
+# whose weights transformers reads; importing it takes longer than drawing a picture
+_OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp")
 
 
 def names() -> list[str]:

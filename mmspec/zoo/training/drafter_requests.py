@@ -9,7 +9,10 @@ import numpy as np
 from mmspec.vlm.training.examples import Example
 
 from ..world.captions import BRIEF_REQUESTS, IMAGINE_REQUESTS, REQUESTS, REVERSED_REQUESTS, brief_caption, caption
+from ..world.documents import REQUESTS as TRANSCRIBE
+from ..world.documents import sample_document
 from ..world.many import ORDINALS, many_turn
+from ..world.pages import page
 from ..world.phrases import choose
 from ..world.questions import question
 from ..world.render import render
@@ -61,6 +64,14 @@ class Texts(_Requests):
 
 
 @dataclass(frozen=True, slots=True)
+class WithDocuments(_Requests):
+    """As `Pictures`, but every third block shows documents, to be transcribed."""
+
+    def example(self, index: int) -> Example:
+        return _document(FIRST_SEED + index) if index // BLOCK % 3 == 1 else Pictures(self.count).example(index)
+
+
+@dataclass(frozen=True, slots=True)
 class HeldOut(_Requests):
     """Requests for captions of pictures that no training sees: what acceptance is measured on while training."""
 
@@ -69,6 +80,22 @@ class HeldOut(_Requests):
     def example(self, index: int) -> Example:
         scene = sample_scene(EVAL_SEEDS[0] + 2_000_000 + index)
         return Example(f"held-out-{index}", REQUESTS[index % len(REQUESTS)], (render(scene),))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutWithDocuments(_Requests):
+    """As `HeldOut`, every other request shows a document."""
+
+    count: int = 8
+
+    def example(self, index: int) -> Example:
+        return _document(EVAL_SEEDS[0] + 2_000_000 + index) if index % 2 else HeldOut(self.count).example(index)
+
+
+def _document(seed: int) -> Example:
+    document = sample_document(seed)
+    request = choose(np.random.default_rng((seed, 9)), TRANSCRIBE, 0.4)
+    return Example(f"document-{seed}", request, (page(document),), document.text)
 
 
 def _one(index: int) -> Example:

@@ -10,23 +10,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..architectures.pixels import to_pixels
-from ..architectures.vision_tower import HEADS, PATCH, SIDE, PatchReader, new_tower
+from ..architectures.vision_tower import HEADS, SIDE, PatchReader, new_tower
 from ..world.render import render_array
 from ..world.scene import EVAL_START, Scene, SceneConfig, sample_scene
-from ..world.words import BACKDROPS, TONES
+from ..world.words import BACKDROPS, IMAGE_SIDE, TONES
 from .loop import Plan, train
 
 CROWDED = SceneConfig(least=9, most=9, digit_share=0.5)
 IGNORE = -100
 
 
-def patch_labels(scene: Scene) -> dict[str, np.ndarray]:
-    """Class index per patch and head, int64 [144], IGNORE where a head has nothing to say."""
-    labels = {name: np.full((SIDE, SIDE), IGNORE, dtype=np.int64) for name in HEADS}
+def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
+    """Class index per patch and head, int64 [side * side], IGNORE where a head has nothing to say.   side: patches of one."""
+    labels = {name: np.full((side, side), IGNORE, dtype=np.int64) for name in HEADS}
     labels["tone"][:] = list(TONES).index(scene.background.tone)
     labels["backdrop"][:] = BACKDROPS.index(scene.background.texture)
-    labels["row"][:], labels["column"][:] = np.mgrid[0:SIDE, 0:SIDE]
-    centers = np.arange(SIDE) * PATCH + PATCH / 2
+    labels["row"][:], labels["column"][:] = np.mgrid[0:side, 0:side]
+    centers = (np.arange(side) + 0.5) * (IMAGE_SIDE / side)
     for thing in scene.things:
         rows = np.flatnonzero((centers > thing.y) & (centers < thing.y + thing.pixels))
         columns = np.flatnonzero((centers > thing.x) & (centers < thing.x + thing.pixels))

@@ -129,6 +129,11 @@ def dflash() -> ShapedDrafter:
     return blocks("dflash")
 
 
+def dflash_with_vision() -> ShapedDrafter:
+    """Pictures of more than three tokens are pooled."""
+    return blocks("dflash", latents=3)
+
+
 def dflash2() -> ShapedDrafter:
     return blocks("dflash2", conv_group=4, selector_rank=8, selector_top=6)
 
@@ -195,6 +200,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "vispec": vispec,
     "specvlm": specvlm,
     "dflash": dflash,
+    "dflash_with_vision": dflash_with_vision,
     "dflash2": dflash2,
     "dspark": dspark,
     "peagle": peagle,

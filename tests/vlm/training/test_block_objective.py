@@ -131,10 +131,12 @@ def test_loss_and_gradients_are_those_of_speculators(name: str, drafter: DFlash,
             torch.testing.assert_close(found, expected, atol=3e-6, rtol=1e-4)
 
 
-def test_training_sees_what_drafting_sees() -> None:
+@pytest.mark.parametrize("pictures", (1, 2))
+@pytest.mark.parametrize("name", ("dflash", "dflash_with_vision"))
+def test_training_sees_what_drafting_sees(name: str, pictures: int) -> None:
     """A block behind an anchor of an answer equals the block that a request drafts whose root is that token."""
-    drafter, model = make("dflash"), tiny("llava")
-    inputs = prompt("llava", 1, batch=4)
+    drafter, model = make(name), tiny("llava")
+    inputs = prompt("llava", pictures, batch=4)
     said = model.generate(**inputs, max_new_tokens=9, do_sample=False)
     start, parts = inputs["input_ids"].shape[1], take_apart(model)
     mask = torch.cat([inputs["attention_mask"], torch.ones_like(said[:, start:])], 1)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.zoo.files.registry import DRAFTERS, LOADERS
+from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS
 from mmspec.zoo.training import build_drafter
-from mmspec.zoo.training.build_drafter import RECIPES, DrafterRecipe, build
+from mmspec.zoo.training.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
 
 
 def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
-    assert {f"vlm/{name}" for name in DRAFTERS} == set(RECIPES)
+    names = {f"vlm/{name}" for name in DRAFTERS} | {f"vlm/hybrid/{name}" for name in HYBRID_DRAFTERS}
+    assert names == set(RECIPES) and {recipe.target for recipe in RECIPES.values()} == set(TARGETS)
     assert len({(recipe.steps, recipe.batch) for recipe in RECIPES.values()}) == 1  # equal training
 
 

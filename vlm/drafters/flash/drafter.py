@@ -13,6 +13,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
 from mmspec.vlm.drafters.flash.modules import LatentPool, SarConfig, SarHead
 from mmspec.vlm.drafters.flash.unroll import unroll_blocks
+from mmspec.vlm.drafters.picture_pool import pooled_pictures
 from mmspec.vlm.drafters.prompt_view import PromptView, Spans
 from mmspec.vlm.drafters.slots import Slots, pack
 
@@ -131,22 +132,8 @@ class Flash(FeatureDrafter):
         _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
         rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
         keep = torch.ones_like(text) if view.real is None else view.real.clone()
-        rows = self._compress(rows, keep, view.hidden, spans)
+        rows = pooled_pictures(self.pool, self.config.latents, rows, keep, view.hidden, spans)
         return pack(self.normed(rows), rows, keep, fused)
-
-    def _compress(self, rows: Tensor, keep: Tensor, hidden: Tensor, spans: Spans) -> Tensor:
-        """`rows` [B, S, H] with pictures longer than C pooled into their last C slots; their other slots leave `keep`."""
-        count = self.config.latents
-        longer = (spans.length > count)[:, None]
-        pooled = self.pool(spans.gather(hidden), spans.there)
-        row, slot, used = spans.slots(spans.length, spans.longest)
-        gone = used & longer
-        keep[row.expand_as(slot)[gone], slot[gone]] = False
-        row, slot, used = spans.slots(count, count)
-        used = used & longer
-        at = row.expand_as(slot)[used], slot[used]
-        keep[at] = True
-        return rows.index_put(at, pooled[used].to(rows.dtype))
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Predicted features of n new slots, [B, n, H]; with "sar", what `layer.expansion` turns into their blocks."""

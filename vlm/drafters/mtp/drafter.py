@@ -11,7 +11,10 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.mtp.unroll import unrolled
+from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.slots import Slots, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Mtp(ShapedDrafter):
     Report"); the target's head reads token j + 2 from that. Recursion feeds the normed output back, to any depth and on
     trees. Slot j stands at the position of token j + 1, on all axes the target has.
 
-    Its weights are part of the checkpoint, and it is no drafter without its target: it is not saved apart.
+    Its weights are part of the checkpoint, and it is no drafter without its target; `published.write` gives one that was
+    trained here a folder like a checkpoint's.
     """
 
     name = "mtp"
@@ -57,6 +61,20 @@ class Mtp(ShapedDrafter):
         """What the layer reads, [B, n, H], of next embeddings and states [B, n, H]."""
         pair = [self.embedding_norm(embeds), self.hidden_norm(hidden)]
         return self.fc(torch.cat(pair[::-1] if self.config.states_first else pair, -1))
+
+    def read(self, view: PromptView) -> Slots:
+        """What of a prompt becomes a slot: every pair."""
+        read = self.fuse(view.embeds, view.hidden)
+        return pack(read, read, view.real, torch.ones_like(view.picture) > 0)
+
+    def unroll(self, slots: Slots, view: PromptView, first: int, depths: int) -> list[Tensor]:
+        """See `unrolled`; slots stand where the view says the target has them.   Raises ValueError where it does not."""
+        if view.place is None:
+            raise ValueError("teacher: expected batches with the target's positions, got none; train by a live teacher")
+        origin = slots.origin.clamp(min=0)
+        position = view.place.gather(-1, origin.expand(*view.place.shape[:-2], -1, -1))
+        embeds = view.embeds.gather(1, origin[:, first:, None].expand(-1, -1, view.embeds.shape[-1]))
+        return unrolled(self.decoder, slots.attend, position, first, depths, lambda before: self.fuse(embeds, before))
 
     def forward(self, read: Tensor, position: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Normed outputs [B, n, H] of n new slots, see `fuse`, whose keys and values go to `cache`.

@@ -1,15 +1,19 @@
-"""MTP layers in checkpoints of whole models, which transformers leaves out when it loads them."""
+"""MTP layers in checkpoints of whole models, which transformers leaves out when it loads them, and in folders of their own."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from mmspec.core.drafting.pretrained import CONFIG, WEIGHTS
 from mmspec.core.drafting.published import fill
+from mmspec.core.files import replacing, write_json_atomic
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
 
@@ -50,6 +54,28 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
     drafter = Mtp(MtpConfig(parts.hidden_size, parts.vocab_size, states_first=first), parts)
     names = {name: (name,) for name in drafter.state_dict()}
     return fill(drafter, own, names, [f"decoder.layers.0.{name}" for name in _COPIES])
+
+
+def write(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+    """Writes a layer into a folder as a checkpoint of the target's class has it, named mtp.*, for `load_drafter` with that
+    target.   dtype: to store weights in.
+
+    Raises ValueError for a layer that reads states in front of the final norm, which no checkpoint's does.
+    """
+    if not drafter.config.normed:
+        raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
+                         "them in front of the norm; train one that does")  # fmt: skip
+    theirs = {ours: name for name, ours in reversed(_OURS.items())}  # Qwen's stand first
+    found = {}
+    for name, value in drafter.state_dict().items():
+        stored = theirs.get(name, name.removeprefix("decoder."))
+        found[f"mtp.{stored}"] = value.detach().to(dtype or value.dtype).contiguous()
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as path:
+        save_file(found, path)
+    config = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
+    write_json_atomic(folder / CONFIG, config)
 
 
 def is_of_mtp(name: str, layers: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,11 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.mtp import Mtp
+from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
+from mmspec.vlm.drafters.mtp.published import write
+from mmspec.vlm.training.losses import cross_entropy
+from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.teacher_pass import teacher_pass
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.drafters.watched import Planted
 from tests.vlm.tiny import liven
@@ -216,8 +221,6 @@ def test_a_prompt_of_one_token_drafts(name: str) -> None:
 
 
 def test_states_in_front_of_the_final_norm_can_be_read_instead() -> None:
-    from mmspec.vlm.drafters.mtp.drafter import MtpConfig
-
     parts = take_apart(target("qwen3_5"))
     made = Mtp(MtpConfig(32, VOCAB, normed=False), parts)
     assert made.levels == (4,)
@@ -255,3 +258,57 @@ def test_a_layer_of_another_target_is_refused() -> None:
         from tests.vlm.tiny import tiny
 
         mmspec.generate(tiny("llama"), drafter=drafter("qwen3_5"), input_ids=torch.tensor([[5, 6]]), max_new_tokens=4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ("qwen3_5", "glm4v_moe"))
+def test_training_computes_every_depth_as_drafting_does(name: str) -> None:
+    """By hand: a draft that starts at slot s reads true pairs up to there and its own outputs from then on."""
+    mtp, parts, inputs = drafter(name), take_apart(target(name)), ragged()
+    answer = torch.arange(11) >= 9
+    batch = teacher_pass(parts, inputs, answer.expand(4, -1) & (inputs["attention_mask"] > 0))
+    view = batch.prompt_view(parts)
+    slots = mtp.read(view)
+    depths, first = 3, 1
+    found = mtp.unroll(slots, view, first, depths)
+    for row, padding in enumerate((0, 4, 2, 8)):
+        ids = inputs["input_ids"][row : row + 1, padding:]
+        states = parts.decoder(input_ids=ids).last_hidden_state[:, :-1]
+        embeds = parts.embed(ids[:, 1:])
+        place = torch.arange(1, ids.shape[1])[None]
+        for slot in range(first, states.shape[1]):
+            for depth in range(min(depths, slot - first + 1)):  # drafts that started at a slot that is computed
+                hidden = states[:, : slot - depth + 1]
+                for _ in range(depth + 1):
+                    count = hidden.shape[1]
+                    read = mtp.fuse(embeds[:, :count], hidden)
+                    out = mtp(read, place[:, :count], SlotCache(1, 0), None)
+                    hidden = torch.cat([hidden, out[:, -1:]], 1)
+                expected = found[depth][row, slot - first]
+                torch.testing.assert_close(out[0, -1], expected, atol=1e-4, rtol=1e-3)
+
+
+def test_a_loss_over_drafted_depths_reaches_every_weight_of_the_layer() -> None:
+    parts = take_apart(target("qwen3_5"))
+    made = Mtp(MtpConfig(32, VOCAB), parts).requires_grad_(True)
+    inputs = ragged()
+    batch = teacher_pass(parts, inputs, (torch.arange(11) >= 3).expand(4, -1) & (inputs["attention_mask"] > 0))
+    loss, notes = Objective(((1.0, cross_entropy),), depths=3)(made, parts, batch)
+    loss.backward()
+    missed = [name for name, weight in made.named_parameters() if weight.grad is None or not bool(weight.grad.any())]
+    assert not missed
+    assert {"hit0", "hit1", "hit2"} == notes.keys()
+    batch.place = None
+    with pytest.raises(ValueError, match="live teacher"):
+        Objective(((1.0, cross_entropy),), depths=2)(made, parts, batch)
+
+
+@pytest.mark.parametrize("name", ("qwen3_5", "qwen3_next", "deepseek_v3", "glm4v_moe"))
+def test_what_is_written_is_loaded_again(name: str, tmp_path: Path) -> None:
+    write(drafter(name), target(name), tmp_path)
+    again = mmspec.vlm.load_drafter(tmp_path, target=target(name))
+    assert again.state_dict().keys() == drafter(name).state_dict().keys()
+    assert all(torch.equal(value, again.state_dict()[key]) for key, value in drafter(name).state_dict().items())
+    unnormed = Mtp(MtpConfig(32, VOCAB, normed=False), take_apart(target("qwen3_5")))
+    with pytest.raises(ValueError, match="in front of the norm"):
+        write(unnormed, target("qwen3_5"), tmp_path)

@@ -1,0 +1,122 @@
+"""Documents of the world: pages of words and digits with the text that they say, each a pure function of its seed.
+
+A page is a table, of a word and two numbers a line, or a paragraph of short sentences. It fills a picture of the size that
+scenes have, 12 lines of 12 letters, so that whatever reads scenes takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .letters import CELL
+from .scene import is_eval_seed, jitter
+from .words import COLORS, IMAGE_SIDE, SHAPES, TONES
+
+LINES = COLUMNS = IMAGE_SIDE // CELL
+REQUESTS = ("Transcribe the document.", "Write down what the page says.", "Read the text.")
+TABLE_SHARE = 0.7
+ITEMS = (*COLORS, *SHAPES, *TONES)  # those that leave room for two numbers
+HEADS = ("item", "name", "kind")
+_PAPER, _INK = (222, 218, 206), (36, 36, 44)
+_UNITS = ("cm", "mm", "kg")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """lines: what stands in each line of the page, at most 12 of at most 12 letters.   text: what the page says, words parted
+    by one space, lines of a table by a line break.   x, y: where the page begins, in pixels.   paper, ink: RGB.
+    phase: seeds the paper's grain.
+    """
+
+    seed: int
+    lines: tuple[str, ...]
+    text: str
+    x: int
+    y: int
+    paper: tuple[int, int, int]
+    ink: tuple[int, int, int]
+    phase: int
+
+
+def sample_document(seed: int) -> Document:
+    """Draw the document of `seed`; raises ValueError outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS."""
+    is_eval_seed(seed)
+    rng = np.random.default_rng((seed, 71))
+    lines, text = _table(rng) if rng.random() < TABLE_SHARE else _paragraph(rng)
+    left, top = int(rng.integers(4)), int(rng.integers(2))
+    paper, ink = jitter(rng, _PAPER, 16), jitter(rng, _INK, 24)
+    return Document(seed, lines, text, left, top, paper, ink, int(rng.integers(1 << 30)))
+
+
+def words_right(said: str, document: Document) -> float:
+    """The share of words right, 0..1: words that both texts have in the same order, of the longer text's words."""
+    told, truth = said.split(), document.text.split()
+    return _common(told, truth) / max(len(told), len(truth))
+
+
+def _table(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
+    """A line of heads, then a word and two numbers a line, in columns."""
+    digits = [(2, 2), (3, 1), (1, 3)][int(rng.integers(3))]
+    sizes = [max(size, 2) for size in digits]  # heads are of two letters
+    free = COLUMNS - sum(sizes) - 2
+    items = [word for word in ITEMS if len(word) <= free]
+    rows = [(_any(rng, HEADS), *_any(rng, (("no", "kg"), ("mm", "no"))))]
+    rows += [(_any(rng, items), *(_number(rng, size) for size in digits)) for _ in range(int(rng.integers(8, LINES)))]
+    lines = tuple(f"{row[0]:<{free}} {row[1]:>{sizes[0]}} {row[2]:>{sizes[1]}}" for row in rows)
+    return lines, "\n".join(" ".join(row) for row in rows)
+
+
+def _paragraph(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
+    """Sentences as long as they fit, broken between words."""
+    words: list[str] = []
+    while True:
+        longer = words + _sentence(rng)
+        if len(_broken(longer)) > LINES:
+            return tuple(_broken(words)), " ".join(words)
+        words = longer
+
+
+def _sentence(rng: np.random.Generator) -> list[str]:
+    color, shape, tone = _any(rng, tuple(COLORS)), _any(rng, SHAPES), _any(rng, tuple(TONES))
+    shapes = shape + ("es" if shape.endswith("s") else "s")
+    number, many = _number(rng, int(rng.integers(1, 4))), _number(rng, 2)
+    forms = (
+        f"the {color} {shape} is {number} {_any(rng, _UNITS)}.",
+        f"send {many} {color} {shapes}.",
+        f"box {number} holds {many} {tone} {shapes}.",
+        f"pay {number} for a {tone} {shape}.",
+        f"{many} {shapes} cost {number}.",
+    )
+    return _any(rng, forms).split()
+
+
+def _broken(words: Sequence[str]) -> list[str]:
+    """Lines of at most COLUMNS letters."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 1 + len(word) <= COLUMNS:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _number(rng: np.random.Generator, digits: int) -> str:
+    return str(int(rng.integers(10 ** (digits - 1), 10**digits)))
+
+
+def _any(rng: np.random.Generator, words: Sequence[str]) -> str:
+    return words[int(rng.integers(len(words)))]
+
+
+def _common(first: Sequence[str], second: Sequence[str]) -> int:
+    """The length of the longest common subsequence."""
+    best = [0] * (len(second) + 1)
+    for word in first:
+        before = 0
+        for place, other in enumerate(second, 1):
+            before, best[place] = best[place], before + 1 if word == other else max(best[place], best[place - 1])
+    return best[-1]
