@@ -62,13 +62,13 @@ def test_without_strict_bits_a_near_tie_goes_another_way(kind: str) -> None:
     """In half precision; in full precision logits differ too, though the ties of these few texts may hold."""
     found = {dtype: [0, 0] for dtype in DTYPES}
     for dtype in DTYPES:
-        for seed in range(4):
+        for seed in range(3):
             inputs = inputs_of(kind, 1, seed)
             plain = decoded(kind, dtype, inputs, strict=False)
             out = decoded(kind, dtype, inputs, scripted(plain, inputs, "static"), strict=False)
             found[dtype][0] += not torch.equal(out.sequences, plain.sequences)
             found[dtype][1] += not torch.equal(logits_of(out), logits_of(plain))
-    assert found[torch.bfloat16][0] > 0 and found[torch.float32][1] == 4, found
+    assert found[torch.bfloat16][0] > 0 and found[torch.float32][1] == 3, found
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -88,7 +88,7 @@ def test_a_row_has_the_bits_it_has_alone(kind: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("kind", "shape"), zip(KINDS, SHAPES, strict=True))
+@pytest.mark.parametrize(("kind", "shape"), list(zip(KINDS, SHAPES, strict=True)))
 def test_the_cache_holds_the_bits_of_single_passes(kind: str, shape: str, dtype: torch.dtype) -> None:
     inputs = inputs_of(kind, 4)
     settings = dict(max_new_tokens=STEPS, suppress_tokens=[97], strict=True, **inputs)

@@ -22,7 +22,8 @@ def timed_row(method: Method, results: Results, baselines: Mapping[str, str], sh
     """The row of a timed method.
 
     results: attempts by method, case and repeat.   baselines: methods that ratios are taken against, by the name fields
-    call them by; `spread` is against the first, `identical` too where a method names no other.   shared: what all rows of the setting have.
+    call them by; `spread` is against the first, `identical` too where a method is like no other.
+    shared: what all rows of the setting have.
     tokens: medians, a row of the batch.   target_passes, accept_length: see `passes`.
     """
     own = results[method.key]

@@ -95,4 +95,4 @@ def test_models_products_are_taken_in_blocks(name: str) -> None:
             return CALLS[name](some, weight)
 
     assert apart(strict, x) == 0
-    torch.testing.assert_close(strict(x), CALLS[name](x, weight))
+    torch.testing.assert_close(strict(x), CALLS[name](x, weight), rtol=1e-4, atol=1e-3)
