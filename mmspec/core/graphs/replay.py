@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from mmspec.core.graphs.static import Refused
+
 _WARM_UP = 2  # runs before a graph is recorded: libraries allocate their workspaces, caches of constants fill
 
 
@@ -13,7 +15,7 @@ def replayed(function: Callable[[], None], device: torch.device) -> Callable[[],
     """What does to memory what `function` does.
 
     function: shapes, addresses and the host's numbers are the same at every call, and it asks nothing of the device. On a GPU
-    it runs while this is called, so nothing it changes may matter yet.
+    it runs while this is called, so nothing it changes may matter yet.   Raises Refused where CUDA cannot record it.
     """
     if device.type != "cuda":
         return function
@@ -24,6 +26,10 @@ def replayed(function: Callable[[], None], device: torch.device) -> Callable[[],
             function()
     torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        function()
+    try:
+        with torch.cuda.graph(graph, stream=stream):
+            function()
+    except RuntimeError as error:
+        told = " ".join(str(error).split())[:200]
+        raise Refused(f"expected a round that a CUDA graph can record, got {type(error).__name__} ({told})") from error
     return graph.replay
