@@ -68,7 +68,9 @@ def generate(
     or, sampled, processors that rule out every token.
     """
     inputs = _servable(inputs)
-    engine = _Engine(drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict)
+    engine = _Engine(
+        drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict
+    )
     with ended(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))

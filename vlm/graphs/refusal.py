@@ -20,6 +20,7 @@ def check(target: TextTarget, state: object) -> None:
         (all(layer.kind != "cross" for layer in parts.plan.layers), "layers of attention", "layers of cross attention"),
         (target.rope is None, "rotary embeddings of one kind", "some that depend on the sequence's length"),
         (not target.lasting, "passes over tokens alone", "passes that are given the prompt's inputs again"),
+        (not target.strict, "passes of any bits", "strict ones, which look at lengths"),
         (target.turn is None, "a request of its own", "a turn of a conversation"),
         (not target.keep_scores, "tokens alone to be returned", "scores of every step"),
         (not target.processors.bound, "logits processors that look at no prefix", "one that does"),

@@ -14,7 +14,7 @@ from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.target import TextTarget
 
 _NO_LIMIT = 2**40  # tokens that a row without a limit may still generate
-_SHARED = ("parts", "greedy", "pad", "processors", "levels", "table", "lasting", "rope", "stopping")
+_SHARED = ("parts", "greedy", "pad", "processors", "levels", "table", "lasting", "rope", "stopping", "strict", "mixers")
 
 
 class SeatedTarget(TextTarget):

@@ -56,6 +56,7 @@ def processors(one: object) -> dict:
 REFUSED = {
     "prefix": (dict(repetition_penalty=1.2), "look at no prefix"),
     "criteria": (dict(stopping_criteria=StoppingCriteriaList([Never()])), "other stopping criteria"),
+    "strict": (dict(strict=True), "strict ones"),
     "scores": (dict(return_dict_in_generate=True, output_scores=True), "scores of every step"),
     "peeking": (processors(Peeking(1.0)), "asks nothing of the device"),
     "counting": (processors(Counting(1.0)), "of the same steps"),
