@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mmspec.video.vae.layout import LatentLayout
+from mmspec.video.vae.small import small_frames
 from mmspec.video.vae.stream import VAEState
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKLWan
+
+SMALL = (
+    32 * 32
+)  # latents of a frame up to which frames are decoded together: there launches matter, and memory does not
 
 
 class StreamingWanVAE:
@@ -19,11 +25,13 @@ class StreamingWanVAE:
 
     Any cut of a video into chunks gives the pixels of one call of the model. Frames and latents are float32 on the model's
     device, whatever dtype the model computes in.
+    quick: small frames of one chunk together, and on a CPU through kernels that take less (see `small_frames`): pixels then
+    differ from those of the model's own calls in rounding.
     Raises ValueError for a model that tiles: its cache would hold one tile.
     """
 
-    def __init__(self, model: AutoencoderKLWan):
-        self.model, self.layout = model, LatentLayout.of_wan(model)
+    def __init__(self, model: AutoencoderKLWan, quick: bool = False):
+        self.model, self.layout, self.quick = model, LatentLayout.of_wan(model), quick
         self._check_whole()
 
     @property
@@ -44,11 +52,12 @@ class StreamingWanVAE:
         self._check_whole()
         self._check_latents(latents)
         own = self.layout.restored(latents.to(self.device)).to(self.dtype)
-        hidden, cache = self.model.post_quant_conv(own), _cache(self.model, "decoder", state)
-        parts = [
-            self.model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=state is None and number == 0)
-            for number, one in enumerate(hidden.split(1, dim=2))
-        ]
+        cache = _cache(self.model, "decoder", state)
+        with self._kernels():
+            parts = [
+                self.model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=state is None and number == 0)
+                for number, one in enumerate(self._parts(self.model.post_quant_conv(own), state is None))
+            ]
         frames = unpatchify(torch.cat(parts, dim=2), patch_size=self.model.config.patch_size or 1)
         return frames.float().clamp_(-1, 1), VAEState(tuple(cache))
 
@@ -67,10 +76,21 @@ class StreamingWanVAE:
         cache = _cache(self.model, "encoder", state)
         parts, count = [], pixels.shape[2]
         starts = range(0, count, self.layout.frames) if state is not None else [0, *range(1, count, self.layout.frames)]
-        for start, stop in zip(starts, [*starts[1:], count], strict=True):
-            parts.append(self.model.encoder(pixels[:, :, start:stop], feat_cache=cache, feat_idx=[0]))
-        mode = self.model.quant_conv(torch.cat(parts, dim=2)).chunk(2, dim=1)[0]
+        with self._kernels():
+            for start, stop in zip(starts, [*starts[1:], count], strict=True):
+                parts.append(self.model.encoder(pixels[:, :, start:stop], feat_cache=cache, feat_idx=[0]))
+            mode = self.model.quant_conv(torch.cat(parts, dim=2)).chunk(2, dim=1)[0]
         return self.layout.normalised(mode), VAEState(tuple(cache))
+
+    def _kernels(self) -> AbstractContextManager[object]:
+        return small_frames(self.device, self.dtype) if self.quick else nullcontext()
+
+    def _parts(self, hidden: Tensor, first: bool) -> list[Tensor]:
+        """What the decoder takes at a time: one frame, or all but a video's first."""
+        if not self.quick or hidden.shape[3] * hidden.shape[4] > SMALL:
+            return list(hidden.split(1, dim=2))
+        count = hidden.shape[2]
+        return list(hidden.split([1, count - 1] if first and count > 1 else [count], dim=2))
 
     def _check_whole(self) -> None:
         if self.model.use_tiling:

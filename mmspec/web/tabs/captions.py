@@ -19,7 +19,7 @@ from mmspec.web.tabs.shared import (
     Bench,
     cancels,
     handler,
-    lanes_view,
+    lanes_column,
     law_switch,
     paced,
     run_row,
@@ -57,18 +57,13 @@ def captions_tab(bench: Bench) -> None:
                 temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
                 tokens = gr.Slider(1, bench.limits.tokens, LONGEST, step=1, label="Longest answer, in tokens")
             seed = seed_row()
-        with gr.Column(scale=2, min_width=280):
-            headline = gr.HTML(container=False, elem_id=f"{ID}-headline")
-            view = lanes_view(f"{ID}-lanes")
-            table = gr.HTML(container=False, elem_id=f"{ID}-table")
-            with gr.Accordion("Figures as JSON", open=False):
-                record = gr.JSON(show_label=False, elem_id=f"{ID}-record")
+        told_of = lanes_column(ID)
     examples.select(_picker(bench), outputs=[file, text], api_visibility="private", queue=False)
     file.change(_gate(bench), file, [seen, line], api_visibility="private", concurrency_id="gate", concurrency_limit=2,
                 show_progress="hidden")  # fmt: skip
     law.change(_switch, law, [warning, drafter, temperature], api_visibility="private", queue=False)
     asked = [file, text, drafter, law, temperature, seed, tokens]
-    event = run.click(_handler(bench), asked, [line, headline, view, table, record], api_name="caption",
+    event = run.click(_handler(bench), asked, [line, *told_of], api_name="caption",
                       show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
 

@@ -10,7 +10,18 @@ import gradio as gr
 from mmspec.web.limits import LARGEST_SEED, checked_choice, checked_number, checked_text, checked_whole
 from mmspec.web.runs.pictures import Wish
 from mmspec.web.tabs.drawn import drawn_outputs, picture_view
-from mmspec.web.tabs.shared import ALONE, LAWS, Bench, cancels, handler, law_switch, run_row, seed_row, status_line
+from mmspec.web.tabs.shared import (
+    ALONE,
+    LAWS,
+    Bench,
+    cancels,
+    handler,
+    law_switch,
+    prompt_row,
+    run_row,
+    seed_row,
+    status_line,
+)
 
 ID = "image"
 MODEL = "t2i"
@@ -23,9 +34,7 @@ def codes_tab(bench: Bench) -> None:
     """Builds the tab."""
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
-            prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
-                                elem_id=f"{ID}-prompt")  # fmt: skip
-            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            prompt = prompt_row(ID, EXAMPLES, bench.limits)
             run, cancel = run_row(ID, "Draw")
             line = status_line(ID)
             law, warning = law_switch("Codes may be taken for their neighbours in the codebook, or in groups.")

@@ -12,7 +12,7 @@ from mmspec.web.paint import figures as told
 from mmspec.web.paint import lanes as painted
 from mmspec.web.paint.pixels import difference_view, enlarged
 from mmspec.web.runs.pictures import Drawn, Wish, drawings, layout, same_tokens
-from mmspec.web.tabs.shared import lanes_view, paced
+from mmspec.web.tabs.shared import lanes_view, paced, record_view
 
 LEGEND = ("accepted", "corrected", "own", "drafted")
 Layout = tuple[int, int, Callable[[int], tuple[int, int]]]
@@ -44,13 +44,8 @@ def picture_view(elem_id: str) -> View:
                               buttons=["fullscreen"]),
         apart=gr.HTML(container=False, elem_id=f"{elem_id}-difference"),
         table=gr.HTML(container=False, elem_id=f"{elem_id}-table"),
-        record=_record(elem_id),
+        record=record_view(elem_id),
     )  # fmt: skip
-
-
-def _record(elem_id: str) -> gr.JSON:
-    with gr.Accordion("Figures as JSON", open=False):
-        return gr.JSON(show_label=False, elem_id=f"{elem_id}-record")
 
 
 def drawn_outputs(pipe: Any, wish: Wish, seconds: float, unit: str) -> Iterator[tuple]:

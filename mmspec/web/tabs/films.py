@@ -20,9 +20,10 @@ from mmspec.web.tabs.shared import (
     Bench,
     cancels,
     handler,
-    lanes_view,
+    lanes_column,
     law_switch,
     paced,
+    prompt_row,
     run_row,
     seed_row,
     status_line,
@@ -42,9 +43,7 @@ def films_tab(bench: Bench) -> None:
         return
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
-            prompt = gr.Textbox(EXAMPLES[0], label="Prompt", lines=2, max_length=bench.limits.characters,
-                                elem_id=f"{ID}-prompt")  # fmt: skip
-            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            prompt = prompt_row(ID, EXAMPLES, bench.limits)
             run, cancel = run_row(ID, "Draw")
             line = status_line(ID)
             law, warning = law_switch("A drafted block stands where its score reaches the threshold, whatever the model "
@@ -53,14 +52,9 @@ def films_tab(bench: Bench) -> None:
                                   visible=False)  # fmt: skip
             blocks = gr.Slider(1, bench.limits.blocks, 4, step=1, label="Blocks")
             seed = seed_row()
-        with gr.Column(scale=2, min_width=280):
-            headline = gr.HTML(container=False, elem_id=f"{ID}-headline")
-            view = lanes_view(f"{ID}-lanes")
-            table = gr.HTML(container=False, elem_id=f"{ID}-table")
-            with gr.Accordion("Figures as JSON", open=False):
-                record = gr.JSON(show_label=False, elem_id=f"{ID}-record")
+        told_of = lanes_column(ID)
     law.change(_switch, law, [warning, threshold], api_visibility="private", queue=False)
-    event = run.click(_handler(bench), [prompt, law, threshold, blocks, seed], [line, headline, view, table, record],
+    event = run.click(_handler(bench), [prompt, law, threshold, blocks, seed], [line, *told_of],
                       api_name="video", show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
 

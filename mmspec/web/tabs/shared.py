@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -80,6 +80,30 @@ def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..
 def lanes_view(elem_id: str) -> gr.HTML:
     """Where lanes are drawn and played."""
     return gr.HTML(EMPTY, elem_id=elem_id, js_on_load=read_text(STATIC / "replay.js"), container=False)
+
+
+def record_view(elem_id: str) -> gr.JSON:
+    """What programs are told, folded away."""
+    with gr.Accordion("Figures as JSON", open=False):
+        return gr.JSON(show_label=False, elem_id=f"{elem_id}-record")
+
+
+def lanes_column(elem_id: str) -> list[Any]:
+    """What is told of two lanes: headline, lanes, table and record."""
+    with gr.Column(scale=2, min_width=280):
+        return [gr.HTML(container=False, elem_id=f"{elem_id}-headline"), lanes_view(f"{elem_id}-lanes"),
+                gr.HTML(container=False, elem_id=f"{elem_id}-table"), record_view(elem_id)]  # fmt: skip
+
+
+def prompt_row(
+    elem_id: str, examples: Sequence[str], limits: Limits, label: str = "Prompt", lines: int = 2
+) -> gr.Textbox:
+    """A prompt, and examples of one."""
+    prompt = gr.Textbox(
+        examples[0], label=label, lines=lines, max_length=limits.characters, elem_id=f"{elem_id}-prompt"
+    )
+    gr.Examples([[one] for one in examples], [prompt], label="From the zoo's world", api_visibility="private")
+    return prompt
 
 
 def seed_row(value: int = 0) -> gr.Number:

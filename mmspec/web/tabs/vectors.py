@@ -11,7 +11,18 @@ import gradio as gr
 from mmspec.web.limits import LARGEST_SEED, Refused, checked_choice, checked_number, checked_text, checked_whole
 from mmspec.web.runs.pictures import Wish
 from mmspec.web.tabs.drawn import drawn_outputs, picture_view
-from mmspec.web.tabs.shared import ALONE, LAWS, Bench, cancels, handler, law_switch, run_row, seed_row, status_line
+from mmspec.web.tabs.shared import (
+    ALONE,
+    LAWS,
+    Bench,
+    cancels,
+    handler,
+    law_switch,
+    prompt_row,
+    run_row,
+    seed_row,
+    status_line,
+)
 
 ID = "vectors"
 MODELS = {"mar": "MAR, masked: tokens in a random order", "car": "causal: tokens in raster order"}
@@ -44,9 +55,7 @@ def vectors_tab(bench: Bench) -> None:
     """Builds the tab."""
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
-            prompt = gr.Textbox(EXAMPLES[0], label="Class, or for MAR a prompt", max_length=bench.limits.characters,
-                                elem_id=f"{ID}-prompt")  # fmt: skip
-            gr.Examples([[one] for one in EXAMPLES], [prompt], label="From the zoo's world", api_visibility="private")
+            prompt = prompt_row(ID, EXAMPLES, bench.limits, "Class, or for MAR a prompt", lines=1)
             run, cancel = run_row(ID, "Draw")
             line = status_line(ID)
             model = gr.Radio([(title, name) for name, title in MODELS.items()], value="mar", label="Model")

@@ -33,7 +33,7 @@ BLOCKS = 7  # of a video, 81 frames, unless a call says otherwise
 
 def read_video_vae(folder: Path) -> StreamingWanVAE:
     """The autoencoder in `folder` (fp32, eval mode)."""
-    return StreamingWanVAE(read_vae(folder).float())
+    return StreamingWanVAE(read_vae(folder).float(), quick=True)
 
 
 def write_video(model: CausalWan, folder: Path, sampler: FlowMap, plan: BlockPlan) -> None:

@@ -17,6 +17,7 @@ from mmspec.video.wan.transformer import CausalWan
 
 from ..world.moving_prompts import moving_prompt
 from .clip_sets import PLAN, ClipSet, Kind, Member, blocks_of, pixel_frames
+from .cover import cover
 from .loop import Plan, train
 from .starts import marked
 from .teacher_forcing import Segment, forced_flow
@@ -34,6 +35,7 @@ class BlockRecipe:
     few: share of blocks whose noise is that of one of the few steps of `sampler`; the others' is anywhere between.
     context_noise: most that is added to clean context, which is never as clean when it was drawn.
     own_after: share of the steps after which `own` of the context blocks are the model's own predictions.
+    objects: how much more a latent counts that an object fills than one of the background, which is most of every frame.
     """
 
     name: str
@@ -48,11 +50,13 @@ class BlockRecipe:
     context_noise: float = 0.1
     own: float = 0.5
     own_after: float = 0.6
+    objects: float = 4.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         least = {"whole": self.batch, "cuts": self.batch, "starts": self.starts}
-        if min(self.steps, self.batch, self.starts) < 1 or any(count < least[kind] for kind, count in self.clips):
+        short = any(count < least[kind] for kind, count in self.clips)
+        if min(self.steps, self.batch, self.starts) < 1 or short or self.objects < 0:
             raise ValueError(
                 f"BlockRecipe: expected positive counts and a batch of clips or more, got {self}; change them"
             )
@@ -113,7 +117,8 @@ def block_loss(
     model: CausalWan, clips: tuple[list[Member], Tensor], starts: tuple[list[Member], Tensor], recipe: BlockRecipe,
     encode: Encode, step: int, device: str = "cpu",
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """Mean squared error of the flow, noise - clean, of all blocks of the clips and of the first blocks beside them."""
+    """Squared error of the flow, noise - clean, of all blocks of the clips and of the first blocks beside them: a mean in
+    which objects count more."""
     kind: Kind = "cuts" if len(clips[0][0].scenes) > 1 else "whole"
     drawn = recipe.draws(step)
     all_blocks = _errors(model, *clips, kind, recipe, encode, drawn, step, device)
@@ -126,12 +131,14 @@ def _errors(
     model: CausalWan, members: list[Member], clean: Tensor, kind: Kind, recipe: BlockRecipe, encode: Encode,
     drawn: torch.Generator, step: int, device: str,
 ) -> Tensor:  # fmt: skip
-    """float32 [B, blocks], the mean squared error of every block's flow."""
+    """float32 [B, blocks], the mean squared error of every block's flow; latents that objects fill count more."""
     noise = coupled(members, clean.shape, drawn)
     level = recipe.levels((len(clean), blocks_of(kind)), drawn).repeat_interleave(PLAN.size, 1)
     spread = recipe.context_noise * torch.rand(len(clean), 1, 1, 1, 1, generator=drawn)
     context = clean + spread * torch.randn(clean.shape, generator=drawn)
-    clean, noise, context, level = (one.to(device) for one in (clean, noise, context, level))
+    weight = 1 + recipe.objects * cover(members, kind)
+    weight = weight / weight.mean((1, 2, 3), keepdim=True)
+    clean, noise, context, level, weight = (one.to(device) for one in (clean, noise, context, level, weight))
     segments = [(first, last, text.to(device)) for first, last, text in segments_of(members, kind, encode, step)]
     if kind != "starts" and step >= recipe.own_after * recipe.steps:
         own = torch.rand(len(clean), blocks_of(kind), generator=drawn) < recipe.own
@@ -142,8 +149,8 @@ def _errors(
         flow = forced_flow(
             model, context, (1 - sigma) * clean + sigma * noise, level * TRAINING_STEPS, segments, PLAN.size
         )
-    each = (flow.float() - (noise - clean)).square().mean((1, 3, 4))  # [B, F]
-    return each.unflatten(1, (-1, PLAN.size)).mean(2)
+    each = (flow.float() - (noise - clean)).square().mean(1)  # [B, F, 8, 8]
+    return (each * weight).mean((2, 3)).unflatten(1, (-1, PLAN.size)).mean(2)
 
 
 @torch.no_grad()

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.video.vae import wan
 from mmspec.video.vae.layout import LatentLayout
+from mmspec.video.vae.small import small_frames
 from mmspec.video.vae.stream import Stream, VAEState
 from mmspec.video.vae.wan import StreamingWanVAE
 from tests.video.vae.plain import plain_decode, plain_encode
@@ -270,3 +272,34 @@ def test_latents_of_another_autoencoder_are_refused() -> None:
 def test_what_does_not_fit_is_refused(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(StreamingWanVAE(autoencoder()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_quick_one_gives_the_same_pixels_and_states(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, given = autoencoder(kind), latents(5)
+    plain, quick = StreamingWanVAE(model), StreamingWanVAE(model, quick=True)
+    (wanted, past), (frames, state) = plain.decode(given), quick.decode(given)
+    torch.testing.assert_close(frames, wanted, atol=1e-4, rtol=0)
+    assert not torch.equal(frames, wanted)  # or nothing was taken
+    torch.testing.assert_close(quick.encode(wanted)[0], plain.encode(wanted)[0], atol=1e-4, rtol=0)
+    for own, one in zip(state.entries, past.entries, strict=True):
+        assert type(own) is type(one) and (isinstance(own, str | None) or own.shape == one.shape)
+    later = [one.decode(latents(2, seed=1), kept)[0] for one, kept in ((plain, past), (quick, state))]
+    torch.testing.assert_close(*later, atol=1e-4, rtol=0)
+    monkeypatch.setattr(wan, "SMALL", 0)  # large frames are taken one by one
+    torch.testing.assert_close(quick.decode(given)[0], wanted, atol=1e-4, rtol=0)
+
+
+def test_kernels_for_small_frames_do_what_those_of_pytorch_do() -> None:
+    x, weight = torch.randn(2, 4, 5, 9, 8), torch.randn(6, 2, 3, 3, 1)
+    given = {"stride": (1, 2, 1), "padding": (0, 1, 0), "groups": 2}
+    wanted = torch.nn.functional.conv3d(x, weight, None, **given)
+    norm = torch.nn.functional.normalize(x, dim=1)
+    with torch.no_grad(), small_frames(x.device, x.dtype):
+        torch.testing.assert_close(torch.nn.functional.conv3d(x, weight, None, **given), wanted, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(torch.nn.functional.normalize(x, dim=1), norm)
+        assert torch.equal(torch.nn.functional.normalize(x, p=1.0, dim=1), torch.nn.functional.normalize(x, 1.0, 1))
+    weight.requires_grad_()
+    with small_frames(x.device, x.dtype):
+        torch.nn.functional.conv3d(x, weight, None, **given).sum().backward()
+    assert weight.grad is not None

@@ -32,9 +32,8 @@ class ParallelState(FeatureState):
 
     def view(self) -> PromptView:
         """What is read, with the drafter's own embeddings of text."""
-        view, prompt = super().view(), self.target.prompt
-        prompt = prompt[:, prompt.shape[1] - view.embeds.shape[1] :]
-        own = self.drafter.embed_tokens(prompt.clamp(max=self.drafter.config.vocab_size - 1))
+        view, ids = super().view(), self.unread()[0][:, 1:]
+        own = self.drafter.embed_tokens(ids.clamp(max=self.drafter.config.vocab_size - 1))
         view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
         return view
 
