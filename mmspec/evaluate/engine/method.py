@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 GREEDY, SAMPLED = ("greedy",), ("sampled",)
 
@@ -23,7 +23,7 @@ class Method:
     family: str = ""
     at: tuple[str, ...] = GREEDY + SAMPLED
     part: str = ""
-    like: str = ""
+    like: str = field(default="", kw_only=True)
 
     def serves(self, temperature: float) -> bool:
         """Whether the row exists at this temperature."""
