@@ -72,10 +72,12 @@ RECIPES: dict[str, DrafterRecipe] = {
     "vlm/specvlm": DrafterRecipe("specvlm"),
     # 160 tokens are 99.9 per cent of what the target answers
     "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
-    "vlm/dflash": DrafterRecipe("dflash", {"num_hidden_layers": 2, "block_size": 12}),
+    # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
+    "vlm/dflash": DrafterRecipe("dflash", {"num_hidden_layers": 2, "block_size": 12, "mask_token_id": 1}),
     # the context of a picture in 16 rows instead of 144
-    "vlm/dflash_vision": DrafterRecipe("dflash", {"num_hidden_layers": 2, "block_size": 12, "latents": 16}),
-    # what opens a picture is never said: its row of the embedding stands for tokens to come
+    "vlm/dflash_vision": DrafterRecipe(
+        "dflash", {"num_hidden_layers": 2, "block_size": 12, "mask_token_id": 1, "latents": 16}
+    ),
     "vlm/hybrid/dflash": DrafterRecipe(
         "dflash", {"num_hidden_layers": 2, "block_size": 12, "mask_token_id": 3}, target="vlm/hybrid"
     ),
