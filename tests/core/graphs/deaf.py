@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 METHODS = (
     "item tolist numpy cpu __bool__ __int__ __float__ __index__ __array__ __contains__ nonzero masked_select unique argwhere "
@@ -24,17 +24,8 @@ class Asked(AssertionError):
 @contextmanager
 def deaf() -> Iterator[None]:
     """Inside, methods and functions that read a tensor raise Asked, and so does an index of booleans."""
-    patches = [patch.object(Tensor, name, _refusing(name)) for name in METHODS]
-    patches += [patch.object(torch, name, _refusing(name)) for name in FUNCTIONS]
-    patches += [patch.object(Tensor, name, _unmasked(getattr(Tensor, name))) for name in ("__getitem__", "__setitem__")]
-    patches.append(patch.object(torch, "where", _of_three(torch.where)))
-    try:
-        for one in patches:
-            one.start()
+    with _Deaf():  # nothing is patched: a method that was set on Tensor leaves its mark when it is taken off again
         yield
-    finally:
-        for one in reversed(patches):
-            one.stop()
 
 
 def in_deafness(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -47,29 +38,21 @@ def in_deafness(function: Callable[[], None], device: torch.device) -> Callable[
     return call
 
 
-def _refusing(name: str) -> Callable:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise Asked(name)
-
-    return refuse
-
-
-def _unmasked(own: Callable) -> Callable:
-    def index(tensor: Tensor, at: Any, *value: Any) -> Any:
-        parts = at if isinstance(at, tuple) else (at,)
-        if any(
-            isinstance(part, Tensor) and (part.dtype in (torch.bool, torch.uint8) or part.dim() == 0) for part in parts
+class _Deaf(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if name in METHODS or name in FUNCTIONS:
+            raise Asked(name)
+        if name in ("__getitem__", "__setitem__") and any(
+            map(_asks, args[1] if isinstance(args[1], tuple) else args[1:2])
         ):
             raise Asked("an index of booleans, or of one number")
-        return own(tensor, at, *value)
-
-    return index
-
-
-def _of_three(own: Callable) -> Callable:
-    def where(*args: Any, **kwargs: Any) -> Any:
-        if len(args) + len(kwargs) == 1:
+        if name == "where" and len(args) + len(kwargs) == 1:
             raise Asked("where of a mask alone")
-        return own(*args, **kwargs)
+        return func(*args, **kwargs)
 
-    return where
+
+def _asks(part: Any) -> bool:
+    return isinstance(part, Tensor) and (part.dtype in (torch.bool, torch.uint8) or part.dim() == 0)
