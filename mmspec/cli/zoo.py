@@ -35,7 +35,7 @@ _WHAT = {
     "t2i/low": "32x32 pictures from prompts, 64 codes: what MuLo-SD drafts with (LlamaGen)",
     "t2i/eagle": "EAGLE drafter for t2i",
     "t2i/upsampler": "codes of 32x32 pictures into those of 64x64 ones, for MuLo-SD",
-    "video/tokens": "8 frames of 64x64 pixels from prompts of motion, 256 codes each (LlamaGen)",
+    "video/tokens": "8 frames of 32x32 pixels from prompts of motion, 64 codes each (LlamaGen)",
     "video/vae": "videos of 64x64 pixels as 8x8 cells of 8 channels every four frames, and back, frame by frame (Wan VAE)",
     "video": "64x64 videos from prompts of motion, block by block (block-causal Wan)",
     "video/draft": "a smaller video model that drafts for it",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from mmspec.video.text import Encode
 from .caption_encoder import WIDTH
 from .judge import image_stem, layer
 from .pixels import image_pixels
+
+_PROMPTS = 64  # whose states a reward keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,12 @@ class FrameReward(nn.Module):
         hidden = self.stem(pixels)
         for block in self.blocks:
             hidden = hidden + block(hidden)
+        said = (states != 0).any(-1, keepdim=True)
+        states, said = (one[:, said.any(0)[:, 0]] for one in (states, said))  # words look apart: what nobody says is left out
         cells, words = self.cells(hidden).flatten(2).transpose(1, 2), self.words(states)
         for look in self.looks:
             words = look(words, cells)
-        said = (states != 0).any(-1, keepdim=True).to(words.dtype)
+        said = said.to(words.dtype)
         return self.head((words * said).sum(1) / said.sum(1).clamp(min=1))[:, 0]
 
 
@@ -84,11 +88,20 @@ class PromptReward:
     model: FrameReward
     encoder: Encode
     name: str = "zoo"
+    _read: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @torch.no_grad()
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
         """float32 [F], as `Reward`. Frames of other sizes are brought to 64x64."""
         device = self.model.words.weight.device
-        states = self.encoder([prompt]).to(device)
+        states = self._states(prompt).to(device)
         pixels = image_pixels(to_bytes(frames)).to(device)
         return self.model(pixels, states.expand(len(pixels), -1, -1)).float().sigmoid()
+
+    def _states(self, prompt: str) -> Tensor:
+        """Of a prompt, which the blocks of a video ask for one after the other."""
+        if prompt not in self._read:
+            if len(self._read) >= _PROMPTS:
+                self._read.clear()
+            self._read[prompt] = self.encoder([prompt])
+        return self._read[prompt]

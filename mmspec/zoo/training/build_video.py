@@ -44,9 +44,9 @@ def target_recipe(steps: int = 9000) -> BlockRecipe:
     return BlockRecipe("video", video_config(6, 640, 6), steps, sampler=FlowMap(8, shift=3.0, until=False))
 
 
-def draft_recipe(steps: int = 4000) -> BlockRecipe:
-    """The small one: two layers of 64."""
-    return BlockRecipe("video/draft", video_config(2, 160, 2), steps, lr=2e-3)
+def draft_recipe(steps: int = 8000) -> BlockRecipe:
+    """The small one: two layers of 128, and half the passes a block."""
+    return BlockRecipe("video/draft", video_config(4, 256, 2), steps, lr=1.5e-3)
 
 
 def build(

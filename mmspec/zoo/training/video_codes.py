@@ -19,6 +19,7 @@ from ..architectures.pixels import to_pixels
 from ..world.moving import HELD_OUT, LOOKS, MovingScene, sample_moving
 from ..world.moving_frames import render_frames
 from ..world.moving_prompts import moving_prompt
+from ..world.pictures import low_res
 from .llamagen import DROP, code_loss
 from .loop import Plan, train
 from .moving_facts import HEADS, look_labels, moving_reading_loss
@@ -34,7 +35,7 @@ class VideoRecipe:
     config: GPTConfig
     steps: int
     lr: float = 2e-3
-    batch: int = 4
+    batch: int = 8
     reading: float = 0.3
     object_weight: float = 4.0
     guided_share: float = 0.7
@@ -47,8 +48,8 @@ class VideoRecipe:
 
 @torch.no_grad()
 def video_codes(vq: VQModel, scenes: list[MovingScene], frames: int) -> Tensor:
-    """The tokenizer's codes of rendered scenes, each frame on its own, int64 [B, frames * 256]."""
-    pixels = to_pixels(np.concatenate([render_frames(scene, frames) for scene in scenes]))
+    """The tokenizer's codes of rendered scenes at half their side, each frame on its own, int64 [B, frames * 64]."""
+    pixels = to_pixels(low_res(np.concatenate([render_frames(scene, frames) for scene in scenes])))
     device = vq.quantize.embedding.weight.device
     with torch.autocast(device.type, torch.bfloat16):
         return vq.encode(pixels.to(device))[1].view(len(scenes), -1)

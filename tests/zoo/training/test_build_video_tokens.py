@@ -18,7 +18,6 @@ from mmspec.zoo.training import build_video_tokens, caption_encoder
 from mmspec.zoo.training.build_video_tokens import build, recipe_of
 from mmspec.zoo.training.video_codes import video_codes
 from mmspec.zoo.world.moving import sample_moving
-from mmspec.zoo.world.moving_frames import render_frames
 from mmspec.zoo.world.tracking import agreement
 
 VQ = folder_of("t2i") / "vq"
@@ -37,7 +36,7 @@ def test_the_recipe_is_small_enough_to_ship() -> None:
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in Transformer(config).parameters())
     encoder = 1.01e6  # bytes of the caption encoder, as in "t2i"
-    assert 2 * count + encoder < 5e6 and config.frames * config.block_size == 2048
+    assert 2 * count + encoder < 5e6 and config.frames * config.block_size == 512
 
 
 @pytest.mark.usefixtures("brief_encoder")
@@ -47,7 +46,7 @@ def test_a_build_can_be_loaded_by_name_and_draws_videos(
     out = tmp_path / "video_tokens"
     card = build(out, tmp_path / "work", VQ, small, measured=1)
     assert json.loads((out / "card.json").read_text()) == card and card["command"] == "mmspec zoo build video/tokens"
-    assert 0 <= card["evaluation"]["agreement"] < card["evaluation"]["agreement_rendered"] == 1
+    assert 0 <= card["evaluation"]["agreement"] < card["evaluation"]["agreement_rendered"] <= 1
     assert card["evaluation"]["codes_a_pass"] >= 1 and card["held_out"]["loss"] > 5
     assert not (out / "vq").exists()
     (tmp_path / "t2i").symlink_to(folder_of("t2i"))
@@ -55,8 +54,8 @@ def test_a_build_can_be_loaded_by_name_and_draws_videos(
     assert "video/tokens" in mmspec.zoo.names()
     pipe = mmspec.zoo.load("video/tokens")
     out = pipe("a red circle moves to the right", decoding=SCD(64), seed=0)
-    assert [frame.size for frame in out.videos[0]] == [(64, 64)] * 2 and out.tokens.shape == (1, 512)
-    assert out.arrays().shape == (1, 2, 64, 64, 3) and out.stats.exact
+    assert [frame.size for frame in out.videos[0]] == [(32, 32)] * 2 and out.tokens.shape == (1, 128)
+    assert out.arrays().shape == (1, 2, 32, 32, 3) and out.stats.exact
 
 
 @pytest.mark.usefixtures("brief_encoder")
@@ -86,11 +85,13 @@ def brief_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_video_tokens, "train_moving_encoder", brief)
 
 
-def test_frames_come_back_through_the_tokenizer_with_all_that_a_prompt_names() -> None:
-    vq, scenes = read_vq(VQ), [sample_moving(seed) for seed in range(4)]
-    codes = video_codes(vq, scenes, 5).view(4 * 5, -1)
+def test_frames_come_back_through_the_tokenizer_with_most_that_a_prompt_names() -> None:
+    vq, scenes = read_vq(VQ), [sample_moving(seed) for seed in range(12)]
+    codes = video_codes(vq, scenes, 5).view(12 * 5, -1)
+    assert codes.shape == (60, 64)
     frames = vq.decode_code(codes).add(1).mul(127.5).clamp(0, 255).round().byte()
-    frames = frames.view(4, 5, 3, 64, 64).permute(0, 1, 3, 4, 2).numpy()
-    for scene, seen in zip(scenes, frames, strict=True):
-        named = [(mover.kind, mover.color, mover.direction) for mover in scene.movers]
-        assert agreement(seen, named) == agreement(render_frames(scene, 5), named) == 1
+    frames = frames.view(12, 5, 3, 32, 32).permute(0, 1, 3, 4, 2).numpy().repeat(2, 2).repeat(2, 3)
+    named = [[(mover.kind, mover.color, mover.direction) for mover in scene.movers] for scene in scenes]
+    found = [agreement(*pair) for pair in zip(frames, named, strict=True)]
+    swapped = [agreement(*pair) for pair in zip(frames, named[1:] + named[:1], strict=True)]
+    assert sum(found) > 0.7 * 12 > 0.5 * 12 > sum(swapped)
