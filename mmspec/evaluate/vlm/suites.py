@@ -176,7 +176,6 @@ def _strict_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
     return tuple(made)
 
 
-
 def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
     """A drafter of the hybrid in its own shape, and on trees, which go over recurrent layers too."""
     short = name.removeprefix("hybrid-")

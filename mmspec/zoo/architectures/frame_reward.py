@@ -55,7 +55,9 @@ class FrameReward(nn.Module):
         for block in self.blocks:
             hidden = hidden + block(hidden)
         said = (states != 0).any(-1, keepdim=True)
-        states, said = (one[:, said.any(0)[:, 0]] for one in (states, said))  # words look apart: what nobody says is left out
+        states, said = (
+            one[:, said.any(0)[:, 0]] for one in (states, said)
+        )  # words look apart: what nobody says is left out
         cells, words = self.cells(hidden).flatten(2).transpose(1, 2), self.words(states)
         for look in self.looks:
             words = look(words, cells)

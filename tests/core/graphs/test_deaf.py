@@ -60,4 +60,6 @@ def test_what_asks_nothing_passes_and_the_stretch_leaves_nothing_behind() -> Non
     with deaf():
         found = quiet()
     assert torch.equal(found, expected) and bool((found == expected).all())
-    assert torch.tensor([X[0, 0], X[0, 1]]).shape == (2,)  # which takes numbers, while a Tensor is no sequence of Python
+    assert torch.tensor([X[0, 0], X[0, 1]]).shape == (
+        2,
+    )  # which takes numbers, while a Tensor is no sequence of Python
