@@ -216,7 +216,7 @@ def test_recipes_fit_what_may_ship_and_hold_out_what_is_measured() -> None:
     sizes["reward"] = sum(one.numel() for one in FrameReward().parameters())
     encoder = 1.01e6  # bytes of the caption encoder
     assert sizes["video"] > 3.5e6 and sizes["video"] > 6 * sizes["video/draft"]
-    assert 2 * sum(sizes.values()) + encoder < 11e6
+    assert 2 * sum(sizes.values()) + encoder < 11.9e6
     shipped = VideoVaeRecipe()
     assert FIRST_SEED + 2 * shipped.steps * shipped.most < min(SEEDS.values())
     for wrong in (
