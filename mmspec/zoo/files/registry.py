@@ -179,7 +179,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED: tuple[str, ...] = ()
+UNSHIPPED = ("video/tokens", "video/vae", "video", "video/draft", "video/reward")
 _OF_TRANSFORMERS = ("vlm", "vlm/small")  # whose weights it reads; importing it takes longer than drawing a picture
 
 
