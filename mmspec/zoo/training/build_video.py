@@ -39,9 +39,10 @@ def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
                      text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
 
 
-def target_recipe(steps: int = 9000) -> BlockRecipe:
+def target_recipe(steps: int = 16000, again: int = 9000) -> BlockRecipe:
     """The target: six layers of 192, 3.6 M parameters."""
-    return BlockRecipe("video", video_config(6, 640, 6), steps, sampler=FlowMap(8, shift=3.0, until=False))
+    sampler = FlowMap(8, shift=3.0, until=False)
+    return BlockRecipe("video", video_config(6, 640, 6), steps, sampler=sampler, again=min(again, steps - 1))
 
 
 def draft_recipe(steps: int = 8000) -> BlockRecipe:

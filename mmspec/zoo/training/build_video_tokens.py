@@ -28,7 +28,7 @@ FRAMES = 8
 DRAWN = HELD_OUT + (1 << 20)  # apart from the scenes that other figures are of
 
 
-def recipe_of(steps: int = 3000) -> VideoRecipe:
+def recipe_of(steps: int = 6000, again: int = 3000) -> VideoRecipe:
     """Text to 8 frames of 8x8 codes, 32x32 pixels: in frames of 16x16 codes a model of this size learns four times as slowly.
 
     Of the 16 pairs of a head four turn with time, six with rows, six with columns. No axis is longer than 8 steps, so the base
@@ -37,7 +37,7 @@ def recipe_of(steps: int = 3000) -> VideoRecipe:
     """
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4, rope_base=100)  # fmt: skip
-    return VideoRecipe("video/tokens", config, steps)
+    return VideoRecipe("video/tokens", config, steps, again=min(again, steps - 1))
 
 
 def build(

@@ -36,6 +36,7 @@ class BlockRecipe:
     context_noise: most that is added to clean context, which is never as clean when it was drawn.
     own_after: share of the steps after which `own` of the context blocks are the model's own predictions.
     objects: how much more a latent counts that an object fills than one of the background, which is most of every frame.
+    again: as in `Plan`.
     """
 
     name: str
@@ -52,6 +53,7 @@ class BlockRecipe:
     own_after: float = 0.6
     objects: float = 4.0
     seed: int = 0
+    again: int = 0
 
     def __post_init__(self) -> None:
         least = {"whole": self.batch, "cuts": self.batch, "starts": self.starts}
@@ -68,7 +70,7 @@ class BlockRecipe:
 
     def plan(self) -> Plan:
         """Its schedule for the training loop."""
-        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
+        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
 
     def draws(self, step: int) -> torch.Generator:
         """What a step draws its noise and times with."""

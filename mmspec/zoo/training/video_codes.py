@@ -40,6 +40,7 @@ class VideoRecipe:
     object_weight: float = 4.0
     guided_share: float = 0.7
     seed: int = 0
+    again: int = 0
 
     def scenes(self, step: int) -> list[MovingScene]:
         """The scenes of a training step."""
@@ -87,7 +88,7 @@ def train_video_codes(
         loss, notes = code_loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
-    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05, again=recipe.again)
     return gpt, train(model, loss_of, plan, folder, recipe.name, resume)
 
 

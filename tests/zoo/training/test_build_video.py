@@ -28,7 +28,7 @@ from mmspec.zoo.world.moving_frames import render_frames
 
 VAE = VideoVaeRecipe(VaeSize(base_dim=4, dim_mult=(1, 1, 2)), steps=4, batch=2, frames=5, long=9, short_batch=2)
 CLIPS = (("whole", 2), ("cuts", 2), ("starts", 2))
-SMALL = {"config": build_video.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4}
+SMALL = {"config": build_video.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4, "again": 0}
 TARGET, DRAFT = (replace(recipe(), **SMALL) for recipe in (build_video.target_recipe, build_video.draft_recipe))
 
 
