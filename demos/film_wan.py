@@ -29,9 +29,6 @@ def main() -> None:
     args = parser.parse_args()
 
     if args.zoo:
-        if "video" not in mmspec.zoo.names():
-            raise SystemExit("the zoo's video weights do not ship yet; `mmspec zoo build video` and `mmspec zoo build "
-                             "video/draft` train them")  # fmt: skip
         pipe, drafter = mmspec.zoo.load("video"), mmspec.zoo.load("video/draft")
     else:
         pipe = BlockVideoPipeline.from_pretrained(source(args, NEEDS))

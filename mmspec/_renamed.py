@@ -53,7 +53,7 @@ MODULES = {
     "mmspec.vlm.training.stored": "mmspec.vlm.training.teacher_store",
     "mmspec.zoo.image_codes": "mmspec.zoo.files.image_codes",
     "mmspec.zoo.image_files": "mmspec.zoo.files.llamagen",
-    "mmspec.zoo.lessons": "mmspec.zoo.training.drafter_requests",
+    "mmspec.zoo.lessons": "mmspec.zoo.training.texts.drafter_requests",
     "mmspec.zoo.registry": "mmspec.zoo.files.registry",
     "mmspec.zoo.vlm_files": "mmspec.zoo.architectures.llava",
 }

@@ -70,8 +70,8 @@ def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> Data:
     if data == ZOO:
         if texts is not None:
             raise BadOption("--texts: expected --data FILE beside it, got the zoo's own examples, leave it out")
-        from mmspec.zoo.training.build_drafter import PICTURES, TEXTS
-        from mmspec.zoo.training.drafter_requests import HeldOut, Pictures, Texts
+        from mmspec.zoo.training.texts.build_drafter import PICTURES, TEXTS
+        from mmspec.zoo.training.texts.drafter_requests import HeldOut, Pictures, Texts
 
         pictures = Pictures(PICTURES)
         return Data(pictures, pictures, Texts(TEXTS), HeldOut(held_out), "Apache-2.0")

@@ -129,8 +129,8 @@ def build(
 def _build_vlm(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec.evaluate.vlm.quality import evaluate_vlm
-        from mmspec.zoo.training.build_vlm import VlmRecipe, small_recipe
-        from mmspec.zoo.training.build_vlm import build as train
+        from mmspec.zoo.training.texts.build_vlm import VlmRecipe, small_recipe
+        from mmspec.zoo.training.texts.build_vlm import build as train
 
         def measure(*pair: Any) -> dict[str, float]:
             return evaluate_vlm(*pair).as_dict()
@@ -144,8 +144,8 @@ def _build_vlm(name: str) -> Callable[[Path, Path, bool, str], dict]:
 def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
-        from mmspec.zoo.training.build_drafter import RECIPES
-        from mmspec.zoo.training.build_drafter import build as train
+        from mmspec.zoo.training.texts.build_drafter import RECIPES
+        from mmspec.zoo.training.texts.build_drafter import build as train
 
         recipe = RECIPES[name]
         return train(out, work, zoo.load(recipe.target), name, recipe, resume=resume, device=device)
@@ -155,32 +155,32 @@ def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
 
 def _build_hybrid(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.evaluate.vlm.quality import evaluate_hybrid
-    from mmspec.zoo.training.build_hybrid import build
+    from mmspec.zoo.training.texts.build_hybrid import build
 
     return build(out, work, resume=resume, device=device, measure=evaluate_hybrid)
 
 
 def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.build_acceptance import build
+    from mmspec.zoo.training.texts.build_acceptance import build
 
     return build(out, work, zoo.load("vlm"), zoo.load("vlm/eagle"), device=device)
 
 
 def _build_clip(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.build_clip import build
+    from mmspec.zoo.training.pictures.build_clip import build
 
     return build(out, work, resume=resume, device=device)
 
 
 def _build_judge(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.build_judge import build
+    from mmspec.zoo.training.pictures.build_judge import build
 
     return build(out, work, resume=resume, device=device)
 
 
 def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.build_llamagen import build_t2i
+    from mmspec.zoo.training.pictures.build_llamagen import build_t2i
 
     return build_t2i(out, work, resume=resume, device=device)
 
@@ -188,7 +188,7 @@ def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
 def _build_with_shared_tokenizer(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec.zoo.files.registry import folder_of
-        from mmspec.zoo.training.build_llamagen import build_with_shared_tokenizer, c2i_recipe, low_recipe
+        from mmspec.zoo.training.pictures.build_llamagen import build_with_shared_tokenizer, c2i_recipe, low_recipe
 
         recipe = c2i_recipe() if name == "c2i" else low_recipe()
         return build_with_shared_tokenizer(out, work, folder_of("t2i"), recipe, resume=resume, device=device)
@@ -198,54 +198,57 @@ def _build_with_shared_tokenizer(name: str) -> Callable[[Path, Path, bool, str],
 
 def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.build_image_eagle import build
+    from mmspec.zoo.training.pictures.build_image_eagle import build
 
     return build(out, work, zoo.load("t2i"), resume=resume)
 
 
 def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_of
-    from mmspec.zoo.training.build_upsampler import build
+    from mmspec.zoo.training.pictures.build_upsampler import build
 
     return build(out, work, folder_of("t2i") / "vq", resume=resume)
 
 
 def _build_video_tokens(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_with_weights
-    from mmspec.zoo.training.build_video_tokens import build
+    from mmspec.zoo.training.films.build_video_tokens import build
 
-    return build(out, work, folder_with_weights("t2i") / "vq", resume=resume, device=device)
+    vq, whole = folder_with_weights("t2i") / "vq", folder_with_weights("video")
+    return build(out, work, vq, whole, resume=resume, device=device)
 
 
 def _build_video_vae(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.build_video_vae import build
+    from mmspec.zoo.training.films.build_video_vae import build
 
     return build(out, work, resume=resume, device=device)
 
 
-def _build_video(name: str) -> Callable[[Path, Path, bool, str], dict]:
-    def build(out: Path, work: Path, resume: bool, device: str) -> dict:
-        from mmspec.zoo.files.registry import folder_with_weights
-        from mmspec.zoo.training.build_video import build as train
-        from mmspec.zoo.training.build_video import draft_recipe, target_recipe
+def _build_video(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.files.registry import folder_with_weights
+    from mmspec.zoo.training.films.build_video import build
 
-        recipe = target_recipe() if name == "video" else draft_recipe()
-        vae, whole = folder_with_weights("video/vae"), None if name == "video" else folder_with_weights("video")
-        return train(out, work, vae, recipe, whole=whole, resume=resume, device=device)
+    return build(out, work, folder_with_weights("video/vae"), resume=resume, device=device)
 
-    return build
+
+def _build_video_draft(out: Path, work: Path, resume: bool, device: str) -> dict:
+    from mmspec.zoo.files.registry import folder_with_weights
+    from mmspec.zoo.training.films.build_video_draft import build
+
+    vae, whole = folder_with_weights("video/vae"), folder_with_weights("video")
+    return build(out, work, vae, whole, resume=resume, device=device)
 
 
 def _build_video_reward(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.build_video_reward import build
+    from mmspec.zoo.training.films.build_video_reward import build
 
     return build(out, work, zoo.load("video"), zoo.load("video/draft"), resume=resume, device=device)
 
 
 def _build_kl(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.build_kl import build
+    from mmspec.zoo.training.pictures.build_kl import build
 
     return build(out, work, zoo.load("image_judge"), resume=resume, device=device)
 
@@ -254,8 +257,8 @@ def _build_mar(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
         from mmspec.zoo.files.registry import folder_with_weights
-        from mmspec.zoo.training.build_mar import build as train
-        from mmspec.zoo.training.build_mar import draft_recipe, target_recipe
+        from mmspec.zoo.training.pictures.build_mar import build as train
+        from mmspec.zoo.training.pictures.build_mar import draft_recipe, target_recipe
 
         recipe, judge = target_recipe() if name == "mar" else draft_recipe(), zoo.load("image_judge")
         kl, whole = folder_with_weights("kl"), folder_with_weights("t2i")
@@ -268,8 +271,8 @@ def _build_car(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
         from mmspec.zoo.files.registry import folder_with_weights
-        from mmspec.zoo.training.build_car import build as train
-        from mmspec.zoo.training.build_car import draft_recipe, target_recipe
+        from mmspec.zoo.training.pictures.build_car import build as train
+        from mmspec.zoo.training.pictures.build_car import draft_recipe, target_recipe
 
         recipe, judge = target_recipe() if name == "car" else draft_recipe(), zoo.load("image_judge")
         return train(out, work, folder_with_weights("kl"), judge, recipe, resume=resume, device=device)
@@ -291,7 +294,8 @@ _BUILDERS: dict[str, Callable[[Path, Path, bool, str], dict]] = {
     "t2i/upsampler": _build_upsampler,
     "video/tokens": _build_video_tokens,
     "video/vae": _build_video_vae,
-    **{name: _build_video(name) for name in ("video", "video/draft")},
+    "video": _build_video,
+    "video/draft": _build_video_draft,
     "video/reward": _build_video_reward,
     "kl": _build_kl,
     **{name: _build_mar(name) for name in ("mar", "mar/draft")},

@@ -42,22 +42,6 @@ def write_pipeline(
     pipe.save_pretrained(folder)
 
 
-def write_without_tokenizer(
-    gpt: Transformer, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, longest: int, folder: Path
-) -> None:
-    """A pipeline in fp16 with a caption encoder of its own, which reads its pixels through the tokenizer of another."""
-    captions = CaptionEncoder(deepcopy(encoder).half(), tokenizer, longest)
-    pipe = LlamaGenPipeline(deepcopy(gpt).half(), None, captions, guidance_scale=GUIDANCE, top_k=TOP_K)
-    pipe.save_pretrained(folder)
-
-
-def read_with_tokenizer(folder: Path, vq: Path) -> LlamaGenPipeline:
-    """The pipeline in `folder` with the tokenizer in `vq`, all of it in fp32."""
-    pipe = LlamaGenPipeline.from_pretrained(folder, dtype=torch.float32)
-    model, settings = pipe.model, {"guidance_scale": pipe.guidance_scale, "top_k": pipe.top_k}
-    return LlamaGenPipeline(model.transformer, read_vq(vq), model.captions, **settings)
-
-
 def read_vq(folder: Path) -> VQModel:
     """The tokenizer in `folder` (fp32, eval mode)."""
     return load_component(folder, vq_from_state_dict).float().eval().requires_grad_(False)
@@ -72,7 +56,12 @@ def read_pipeline(folder: Path) -> LlamaGenPipeline:
 
 def read_with_shared_tokenizer(folder: Path, whole: Path) -> LlamaGenPipeline:
     """The transformer in `folder` with tokenizer and, where it takes captions, encoder of the pipeline in `whole`; fp32."""
-    gpt = load_component(folder / "transformer", llamagen_from_state_dict).float()
-    shared, index = read_pipeline(whole).model, read_json(folder / INDEX)
-    captions = shared.captions if gpt.config.model_type == "t2i" else None
-    return LlamaGenPipeline(gpt, shared.vq, captions, guidance_scale=index["guidance_scale"], top_k=index["top_k"])
+    shared = read_pipeline(whole).model
+    return read_with(folder, shared.vq, shared.captions)
+
+
+def read_with(folder: Path, vq: VQModel, captions: CaptionEncoder) -> LlamaGenPipeline:
+    """The transformer in `folder` (fp32) with a tokenizer and, where it takes captions, an encoder that were read already."""
+    gpt, index = load_component(folder / "transformer", llamagen_from_state_dict).float(), read_json(folder / INDEX)
+    told = captions if gpt.config.model_type == "t2i" else None
+    return LlamaGenPipeline(gpt, vq, told, guidance_scale=index["guidance_scale"], top_k=index["top_k"])

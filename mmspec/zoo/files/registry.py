@@ -129,10 +129,11 @@ def load_upsampler(folder: Path) -> Any:
 
 
 def load_video_tokens(folder: Path) -> Any:
-    """The pipeline of video codes stored in `folder`, with the tokenizer of "t2i" for its frames (fp32, eval mode)."""
-    from mmspec.zoo.files.llamagen import read_with_tokenizer
+    """The pipeline of video codes stored in `folder`, with the tokenizer of "t2i" for its frames and the caption encoder of
+    "video" (fp32, eval mode)."""
+    from mmspec.zoo.files.video import read_video_codes
 
-    return read_with_tokenizer(folder, folder_with_weights("t2i") / "vq")
+    return read_video_codes(folder, folder_with_weights("t2i") / "vq", folder_with_weights("video"))
 
 
 def load_video_vae(folder: Path) -> Any:
@@ -207,10 +208,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = (
-    "vlm/dflash", "vlm/dflash_vision", "vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp",
-    "video/tokens", "video/vae", "video", "video/draft", "video/reward",
-)  # fmt: skip
+UNSHIPPED = ("vlm/dflash", "vlm/dflash_vision", "vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp")
 # whose weights transformers reads; importing it takes longer than drawing a picture
 _OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp")
 

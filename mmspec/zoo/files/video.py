@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from mmspec.core.config_fields import from_fields
 from mmspec.core.files import write_json_atomic, writing
 from mmspec.core.readers import naming, read_json
+from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
+from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.imagegen.llamagen.text_files import FileTokenizer, read_encoder
 from mmspec.video.generation.flow_map import FlowMap
 from mmspec.video.pipeline import BlockVideoPipeline
@@ -23,6 +25,7 @@ from mmspec.video.wan.video import WanVideo
 
 from ..world.moving_prompts import LONGEST
 from ..world.pictures import PICTURE_SIDE
+from .llamagen import read_vq, read_with
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, T5EncoderModel
@@ -55,6 +58,12 @@ def write_prompts(encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, f
 def read_prompts(folder: Path) -> PromptEncoder:
     """The caption encoder (fp32) and tokenizer in `folder`."""
     return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
+
+
+def read_video_codes(folder: Path, vq: Path, whole: Path) -> LlamaGenPipeline:
+    """The transformer of video codes in `folder` with the tokenizer in `vq` and the caption encoder in `whole`; fp32."""
+    prompts = read_prompts(whole)
+    return read_with(folder, read_vq(vq), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
 
 
 def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from mmspec.zoo.architectures.judge import Found, ImageJudge, Reader, objects_of
-from mmspec.zoo.training.picture_batches import sample_pictures
+from mmspec.zoo.training.pictures.picture_batches import sample_pictures
 
 
 def test_readings_of_one_object_count_once(monkeypatch: pytest.MonkeyPatch) -> None:

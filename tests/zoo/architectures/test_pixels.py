@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mmspec.zoo.architectures.pixels import image_pixels, to_bytes, to_pixels
-from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
+from mmspec.zoo.training.pictures.picture_batches import picture_arrays, sample_pictures
 
 
 def test_pixels_and_bytes_are_each_others_inverse() -> None:

@@ -11,8 +11,14 @@ from PIL import Image
 
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
 from mmspec.zoo.files.registry import LOADERS
-from mmspec.zoo.training.build_clip import SHIPPED, build, contrasted_pairs, recompute_norm_statistics, train_clip
-from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
+from mmspec.zoo.training.pictures.build_clip import (
+    SHIPPED,
+    build,
+    contrasted_pairs,
+    recompute_norm_statistics,
+    train_clip,
+)
+from mmspec.zoo.training.pictures.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.prompts import prompt_of
 
 

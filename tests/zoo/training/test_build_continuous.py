@@ -16,9 +16,9 @@ from mmspec.imagegen.continuous.kl.load import write_kl
 from mmspec.zoo.architectures.judge import ImageJudge
 from mmspec.zoo.files import registry
 from mmspec.zoo.files.latents import Latents
-from mmspec.zoo.training import build_car, build_mar
-from mmspec.zoo.training.build_kl import kl_config
-from mmspec.zoo.training.latent_batches import FIRST_SEED, LatentRecipe, class_labels, picture
+from mmspec.zoo.training.pictures import build_car, build_mar
+from mmspec.zoo.training.pictures.build_kl import kl_config
+from mmspec.zoo.training.pictures.latent_batches import FIRST_SEED, LatentRecipe, class_labels, picture
 from mmspec.zoo.world.pictures import HELD_OUT
 
 TINY = {"steps": 4, "batch": 2, "pictures": 4, "copies": 2, "again": 0}

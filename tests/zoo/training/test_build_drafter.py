@@ -9,8 +9,8 @@ import pytest
 
 import mmspec
 from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS
-from mmspec.zoo.training import build_drafter
-from mmspec.zoo.training.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
+from mmspec.zoo.training.texts import build_drafter
+from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
 
 
 def test_every_drafter_of_the_zoo_has_a_recipe() -> None:

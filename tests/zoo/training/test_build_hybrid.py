@@ -19,12 +19,12 @@ from mmspec.vlm.training.examples import Example, encode, given_answer
 from mmspec.zoo.architectures.hybrid import END, IMAGE, SIDE, VISION_START, HybridSize, new_model, new_processor
 from mmspec.zoo.files.hybrid import read_hybrid
 from mmspec.zoo.files.registry import load_vlm_drafter
-from mmspec.zoo.training import build_drafter, build_hybrid
-from mmspec.zoo.training.build_drafter import RECIPES, TARGETS, DrafterRecipe
-from mmspec.zoo.training.build_hybrid import HybridRecipe
-from mmspec.zoo.training.drafter_requests import HeldOutWithDocuments, WithDocuments
-from mmspec.zoo.training.hybrid_rows import HybridEncoder, HybridRow, grids, hybrid_row, patches
-from mmspec.zoo.training.merged_tower import SIGNS, MergedReader, document_labels, reading_batch, reading_loss
+from mmspec.zoo.training.texts import build_drafter, build_hybrid
+from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRecipe
+from mmspec.zoo.training.texts.build_hybrid import HybridRecipe
+from mmspec.zoo.training.texts.drafter_requests import HeldOutWithDocuments, WithDocuments
+from mmspec.zoo.training.texts.hybrid_rows import HybridEncoder, HybridRow, grids, hybrid_row, patches
+from mmspec.zoo.training.texts.merged_tower import SIGNS, MergedReader, document_labels, reading_batch, reading_loss
 from mmspec.zoo.world.documents import REQUESTS, sample_document
 from mmspec.zoo.world.pages import page
 from mmspec.zoo.world.scene import EVAL_START

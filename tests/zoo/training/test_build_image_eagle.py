@@ -17,9 +17,9 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.files.image_codes import own_codes, read_codes, write_codes
-from mmspec.zoo.training import build_image_eagle
-from mmspec.zoo.training.build_image_eagle import ImageEagleRecipe, build, train_image_eagle
 from mmspec.zoo.training.loop import Plan
+from mmspec.zoo.training.pictures import build_image_eagle
+from mmspec.zoo.training.pictures.build_image_eagle import ImageEagleRecipe, build, train_image_eagle
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from mmspec.zoo.files.registry import LOADERS
-from mmspec.zoo.training.build_judge import SHIPPED, build, cell_labels
-from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
+from mmspec.zoo.training.pictures.build_judge import SHIPPED, build, cell_labels
+from mmspec.zoo.training.pictures.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.words import COLORS, SHAPES
 
 

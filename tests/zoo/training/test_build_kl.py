@@ -16,9 +16,9 @@ from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
 from mmspec.zoo.architectures.judge import ImageJudge
 from mmspec.zoo.architectures.pixels import to_pixels
 from mmspec.zoo.files.continuous import read_kl
-from mmspec.zoo.training.build_kl import FIRST_SEED, KlRecipe, build, kl_loss, new_model, train_kl, unit_scale
-from mmspec.zoo.training.on_pictures import PictureRecipe
-from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
+from mmspec.zoo.training.pictures.build_kl import FIRST_SEED, KlRecipe, build, kl_loss, new_model, train_kl, unit_scale
+from mmspec.zoo.training.pictures.on_pictures import PictureRecipe
+from mmspec.zoo.training.pictures.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.pictures import HELD_OUT
 
 TINY = KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64,
@@ -69,7 +69,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path, monkeypatc
     keep_all = replace(RECIPE.pictures.plan(), save_every_s=0.0)
     monkeypatch.setattr(PictureRecipe, "plan", lambda recipe: keep_all)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("mmspec.zoo.training.build_kl.kl_loss", counted)
+        patch.setattr("mmspec.zoo.training.pictures.build_kl.kl_loss", counted)
         train_kl(parted, tmp_path / "parted", RECIPE)
     again = new_autoencoder(TINY)  # another start, which the state replaces
     train_kl(again, tmp_path / "parted", RECIPE)

@@ -12,9 +12,9 @@ from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.zoo.architectures.caption_encoder import FactReader
 from mmspec.zoo.files.llamagen import read_vq
 from mmspec.zoo.files.registry import folder_of
-from mmspec.zoo.training.build_llamagen import t2i_recipe
-from mmspec.zoo.training.caption_encoder import train_encoder
-from mmspec.zoo.training.llamagen import held_out, train_llamagen
+from mmspec.zoo.training.pictures.build_llamagen import t2i_recipe
+from mmspec.zoo.training.pictures.caption_encoder import train_encoder
+from mmspec.zoo.training.pictures.llamagen import held_out, train_llamagen
 from mmspec.zoo.world.prompts import LONGEST, prompt_tokenizer
 
 DIM = 48

@@ -11,13 +11,17 @@ import torch
 
 import mmspec
 from mmspec.imagegen import SCD
+from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.zoo.architectures.caption_encoder import new_encoder
 from mmspec.zoo.files import registry
 from mmspec.zoo.files.llamagen import read_vq
 from mmspec.zoo.files.registry import folder_of
-from mmspec.zoo.training import build_video_tokens, caption_encoder
-from mmspec.zoo.training.build_video_tokens import build, recipe_of
-from mmspec.zoo.training.video_codes import video_codes
+from mmspec.zoo.files.video import read_prompts, write_prompts
+from mmspec.zoo.training.films import build_video_tokens, caption_encoder
+from mmspec.zoo.training.films.build_video_tokens import build, recipe_of
+from mmspec.zoo.training.films.video_codes import train_video_codes, video_codes
 from mmspec.zoo.world.moving import sample_moving
+from mmspec.zoo.world.moving_prompts import LONGEST, moving_tokenizer
 from mmspec.zoo.world.tracking import agreement
 
 VQ = folder_of("t2i") / "vq"
@@ -39,18 +43,27 @@ def test_the_recipe_is_small_enough_to_ship() -> None:
     assert 2 * count + encoder < 5e6 and config.frames * config.block_size == 512
 
 
-@pytest.mark.usefixtures("brief_encoder")
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A weights folder with a tokenizer of frames, and an untrained caption encoder."""
+    folder = tmp_path_factory.mktemp("weights")
+    (folder / "t2i").symlink_to(folder_of("t2i"))
+    tokenizer = moving_tokenizer()
+    write_prompts(new_encoder(tokenizer), tokenizer, folder / "video")
+    return folder
+
+
+@pytest.mark.usefixtures("brief_projection")
 def test_a_build_can_be_loaded_by_name_and_draws_videos(
-    small: build_video_tokens.VideoRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: build_video_tokens.VideoRecipe, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "video_tokens"
-    card = build(out, tmp_path / "work", VQ, small, measured=1)
+    out = weights / "video_tokens"
+    card = build(out, tmp_path / "work", VQ, weights / "video", small, measured=1)
     assert json.loads((out / "card.json").read_text()) == card and card["command"] == "mmspec zoo build video/tokens"
     assert 0 <= card["evaluation"]["agreement"] < card["evaluation"]["agreement_rendered"] <= 1
     assert card["evaluation"]["codes_a_pass"] >= 1 and card["held_out"]["loss"] > 5
-    assert not (out / "vq").exists()
-    (tmp_path / "t2i").symlink_to(folder_of("t2i"))
-    monkeypatch.setattr(registry, "WEIGHTS", tmp_path)
+    assert not (out / "vq").exists() and not (out / "text_encoder").exists()
+    monkeypatch.setattr(registry, "WEIGHTS", weights)
     assert "video/tokens" in mmspec.zoo.names()
     pipe = mmspec.zoo.load("video/tokens")
     out = pipe("a red circle moves to the right", decoding=SCD(64), seed=0)
@@ -58,15 +71,15 @@ def test_a_build_can_be_loaded_by_name_and_draws_videos(
     assert out.arrays().shape == (1, 2, 32, 32, 3) and out.stats.exact
 
 
-@pytest.mark.usefixtures("brief_encoder")
-def test_a_stopped_training_goes_on_where_it_was(small: build_video_tokens.VideoRecipe, tmp_path: Path) -> None:
-    from mmspec.imagegen.llamagen.text import CaptionEncoder
-    from mmspec.zoo.training.caption_encoder import train_moving_encoder
-    from mmspec.zoo.training.video_codes import train_video_codes
-    from mmspec.zoo.world.moving_prompts import LONGEST, moving_tokenizer
-
-    reader = train_moving_encoder(tmp_path / "captions", 32, 2)
-    encode, vq = CaptionEncoder(reader.encoder, moving_tokenizer(), LONGEST), read_vq(VQ)
+@pytest.mark.usefixtures("brief_projection")
+def test_a_stopped_training_goes_on_where_it_was(
+    small: build_video_tokens.VideoRecipe, weights: Path, tmp_path: Path
+) -> None:
+    prompts = read_prompts(weights / "video")
+    before = {name: value.clone() for name, value in prompts.encoder.state_dict().items()}
+    reader = build_video_tokens.train_moving_projection(prompts.encoder, tmp_path / "captions", 32, 2)
+    assert all(torch.equal(value, before[name]) for name, value in reader.encoder.state_dict().items())
+    encode, vq = CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST), read_vq(VQ)
     gpt, notes = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
     again, same = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
     assert notes == same
@@ -75,14 +88,13 @@ def test_a_stopped_training_goes_on_where_it_was(small: build_video_tokens.Video
 
 
 @pytest.fixture
-def brief_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = caption_encoder.train_moving_encoder
+def brief_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = caption_encoder.train_moving_projection
 
-    def brief(folder: Path, dim: int, frames: int, *, resume: bool = True) -> object:
-        return whole(folder, dim, frames, steps=2, batch=4, resume=resume)
+    def brief(encoder: object, folder: Path, dim: int, frames: int, *, resume: bool = True) -> object:
+        return whole(encoder, folder, dim, frames, steps=2, batch=4, resume=resume)
 
-    monkeypatch.setattr(caption_encoder, "train_moving_encoder", brief)
-    monkeypatch.setattr(build_video_tokens, "train_moving_encoder", brief)
+    monkeypatch.setattr(build_video_tokens, "train_moving_projection", brief)
 
 
 def test_frames_come_back_through_the_tokenizer_with_most_that_a_prompt_names() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.zoo.training import build_llamagen, build_vlm
+from mmspec.zoo.training.pictures import build_llamagen
+from mmspec.zoo.training.texts import build_vlm
 
 
 @pytest.mark.parametrize(

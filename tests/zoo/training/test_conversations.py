@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
-from mmspec.zoo.training.captioner import Mixture, answer_logits
-from mmspec.zoo.training.conversations import RowEncoder, many_row, picture_row, text_row
+from mmspec.zoo.training.texts.captioner import Mixture, answer_logits
+from mmspec.zoo.training.texts.conversations import RowEncoder, many_row, picture_row, text_row
 
 TINY = TextSize(layers=1, width=64, inner=96)
 

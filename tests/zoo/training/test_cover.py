@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.zoo.training.clip_sets import PLAN, Kind, Member, blocks_of, member, pixel_frames
-from mmspec.zoo.training.cover import cover
+from mmspec.zoo.training.films.clip_sets import PLAN, Kind, Member, blocks_of, member, pixel_frames
+from mmspec.zoo.training.films.cover import cover
 
 
 def counted(one: Member, kind: Kind) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.zoo.training.drafter_requests import HeldOut, Pictures, Texts
+from mmspec.zoo.training.texts.drafter_requests import HeldOut, Pictures, Texts
 from mmspec.zoo.world.scene import EVAL_START
 
 
@@ -20,7 +20,7 @@ def test_requests_are_pure_functions_of_their_index() -> None:
 
 
 def test_held_out_pictures_come_from_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    import mmspec.zoo.training.drafter_requests as lessons
+    import mmspec.zoo.training.texts.drafter_requests as lessons
 
     seen: list[int] = []
     sample = lessons.sample_scene

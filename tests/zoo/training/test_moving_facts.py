@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.zoo.training.moving_facts import HEADS, look_labels, moving_fact_loss, moving_facts, moving_token_facts
+from mmspec.zoo.training.films.moving_facts import (
+    HEADS,
+    look_labels,
+    moving_fact_loss,
+    moving_facts,
+    moving_token_facts,
+)
 from mmspec.zoo.world.moving import DIRECTIONS, LOOKS, SPEEDS, sample_moving
 from mmspec.zoo.world.moving_prompts import moving_prompt, moving_tokenizer
 from mmspec.zoo.world.words import COLORS, KINDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mmspec.zoo.architectures.pixels import to_pixels
-from mmspec.zoo.training.picture_batches import augmented, picture_arrays, sample_pictures
+from mmspec.zoo.training.pictures.picture_batches import augmented, picture_arrays, sample_pictures
 
 
 def test_augmentation_is_light_and_a_function_of_its_seed() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mmspec.zoo.architectures.clip import ClipSize
-from mmspec.zoo.training import build_clip, build_judge
-from mmspec.zoo.training.build_vq import VqRecipe
-from mmspec.zoo.training.on_pictures import PictureRecipe
-from mmspec.zoo.training.picture_batches import sample_pictures
+from mmspec.zoo.training.pictures import build_clip, build_judge
+from mmspec.zoo.training.pictures.build_vq import VqRecipe
+from mmspec.zoo.training.pictures.on_pictures import PictureRecipe
+from mmspec.zoo.training.pictures.picture_batches import sample_pictures
 from mmspec.zoo.world.pictures import HELD_OUT
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from mmspec import zoo
 from mmspec.zoo.architectures.judge import ImageJudge
-from mmspec.zoo.training.recognition import class_recognition, prompt_recognition
+from mmspec.zoo.training.pictures.recognition import class_recognition, prompt_recognition
 from mmspec.zoo.world.pictures import CLASSES, HELD_OUT, class_picture, render_picture, sample_picture
 
 

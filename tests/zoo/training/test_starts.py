@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.zoo.training.clip_sets import spans
-from mmspec.zoo.training.starts import channel_of, marked, own_noise, placed
+from mmspec.zoo.training.films.clip_sets import spans
+from mmspec.zoo.training.films.starts import channel_of, marked, own_noise, placed
 from mmspec.zoo.world.moving import STEADY, MovingScene, sample_moving
 from mmspec.zoo.world.words import COLORS
 

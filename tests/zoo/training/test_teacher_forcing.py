@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mmspec.video.chunk_cache import ChunkCache
-from mmspec.zoo.training import teacher_forcing
-from mmspec.zoo.training.teacher_forcing import forced_flow
+from mmspec.zoo.training.films import teacher_forcing
+from mmspec.zoo.training.films.teacher_forcing import forced_flow
 from tests.video.tiny import text, wan
 
 SIZE, BLOCKS = 2, 4

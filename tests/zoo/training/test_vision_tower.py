@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmspec.zoo.architectures.vision_tower import HEADS
-from mmspec.zoo.training.vision_tower import IGNORE, patch_labels
+from mmspec.zoo.training.texts.vision_tower import IGNORE, patch_labels
 from mmspec.zoo.world.scene import sample_scene
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.zoo.training.picture_batches import picture_arrays, sample_pictures
+from mmspec.zoo.training.pictures.picture_batches import picture_arrays, sample_pictures
 from mmspec.zoo.world.pictures import (
     CLASSES,
     PICTURE_SIDE,

@@ -1,0 +1,137 @@
+"""What the zoo's block-causal video models learn: the flow of every block behind clean context, at the levels of few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.video.generation.flow_map import FlowMap
+from mmspec.video.generation.schedule import TRAINING_STEPS
+from mmspec.video.wan.config import WanConfig
+from mmspec.video.wan.transformer import CausalWan
+
+from ..loop import Plan
+from ..precision import quick
+from .clip_sets import PLAN
+from .teacher_forcing import Segment, forced_flow
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRecipe:
+    """What decides how a block-causal video model learns.
+
+    batch: clips of four blocks a step.
+    few: share of blocks whose noise is that of one of the few steps of `sampler`; the others' is anywhere between.
+    context_noise: most that is added to clean context, which is never as clean when it was drawn.
+    own_after: share of the steps after which `own` of the context blocks are the model's own predictions.
+    objects: how much more a latent counts that an object fills than one of the background, which is most of every frame.
+    """
+
+    name: str
+    config: WanConfig
+    steps: int
+    lr: float = 1e-3
+    batch: int = 4
+    sampler: FlowMap = FlowMap(4, until=False)
+    few: float = 0.8
+    context_noise: float = 0.1
+    own: float = 0.5
+    own_after: float = 0.6
+    objects: float = 4.0
+    seed: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Of the state, in the work folder."""
+        return self.name.replace("/", "_")
+
+    def plan(self) -> Plan:
+        """Its schedule for the training loop."""
+        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
+
+    def draws(self, step: int) -> torch.Generator:
+        """What a step draws its noise and times with."""
+        return torch.Generator().manual_seed((self.seed << 32) + step)
+
+    def levels(self, blocks: tuple[int, int], drawn: torch.Generator) -> Tensor:
+        """float32 [B, blocks], the share of noise of each block: of the sampler's steps, or between them and 0."""
+        steps = self.sampler.levels[:-1].float()
+        few = steps[torch.randint(len(steps), blocks, generator=drawn)]
+        flat = torch.rand(blocks, generator=drawn)
+        free = self.sampler.shift * flat / (1 + (self.sampler.shift - 1) * flat)
+        return torch.where(torch.rand(blocks, generator=drawn) < self.few, few, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Clips of whole blocks, to be learnt from.
+
+    clean: float32 [B, C, F, 8, 8].   noise: in its shape, what each block starts from.   filled: float32 [B, F, 8, 8], which
+    share of a latent is an object's.   segments: the prompts.
+    """
+
+    clean: Tensor
+    noise: Tensor
+    filled: Tensor
+    segments: list[Segment]
+
+    @property
+    def count(self) -> int:
+        """Blocks of a clip."""
+        return self.clean.shape[2] // PLAN.size
+
+    def to(self, device: str) -> Blocks:
+        segments = [(first, last, text.to(device)) for first, last, text in self.segments]
+        return Blocks(self.clean.to(device), self.noise.to(device), self.filled.to(device), segments)
+
+
+def new_model(config: WanConfig, seed: int) -> CausalWan:
+    """An untrained model, whose flow is 0."""
+    torch.manual_seed(seed)
+    model = CausalWan(config)
+    nn.init.zeros_(model.proj_out.weight)
+    nn.init.zeros_(model.proj_out.bias)
+    return model
+
+
+def flow_errors(
+    model: CausalWan, blocks: Blocks, recipe: FlowRecipe, drawn: torch.Generator, step: int, device: str = "cpu"
+) -> Tensor:
+    """float32 [B, blocks], the mean squared error of every block's flow, noise - clean, in which objects count more."""
+    shape = blocks.clean.shape
+    level = recipe.levels((shape[0], blocks.count), drawn).repeat_interleave(PLAN.size, 1).to(device)
+    spread = recipe.context_noise * torch.rand(shape[0], 1, 1, 1, 1, generator=drawn)
+    stray = (spread * torch.randn(shape, generator=drawn)).to(device)
+    own = (torch.rand(shape[0], blocks.count, generator=drawn) < recipe.own).repeat_interleave(PLAN.size, 1).to(device)
+    blocks = blocks.to(device)
+    clean, noise, context = blocks.clean, blocks.noise, blocks.clean + stray
+    if blocks.count > 1 and step >= recipe.own_after * recipe.steps:
+        guessed = _predicted(model, context, blocks, recipe)
+        context = torch.where(own[:, None, :, None, None], guessed, context)
+    sigma = level[:, None, :, None, None]
+    flow = _flow(model, context, (1 - sigma) * clean + sigma * noise, level, blocks.segments)
+    weight = 1 + recipe.objects * blocks.filled
+    weight = weight / weight.mean((1, 2, 3), keepdim=True)
+    each = (flow - (noise - clean)).square().mean(1)  # [B, F, 8, 8]
+    return (each * weight).mean((2, 3)).unflatten(1, (-1, PLAN.size)).mean(2)
+
+
+@torch.no_grad()
+def _predicted(model: CausalWan, context: Tensor, blocks: Blocks, recipe: FlowRecipe) -> Tensor:
+    """All blocks as the model itself predicts them at the last of the few steps, [B, C, F, H, W].
+
+    Behind these for context, later blocks are trained on what they will stand behind: scheduled sampling in one pass more
+    ("Parallel Scheduled Sampling").
+    """
+    last = float(recipe.sampler.levels[-2])
+    noisy = (1 - last) * blocks.clean + last * blocks.noise
+    level = noisy.new_full((len(noisy), noisy.shape[2]), last)
+    return noisy - last * _flow(model, context, noisy, level, blocks.segments)
+
+
+def _flow(model: CausalWan, context: Tensor, noisy: Tensor, level: Tensor, segments: Sequence[Segment]) -> Tensor:
+    with quick(noisy.device):
+        return forced_flow(model, context, noisy, level * TRAINING_STEPS, segments, PLAN.size).float()

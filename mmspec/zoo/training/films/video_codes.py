@@ -1,0 +1,106 @@
+"""Training of the zoo's model of video codes, on moving scenes that are rendered and tokenised frame by frame as it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQModel
+
+from ...architectures.auxiliary_heads import WithAuxiliaryHeads
+from ...architectures.pixels import to_pixels
+from ...world.moving import HELD_OUT, LOOKS, MovingScene, sample_moving
+from ...world.moving_frames import render_frames
+from ...world.moving_prompts import moving_prompt
+from ...world.pictures import low_res
+from ..loop import Plan, train
+from ..pictures.llamagen import DROP, code_loss
+from ..precision import quick
+from .moving_facts import HEADS, look_labels, moving_reading_loss
+
+FIRST_SEED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class VideoRecipe:
+    """Everything that decides a zoo model of video codes; fields as in `GptRecipe`, frames are the config's."""
+
+    name: str
+    config: GPTConfig
+    steps: int
+    lr: float = 2e-3
+    batch: int = 8
+    reading: float = 0.3
+    object_weight: float = 4.0
+    guided_share: float = 0.7
+    seed: int = 0
+
+    def scenes(self, step: int) -> list[MovingScene]:
+        """The scenes of a training step."""
+        return [sample_moving(FIRST_SEED + step * self.batch + i) for i in range(self.batch)]
+
+
+@torch.no_grad()
+def video_codes(vq: VQModel, scenes: list[MovingScene], frames: int) -> Tensor:
+    """The tokenizer's codes of rendered scenes at half their side, each frame on its own, int64 [B, frames * 64]."""
+    pixels = to_pixels(low_res(np.concatenate([render_frames(scene, frames) for scene in scenes])))
+    device = vq.quantize.embedding.weight.device
+    with quick(device):
+        return vq.encode(pixels.to(device))[1].view(len(scenes), -1)
+
+
+def train_video_codes(
+    recipe: VideoRecipe, vq: VQModel, encode: CaptionEncoder, folder: Path, resume: bool = True, device: str = "cpu",
+    projection: nn.Module | None = None,
+) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
+    """Trains a transformer; returns it and the means of its last logged steps: loss and top-1 probability of the codes.
+
+    projection: what the transformer's own caption projection starts as. The heads' loss and the weight of the codes of
+    objects fade over `guided_share` of the steps: the last loss is of codes alone, all of one weight.
+    """
+    torch.manual_seed(recipe.seed)
+    gpt, vq, frames = Transformer(recipe.config), vq.to(device), recipe.config.frames
+    if projection is not None:
+        gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
+    model = WithAuxiliaryHeads(gpt, HEADS, LOOKS).to(device)
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        scenes = recipe.scenes(step)
+        condition, mask = encode([moving_prompt(scene, step, frames) for scene in scenes])
+        codes = video_codes(vq, scenes, frames)
+        drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
+        share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
+        with quick(device):
+            logits, states = model(condition.to(device), codes, mask.to(device), drop.to(device))
+            reading = torch.zeros((), device=device)
+            if share:
+                reading = moving_reading_loss(model, states, scenes, frames, drop, step)
+        near = look_labels(scenes, frames, recipe.config.grid, border=1) < LOOKS
+        weight = 1 + (recipe.object_weight - 1) * share * near.to(device)
+        loss, notes = code_loss(logits, codes, weight)
+        return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
+
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
+    return gpt, train(model, loss_of, plan, folder, recipe.name, resume)
+
+
+@torch.no_grad()
+def held_out_videos(gpt: Transformer, vq: VQModel, encode: CaptionEncoder, count: int = 16) -> dict[str, float]:
+    """Loss and mean top-1 probability of the codes of scenes that no training sees."""
+    frames = gpt.config.frames
+    scenes = [sample_moving(HELD_OUT + index) for index in range(count)]
+    losses = []
+    for scene in scenes:  # one by one: the logits of a video are many
+        condition, mask = encode([moving_prompt(scene, 0, frames)])
+        codes = video_codes(vq, [scene], frames)
+        loss, notes = code_loss(gpt.training_logits(condition, codes, mask), codes)
+        losses.append((float(loss), notes["top1"]))
+    loss, top1 = np.mean(losses, axis=0)
+    return {"loss": float(loss), "top1": float(top1)}

@@ -1,0 +1,1 @@
+"""How the zoo's models of pictures are trained."""

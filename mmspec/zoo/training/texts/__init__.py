@@ -1,0 +1,1 @@
+"""How the zoo's readers of pictures and their drafters are trained."""

@@ -1,0 +1,128 @@
+"""Build the zoo's hybrid VLM from nothing: a densely pretrained tower, then all of it on captions, questions and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.files import write_json_atomic
+from mmspec.core.readers import read_json
+from mmspec.vlm.training.checkpoint import load_state
+
+from ...architectures.hybrid import HybridSize, new_model, new_processor
+from ...files.cards import rounded, write_card
+from ...files.hybrid import read_hybrid
+from ...files.llava import write_vlm
+from ..loop import Plan, start_over, train
+from .hybrid_rows import HybridBatch, HybridEncoder, hybrid_row
+from .merged_tower import MergedReader, pretrain_merged_tower
+
+NAME = "vlm/hybrid"
+FIRST_SEED = 1 << 24  # far from the tower's pictures
+DATA = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class HybridRecipe:
+    """Everything that decides the hybrid VLM; the defaults are `vlm/hybrid`."""
+
+    size: HybridSize = HybridSize()
+    tower_steps: int = 2400
+    steps: int = 3200
+    batch: int = 16
+    lr: float = 2e-3
+    seed: int = 0
+
+
+def build(
+    out: Path,
+    work: Path,
+    recipe: HybridRecipe = HybridRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measure: Callable[[Any, Any], dict[str, float]] | None = None,
+) -> dict[str, Any]:
+    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
+
+    `measure` is given the model read back from `out` and its processor, and adds its figures to the card.
+    """
+    folder, tower_folder = work / NAME.replace("/", "_"), work / f"{NAME.replace('/', '_')}_tower"
+    if not resume:
+        start_over(folder)
+    processor = new_processor()
+    torch.manual_seed(recipe.seed)
+    model = new_model(processor.tokenizer, recipe.size)
+    read = _pretrain(model.model.visual, recipe, tower_folder, resume, device)
+    figures = train_hybrid(model, HybridEncoder(processor.tokenizer), recipe, folder, resume, device)
+    write_vlm(model.cpu(), processor, out)
+    facts = {
+        "tower_seeds": [0, recipe.tower_steps * 20],
+        "row_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch],
+        "model_seed": recipe.seed,
+        "layers": recipe.size.kinds,
+        "tower_steps": recipe.tower_steps,
+        "steps": recipe.steps,
+        "tower_accuracy": read,
+        "training": rounded(figures),
+    }
+    card = write_card(out, NAME, model, DATA, **facts)
+    if measure is None:
+        return card
+    return write_card(out, NAME, model, DATA, **facts, evaluation=measure(*read_hybrid(out)))
+
+
+def _pretrain(tower: nn.Module, recipe: HybridRecipe, folder: Path, resume: bool, device: str) -> dict[str, float]:
+    """Trains the tower, or puts into it what was trained before; returns how well it reads."""
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        load_state(folder / "state.safetensors", MergedReader(tower))
+        return read_json(finished)
+    finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
+    accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)[1]
+    write_json_atomic(finished, accuracy)
+    return accuracy
+
+
+def train_hybrid(
+    model: nn.Module,
+    encode: HybridEncoder,
+    recipe: HybridRecipe,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+) -> dict[str, float]:
+    """Train all of the model on answers only, bf16 autocast; returns the last means of loss and accuracies."""
+    model.to(device).train()
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        first = FIRST_SEED + step * recipe.batch
+        batch = encode([hybrid_row(first + index) for index in range(recipe.batch)])
+        with torch.autocast(device, torch.bfloat16):
+            logits, target, digit = answer_logits(model, batch, encode.digits)
+        loss = F.cross_entropy(logits, target)
+        right = (logits.argmax(-1) == target).float()
+        notes = {"right": float(right.mean()), "digits": float(right[digit].mean()) if bool(digit.any()) else 1.0}
+        return loss, notes
+
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=min(100, recipe.steps), weight_decay=0.05)
+    return train(model, loss_of, plan, folder, "hybrid", resume)
+
+
+def answer_logits(model: nn.Module, batch: HybridBatch, digits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits float [T, V] at every supervised token of the rows, those tokens int64 [T], and which are digits of numbers.
+
+    Rows are padded behind their end, where neither attention nor a recurrence reaches back from, so that nothing is masked.
+    """
+    device = model.device
+    inputs = {name: value.to(device) for name, value in batch.inputs.items()}
+    made = model(**inputs, use_cache=False).logits
+    wanted = batch.supervised[:, 1:].to(device)
+    target = inputs["input_ids"][:, 1:][wanted]
+    return made[:, :-1][wanted].float(), target, torch.isin(target, digits.to(device))

@@ -1,0 +1,141 @@
+"""Training of the zoo VLM's language side over a frozen, pretrained tower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
+
+from ...architectures.vision_tower import PatchReader
+from ...world.words import COLORS, DIGITS, SHAPES
+from ..loop import Plan, train
+from .conversations import Row, RowBatch, RowEncoder, many_row, picture_row, text_row
+from .vision_tower import tower_batch
+
+FIRST_SEED = 1 << 24  # far from the tower's scenes
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Rows of a step: one picture each and a few text-only ones.
+
+    From the share `many_from` of training on, every `many_every`-th step asks about several pictures instead.
+    """
+
+    batch: int = 16
+    text_rows: int = 1
+    text_every: int = 2
+    many_batch: int = 8
+    many_every: int = 6
+    many_from: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.text_rows < self.batch:
+            raise ValueError(f"expected 0 <= text_rows < batch, got {self.text_rows} and {self.batch}, change them")
+
+    def rows(self, step: int, steps: int) -> list[Row]:
+        """The rows of one step, a pure function of it."""
+        first = FIRST_SEED + step * self.batch
+        if step >= self.many_from * steps and step % self.many_every == 0:
+            return [many_row(first + index) for index in range(self.many_batch)]
+        texts = self.text_rows if step % self.text_every == 0 else 0
+        rows = [picture_row(first + index) for index in range(self.batch - texts)]
+        return rows + [text_row(first + self.batch - 1 - index) for index in range(texts)]
+
+
+@torch.no_grad()
+def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, scenes: int = 64) -> None:
+    """Point the projector's first layer along the tower's reading heads, every property with the same variance.
+
+    Shape fills half the variance of the tower's features and color a twentieth: from a random projector the text model
+    learns to find objects by what the caption already said of them, and ignores places and colors for long.
+    """
+    pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
+    hidden = reader.tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:].flatten(0, 1)
+    weights, biases = [], []
+    for head in reader.heads.values():
+        logits = head(hidden)
+        scale = 1.0 / (logits.std(0) * len(head.bias) ** 0.5)
+        weights.append(head.weight * scale[:, None])
+        biases.append((head.bias - logits.mean(0)) * scale)
+    first = model.model.multi_modal_projector.linear_1
+    mix = torch.randn(first.out_features, sum(len(bias) for bias in biases))
+    first.weight.copy_(mix @ torch.cat(weights))
+    first.bias.copy_(mix @ torch.cat(biases))
+
+
+def embed_rows(model: LlavaForConditionalGeneration, rows: RowBatch) -> Tensor:
+    """Input embeddings [B, S, width], projected patch features in the image placeholders; no gradient to the tower."""
+    embeds = model.get_input_embeddings()(rows.ids)
+    if rows.pixels is None:
+        return embeds
+    with torch.no_grad():
+        hidden = model.model.vision_tower(rows.pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
+    features = model.model.multi_modal_projector(hidden)  # [P, 144, width]
+    place = rows.ids == model.config.image_token_index
+    return embeds.masked_scatter(place[..., None], features.to(embeds.dtype).flatten(0, 1))
+
+
+def answer_logits(model: LlavaForConditionalGeneration, rows: RowBatch) -> tuple[Tensor, Tensor]:
+    """Logits float [T, V] at every supervised token of the rows, and those tokens int64 [T]."""
+    hidden = model.model.language_model(
+        inputs_embeds=embed_rows(model, rows),
+        attention_mask=rows.visible,
+        position_ids=rows.positions,
+        use_cache=False,
+    ).last_hidden_state
+    wanted = rows.supervised[:, 1:]
+    # the head runs on every token: a new matrix shape each step would fill oneDNN's cache without end
+    return model.lm_head(hidden)[:, :-1][wanted].float(), rows.ids[:, 1:][wanted]
+
+
+def train_captioner(
+    model: LlavaForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    plan: Plan,
+    mixture: Mixture = Mixture(),
+    resume: bool = True,
+    device: str = "cpu",
+    on_save: Callable[[int], None] | None = None,
+) -> dict[str, float]:
+    """Train projector and text model on answers only, bf16 autocast; returns the last means of loss and accuracies."""
+    model.to(device).train()
+    model.model.vision_tower.requires_grad_(False).eval()
+    encode = RowEncoder(tokenizer)
+    classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
+    named = {name: _word_ids(tokenizer, words).to(device) for name, words in classes.items()}
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        rows = _to(encode(mixture.rows(step, plan.steps)), device)
+        with torch.autocast(device, torch.bfloat16):
+            logits, target = answer_logits(model, rows)
+        loss = F.cross_entropy(logits, target)
+        return loss, _reading_notes(logits.detach(), target, named)
+
+    return train(model, loss_of, plan, folder, "captioner", resume, on_save)
+
+
+def _word_ids(tokenizer: PreTrainedTokenizerFast, words: Iterable[str]) -> Tensor:
+    return torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
+
+
+def _reading_notes(logits: Tensor, target: Tensor, named: dict[str, Tensor]) -> dict[str, float]:
+    """Mean top-1 probability, and per word class how often the right member has the largest logit of its class."""
+    notes = {"top1": float(logits.softmax(-1).amax(-1).mean())}
+    for name, ids in named.items():
+        here = torch.isin(target, ids)
+        right = (ids[logits[here][:, ids].argmax(-1)] == target[here]).float()
+        notes[name] = float(right.mean()) if len(right) else 1.0
+    return notes
+
+
+def _to(rows: RowBatch, device: str) -> RowBatch:
+    pixels = None if rows.pixels is None else rows.pixels.to(device)
+    parts = (rows.ids, rows.supervised, rows.positions, rows.visible)
+    return RowBatch(*(part.to(device) for part in parts), pixels)
