@@ -18,7 +18,8 @@ from ...files.continuous import read_car, read_kl, write_car
 from ...files.latents import Latents
 from ...world.pictures import CLASSES
 from ..loop import train
-from .latent_batches import LatentRecipe, class_labels, facts, latent_set, mixed
+from ..precision import quick
+from .latent_batches import LatentRecipe, class_labels, facts, latent_set
 from .recognition import class_recognition
 
 NO_CLASS = -1
@@ -43,7 +44,7 @@ def draft_recipe(steps: int = 4000) -> LatentRecipe:
 def train_car(
     recipe: LatentRecipe, latents: Latents, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalTransformer, dict[str, float]]:
-    """Trains on latents of the set "classes" (bf16 autocast); returns the model and its last means.
+    """Trains on latents of the set "classes"; returns the model and its last means.
 
     State and log lie in `folder`.
     """
@@ -55,7 +56,7 @@ def train_car(
         taken, tokens = latents.batch(step, recipe.batch)
         labels = class_labels(taken)
         labels = labels.masked_fill(recipe.dropped(labels, drawn), NO_CLASS)
-        with mixed(device):
+        with quick(device):
             return causal_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies).mean(), {}
 
     figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)

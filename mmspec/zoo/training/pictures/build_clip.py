@@ -16,6 +16,7 @@ from ...files.cards import rounded, write_card
 from ...files.scorers import load_clip, save_clip
 from ...world.pictures import HELD_OUT, Picture
 from ...world.prompts import prompt_of
+from ..precision import quick
 from .on_pictures import PictureRecipe, train_on_pictures
 from .picture_batches import augmented, picture_arrays, sample_pictures
 
@@ -42,7 +43,7 @@ def contrasted_pairs(pictures: list[Picture], prompts: list[str]) -> Tensor:
 def clip_loss(clip: CLIP, pictures: list[Picture], seed: int, device: str) -> tuple[Tensor, dict[str, float]]:
     """Symmetric contrast over the batch, and how often a picture's own prompt is nearest."""
     prompts = [prompt_of(picture, seed) for picture in pictures]
-    with torch.autocast(device, torch.bfloat16):
+    with quick(device):
         image = clip.encode_image(training_pixels(pictures, seed).to(device))
         text = clip.encode_text(token_ids(prompts).to(device))
     cosine = F.normalize(image.float(), dim=-1) @ F.normalize(text.float(), dim=-1).T
@@ -56,7 +57,7 @@ def clip_loss(clip: CLIP, pictures: list[Picture], seed: int, device: str) -> tu
 def train_clip(
     clip: CLIP, folder: Path, recipe: PictureRecipe = SHIPPED, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `clip` in place (bf16 autocast); returns the last means. State and log lie in `folder`.
+    """Train `clip` in place; returns the last means. State and log lie in `folder`.
 
     Raises ValueError for batches of one picture, which there is nothing to tell from.
     """

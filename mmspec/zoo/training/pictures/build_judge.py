@@ -16,6 +16,7 @@ from ...files.cards import rounded, write_card
 from ...files.scorers import load_judge, save_judge
 from ...world.pictures import HELD_OUT, Picture
 from ...world.words import COLORS
+from ..precision import quick
 from .on_pictures import PictureRecipe, train_on_pictures
 from .picture_batches import augmented, picture_arrays, sample_pictures
 
@@ -60,11 +61,11 @@ def judge_loss(logits: Tensor, pictures: list[Picture]) -> tuple[Tensor, dict[st
 def train_judge(
     model: Reader, folder: Path, recipe: PictureRecipe = SHIPPED, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place (bf16 autocast) on augmented pictures; returns the last means. State and log lie in `folder`."""
+    """Train `model` in place on augmented pictures; returns the last means. State and log lie in `folder`."""
 
     def loss(pictures: list[Picture], step: int) -> tuple[Tensor, dict[str, float]]:
         pixels = augmented(to_pixels(picture_arrays(pictures)), recipe.seed * 1_000_003 + step)
-        with torch.autocast(device, torch.bfloat16):
+        with quick(device):
             logits = model(pixels.to(device))
         return judge_loss(logits.float(), pictures)
 

@@ -19,6 +19,7 @@ from ...architectures.pixels import to_bytes, to_pixels
 from ...files.cards import rounded, write_card
 from ...files.continuous import read_kl
 from ...world.pictures import HELD_OUT, PICTURE_SIDE, Picture
+from ..precision import quick
 from ..reconstruction import reconstruction_loss
 from .on_pictures import PictureRecipe, train_on_pictures
 from .picture_batches import picture_arrays, sample_pictures
@@ -83,7 +84,7 @@ def kl_loss(
 ) -> tuple[Tensor, dict[str, float]]:
     """L1 and squares of pixels, L1 of their differences, and the divergence; noise: standard normal in the shape of the
     latents."""
-    with torch.autocast(pixels.device.type, torch.bfloat16):
+    with quick(pixels.device):
         law = model.encode(pixels).latent_dist
         mean, log_variance = law.mean.float(), law.logvar.float()
         made = model.decode(mean + (0.5 * log_variance).exp() * noise).sample
@@ -93,7 +94,7 @@ def kl_loss(
 def train_kl(
     model: AutoencoderKL, folder: Path, recipe: KlRecipe, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place (bf16 autocast); returns the last means. State and log lie in `folder`."""
+    """Train `model` in place; returns the last means. State and log lie in `folder`."""
     side = PICTURE_SIDE // recipe.config.stride
     shape = (recipe.pictures.batch, recipe.config.embed_dim, side, side)
 

@@ -24,7 +24,8 @@ from ...files.latents import Latents
 from ...world.pictures import CLASSES, PICTURE_SIDE
 from ...world.prompts import LONGEST, prompt_of
 from ..loop import train
-from .latent_batches import Kind, LatentRecipe, class_labels, facts, latent_set, mixed, picture
+from ..precision import quick
+from .latent_batches import Kind, LatentRecipe, class_labels, facts, latent_set, picture
 from .recognition import class_recognition, prompt_recognition
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def train_mar(
     resume: bool = True,
     device: str = "cpu",
 ) -> tuple[MAR, dict[str, float]]:
-    """Trains on classes and on prompts, see `turn` (bf16 autocast); returns the model and its last means.
+    """Trains on classes and on prompts, see `turn`; returns the model and its last means.
 
     latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
     """
@@ -115,7 +116,7 @@ def train_mar(
         labels = condition_of(kind, taken, step, captions)
         drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
         labels = torch.where(drop, nothing_said(labels), labels)
-        with mixed(device):
+        with quick(device):
             each = masked_loss(
                 model, tokens.to(device), labels.to(device), drawn, recipe.copies, sampled_ratio, MOST_WEIGHT
             )

@@ -19,6 +19,7 @@ from ...architectures.pixels import to_bytes, to_pixels
 from ...files.cards import rounded, write_card
 from ...world.pictures import HELD_OUT, PICTURE_SIDE, low_res
 from ..loop import Plan, train
+from ..precision import quick
 from .picture_batches import picture_arrays, sample_pictures
 
 FIRST_SEED = 1 << 27
@@ -72,13 +73,13 @@ def features(model: VQModel, pixels: Tensor) -> Tensor:
 
 def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -> tuple[Tensor, dict[str, float]]:
     """L1 and squares of the reconstruction, and both halves of the codebook loss; gradients pass straight through."""
-    with torch.autocast(pixels.device.type, torch.bfloat16):
+    with quick(pixels.device):
         z = model.encode_features(pixels)
     rows, book = F.normalize(z.float(), dim=1), z.new_zeros(())
     if quantised:
         rows, _, (codebook, commitment) = model.quantize(z.float())
         book = codebook + commitment
-    with torch.autocast(pixels.device.type, torch.bfloat16):
+    with quick(pixels.device):
         made = model.decode(rows)
     gap = made.float() - pixels
     squares = gap.square().mean()
@@ -114,7 +115,7 @@ def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool =
 def train_vq(
     model: VQModel, folder: Path, recipe: VqRecipe = VqRecipe(), resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place (bf16 autocast); returns the last means of loss and PSNR. State and log lie in `folder`."""
+    """Train `model` in place; returns the last means of loss and PSNR. State and log lie in `folder`."""
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmspec.imagegen.continuous.causal.config import CausalConfig
 from mmspec.imagegen.continuous.mar.config import MARConfig
@@ -27,16 +25,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["classes", "prompts"]
 FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27) + (1 << 26)}
-
-
-def mixed(device: str) -> ExitStack:
-    """bf16 autocast, and on a CPU attention by plain products, whose backward pass takes a third of the fused one's time at
-    these lengths."""
-    stack = ExitStack()
-    stack.enter_context(torch.autocast(torch.device(device).type, torch.bfloat16))
-    if torch.device(device).type == "cpu":
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-    return stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ...world.pictures import CLASSES, HELD_OUT, Picture, class_picture, low_res
 from ...world.prompts import prompt_of
 from ...world.scene import EVAL_START
 from ..loop import Plan, train
+from ..precision import quick
 from .picture_batches import picture_arrays
 from .picture_facts import object_cells, reading_loss
 
@@ -73,7 +74,7 @@ def step_pictures(recipe: GptRecipe, step: int) -> list[Picture]:
 def codes_of(vq: VQModel, pictures: list[Picture], low: bool = False) -> Tensor:
     """The tokenizer's codes of rendered pictures, int64 [B, 256], or [B, 64] of pictures of half the side."""
     arrays, device = picture_arrays(pictures), vq.quantize.embedding.weight.device
-    with torch.autocast(device.type, torch.bfloat16):
+    with quick(device):
         return vq.encode(to_pixels(low_res(arrays) if low else arrays).to(device))[1]
 
 
@@ -112,13 +113,13 @@ def train_llamagen(
         codes = codes_of(vq, pictures, recipe.low)
         drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
         mask = None if mask is None else mask.to(device)
-        with torch.autocast(torch.device(device).type, torch.bfloat16):
+        with quick(device):
             logits, states = model(condition.to(device), codes, mask, drop.to(device))
         share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
         if not share:
             loss, notes = code_loss(logits, codes)
             return loss, {**notes, "reading": 0.0}
-        with torch.autocast(torch.device(device).type, torch.bfloat16):
+        with quick(device):
             reading = reading_loss(model, states, pictures, drop, step)
         weight = 1 + (recipe.object_weight - 1) * share * object_cells(pictures, recipe.config.grid).to(device)
         loss, notes = code_loss(logits, codes, weight)

@@ -20,6 +20,7 @@ from ...files.cards import rounded, write_card
 from ...files.hybrid import read_hybrid
 from ...files.llava import write_vlm
 from ..loop import Plan, start_over, train
+from ..precision import quick
 from .hybrid_rows import HybridBatch, HybridEncoder, hybrid_row
 from .merged_tower import MergedReader, pretrain_merged_tower
 
@@ -34,7 +35,7 @@ class HybridRecipe:
 
     size: HybridSize = HybridSize()
     tower_steps: int = 2400
-    steps: int = 3200
+    steps: int = 2700
     batch: int = 16
     lr: float = 2e-3
     seed: int = 0
@@ -98,13 +99,13 @@ def train_hybrid(
     resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, float]:
-    """Train all of the model on answers only, bf16 autocast; returns the last means of loss and accuracies."""
+    """Train all of the model on answers only; returns the last means of loss and accuracies."""
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         first = FIRST_SEED + step * recipe.batch
         batch = encode([hybrid_row(first + index) for index in range(recipe.batch)])
-        with torch.autocast(device, torch.bfloat16):
+        with quick(device):
             logits, target, digit = answer_logits(model, batch, encode.digits)
         loss = F.cross_entropy(logits, target)
         right = (logits.argmax(-1) == target).float()

@@ -14,6 +14,7 @@ from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 from ...architectures.vision_tower import PatchReader
 from ...world.words import COLORS, DIGITS, SHAPES
 from ..loop import Plan, train
+from ..precision import quick
 from .conversations import Row, RowBatch, RowEncoder, many_row, picture_row, text_row
 from .vision_tower import tower_batch
 
@@ -104,7 +105,7 @@ def train_captioner(
     device: str = "cpu",
     on_save: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
-    """Train projector and text model on answers only, bf16 autocast; returns the last means of loss and accuracies."""
+    """Train projector and text model on answers only; returns the last means of loss and accuracies."""
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
     encode = RowEncoder(tokenizer)
@@ -113,7 +114,7 @@ def train_captioner(
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         rows = _to(encode(mixture.rows(step, plan.steps)), device)
-        with torch.autocast(device, torch.bfloat16):
+        with quick(device):
             logits, target = answer_logits(model, rows)
         loss = F.cross_entropy(logits, target)
         return loss, _reading_notes(logits.detach(), target, named)

@@ -17,6 +17,7 @@ from ...world.pages import page_array
 from ...world.render import render_array
 from ...world.scene import EVAL_START, sample_scene
 from ..loop import Plan, train
+from ..precision import quick
 from .hybrid_rows import grids, patches
 from .vision_tower import CROWDED, IGNORE, patch_labels
 
@@ -96,13 +97,13 @@ def pretrain_merged_tower(
     tower: nn.Module, folder: Path, steps: int, *, scenes: int = 20, documents: int = 8, lr: float = 2e-3,
     resume: bool = True, device: str = "cpu",
 ) -> tuple[MergedReader, dict[str, float]]:  # fmt: skip
-    """Train `tower` on labels of its tokens in bf16 autocast; returns it, heads included, and held-out accuracies."""
+    """Train `tower` on labels of its tokens; returns it, heads included, and held-out accuracies."""
     torch.manual_seed(0)
     reader = MergedReader(tower).to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         pixels, grid, labels = reading_batch(step * scenes, scenes, documents)
-        with torch.autocast(device, torch.bfloat16):
+        with quick(device):
             logits = reader(pixels.to(device), grid.to(device))
         return reading_loss(logits, {name: label.to(device) for name, label in labels.items()})
 

@@ -15,6 +15,7 @@ from ...world.render import render_array
 from ...world.scene import EVAL_START, Scene, SceneConfig, sample_scene
 from ...world.words import BACKDROPS, IMAGE_SIDE, TONES
 from ..loop import Plan, train
+from ..precision import quick
 
 CROWDED = SceneConfig(least=9, most=9, digit_share=0.5)
 IGNORE = -100
@@ -65,12 +66,12 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 def pretrain_tower(
     folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu"
 ) -> tuple[PatchReader, dict[str, float]]:
-    """Train a fresh tower on patch labels in bf16 autocast; returns it, heads included, and held-out accuracies."""
+    """Train a fresh tower on patch labels; returns it, heads included, and held-out accuracies."""
     reader = PatchReader(new_tower()).to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         pixels, labels = tower_batch(step * batch, batch)
-        with torch.autocast(device, torch.bfloat16):
+        with quick(device):
             logits = reader(pixels.to(device))
         return reading_loss(logits, {name: label.to(device) for name, label in labels.items()})
 
@@ -84,7 +85,7 @@ def evaluate_tower(reader: PatchReader, count: int = 128) -> dict[str, float]:
     device = next(reader.parameters()).device
     pixels, labels = tower_batch(EVAL_START + (1 << 20), count)
     reader.eval()
-    with torch.autocast(device.type, torch.bfloat16):
+    with quick(device):
         logits = reader(pixels.to(device))
     reader.train()
     return {k: round(v, 4) for k, v in reading_loss(logits, {n: t.to(device) for n, t in labels.items()})[1].items()}
