@@ -155,9 +155,10 @@ def _train(
     how = equal(drafter)
     texts = () if how.curriculum is None else Texts(TEXTS)
     batches = Batches(asked.requests(PICTURES), recipe.batch, recipe.steps, texts, how.curriculum)
-    teacher = Teacher(model, processor, answers, levels=drafter.levels)
+    precision = "no" if model.device.type == "cpu" else "bf16"  # as `quick` has it
+    teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     settings = TrainSettings(
-        how.schedule(recipe.steps), recipe.objective or how.objective, eval_every=recipe.eval_every
+        how.schedule(recipe.steps), recipe.objective or how.objective, precision, eval_every=recipe.eval_every
     )  # fmt: skip
     bar = progress.add_task(name, total=recipe.steps, note="")
 
