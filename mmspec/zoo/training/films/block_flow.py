@@ -34,7 +34,7 @@ class FlowRecipe:
     config: WanConfig
     steps: int
     lr: float = 1e-3
-    batch: int = 4
+    batch: int = 3
     sampler: FlowMap = FlowMap(4, until=False)
     few: float = 0.8
     context_noise: float = 0.1

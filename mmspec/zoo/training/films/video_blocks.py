@@ -32,7 +32,7 @@ class BlockRecipe(FlowRecipe):
     clips: of each fixed set.
     """
 
-    starts: int = 8
+    starts: int = 12
     clips: tuple[tuple[Kind, int], ...] = (("whole", 4096), ("cuts", 1024), ("starts", 12288))
 
     def __post_init__(self) -> None:
