@@ -19,10 +19,10 @@ from ...world.moving import HELD_OUT, sample_moving
 from ...world.moving_prompts import LONGEST, moving_tokenizer
 from ..loop import start_over
 from .caption_encoder import train_moving_encoder
-from .clip_sets import PLAN, SEEDS, ClipSet, Kind, blocks_of, clip_set, member, pixel_frames
+from .clip_sets import PLAN, SEEDS, TOLD, ClipSet, Kind, blocks_of, clip_set, member, pixel_frames
 from .moving_clips import clip_pixels
 from .moving_quality import drawn_shares
-from .video_blocks import TOLD, BlockRecipe, block_loss, train_blocks
+from .video_blocks import BlockRecipe, block_loss, train_blocks
 
 if TYPE_CHECKING:
     from mmspec.video.vae.wan import StreamingWanVAE

@@ -24,11 +24,10 @@ from ...world.moving_prompts import moving_prompt
 from ..loop import Plan, train
 from ..precision import quick
 from ..turns import turn_of
-from .clip_sets import pixel_frames
+from .clip_sets import TOLD
 from .reward_frames import FIRST_SEED, KINDS, SHOWN, altered, kind_of, reward_frames
 
 MEASURED = HELD_OUT + (5 << 20)
-TOLD = pixel_frames(7)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ def pixel_frames(blocks: int, each: int = 4) -> int:
     return 1 + (PLAN.start(blocks) - 1) * each
 
 
+TOLD = pixel_frames(7)  # frames of whose bounces prompts may tell
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One clip of a set: what each of its scenes is, from which block on, and the noise that has put its objects there."""

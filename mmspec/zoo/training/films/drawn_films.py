@@ -23,11 +23,10 @@ from ...world.moving import sample_moving
 from ...world.moving_prompts import moving_prompt
 from ..bars import bars
 from ..turns import turn_of
-from .clip_sets import BLOCKS, CUT, PLAN, pixel_frames
+from .clip_sets import BLOCKS, CUT, PLAN, TOLD
 
 FIRST_SEED = (7 << 28) + (2 << 26) + (1 << 25)
 SWITCHED = 4  # every fourth member is asked for something else from block CUT on
-_TOLD = pixel_frames(7)
 _CHUNK, _BATCH = 256, 32
 
 
@@ -62,7 +61,7 @@ class FilmSet:
 def asked(first: int, member: int, block: int, seed: int) -> str:
     """The prompt that a block of a member has."""
     switched = block >= CUT and member % SWITCHED == SWITCHED - 1
-    return moving_prompt(sample_moving(first + 2 * member + switched), seed, _TOLD)
+    return moving_prompt(sample_moving(first + 2 * member + switched), seed, TOLD)
 
 
 def noise_of(members: Sequence[int], first: int) -> KeyedBlockNoise:

@@ -15,13 +15,12 @@ from mmspec.video.wan.transformer import CausalWan
 from ...world.moving_prompts import moving_prompt
 from ..loop import train
 from .block_flow import Blocks, FlowRecipe, flow_errors, new_model
-from .clip_sets import PLAN, ClipSet, Kind, Member, blocks_of, pixel_frames
+from .clip_sets import PLAN, TOLD, ClipSet, Kind, Member, blocks_of
 from .cover import cover
 from .starts import marked
 from .teacher_forcing import Segment
 
 TURNS: tuple[Kind, ...] = ("whole", "whole", "cuts", "whole")  # which set a step takes
-TOLD = pixel_frames(7)  # frames of whose bounces prompts may tell
 
 
 @dataclass(frozen=True, slots=True)
