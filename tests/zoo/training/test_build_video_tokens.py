@@ -29,7 +29,7 @@ VQ = folder_of("t2i") / "vq"
 
 @pytest.fixture(scope="module")
 def small() -> build_video_tokens.VideoRecipe:
-    recipe = recipe_of(2)
+    recipe = recipe_of(2, 1, 1)
     return replace(recipe, batch=2, config=replace(recipe.config, dim=32, n_layer=1, n_head=2, frames=2, time_pairs=2))
 
 
@@ -107,3 +107,13 @@ def test_frames_come_back_through_the_tokenizer_with_most_that_a_prompt_names() 
     found = [agreement(*pair) for pair in zip(frames, named, strict=True)]
     swapped = [agreement(*pair) for pair in zip(frames, named[1:] + named[:1], strict=True)]
     assert sum(found) > 0.7 * 12 > 0.5 * 12 > sum(swapped)
+
+
+def test_a_second_run_begins_with_many_short_videos_and_is_guided_anew() -> None:
+    recipe = replace(recipe_of(20, 10, 4), guided_share=0.5)
+    assert [recipe.frames(step) for step in (9, 10, 13, 14, 19)] == [8, 2, 2, 8, 8]
+    assert [len(recipe.scenes(step)) for step in (9, 10, 14)] == [8, 32, 8]
+    assert [recipe.guided(step) for step in (0, 4, 5, 9, 10, 14, 15)] == pytest.approx([1, 0.2, 0, 0, 1, 0.2, 0])
+    assert recipe.plan().schedule().lr_at(10) < recipe.plan().schedule().lr_at(11)
+    with pytest.raises(ValueError, match="short videos"):
+        replace(recipe, short=9)

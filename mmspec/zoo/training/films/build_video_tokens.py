@@ -29,7 +29,7 @@ FRAMES = 8
 DRAWN = HELD_OUT + (1 << 20)  # apart from the scenes that other figures are of
 
 
-def recipe_of(steps: int = 3000) -> VideoRecipe:
+def recipe_of(steps: int = 6200, again: int = 3000, short_steps: int = 1500) -> VideoRecipe:
     """Text to 8 frames of 8x8 codes, 32x32 pixels: in frames of 16x16 codes a model of this size learns four times as slowly.
 
     Of the 16 pairs of a head four turn with time, six with rows, six with columns. No axis is longer than 8 steps, so the base
@@ -38,7 +38,7 @@ def recipe_of(steps: int = 3000) -> VideoRecipe:
     """
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4, rope_base=100)  # fmt: skip
-    return VideoRecipe("video/tokens", config, steps)
+    return VideoRecipe("video/tokens", config, steps, again=again, short_steps=short_steps)
 
 
 def build(
@@ -62,8 +62,9 @@ def build(
     write_transformer(gpt.cpu(), out)
     pipe = read_video_codes(out, vq, whole)
     model = pipe.model
-    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
-             "steps": recipe.steps, "training": rounded(figures),
+    most = recipe.batch * recipe.config.frames // recipe.short
+    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * most], "model_seed": recipe.seed, "steps": recipe.steps,
+             "training": rounded(figures),
              "held_out": rounded(held_out_videos(model.transformer, model.vq, model.captions)),
              "evaluation": drawn_agreement(pipe, measured)}  # fmt: skip
     data = "moving scenes of mmspec.zoo.world, each frame at half its side and tokenised by the zoo's VQ"

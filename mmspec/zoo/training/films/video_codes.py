@@ -30,7 +30,12 @@ FIRST_SEED = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class VideoRecipe:
-    """Everything that decides a zoo model of video codes; fields as in `GptRecipe`, frames are the config's."""
+    """Everything that decides a zoo model of video codes; fields as in `GptRecipe`, frames are the config's.
+
+    again: step from which on the schedule runs once more, guidance by heads and weights with it.
+    short: frames of a video in the `short_steps` behind it, as many more of which cost as much: what prompts ask for is learnt
+    from many scenes, and then how it moves.
+    """
 
     name: str
     config: GPTConfig
@@ -41,10 +46,32 @@ class VideoRecipe:
     object_weight: float = 4.0
     guided_share: float = 0.7
     seed: int = 0
+    again: int = 0
+    short: int = 2
+    short_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch, self.short) < 1 or self.short > self.config.frames:
+            raise ValueError(f"VideoRecipe: expected positive counts and short videos no longer than others, got {self}; change "
+                             "them")  # fmt: skip
+
+    def plan(self) -> Plan:
+        """Its schedule for the training loop."""
+        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.05, again=self.again)
+
+    def frames(self, step: int) -> int:
+        """Of the videos of a step."""
+        return self.short if 0 <= step - self.again < self.short_steps else self.config.frames
 
     def scenes(self, step: int) -> list[MovingScene]:
         """The scenes of a training step."""
-        return [sample_moving(FIRST_SEED + step * self.batch + i) for i in range(self.batch)]
+        count = self.batch * self.config.frames // self.frames(step)
+        return [sample_moving(FIRST_SEED + step * count + i) for i in range(count)]
+
+    def guided(self, step: int) -> float:
+        """How much heads and the weight of objects count at a step."""
+        first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
+        return max(1 - (step - first) / (self.guided_share * (last - first)), 0.0)
 
 
 @torch.no_grad()
@@ -63,20 +90,19 @@ def train_video_codes(
     """Trains a transformer; returns it and the means of its last logged steps: loss and top-1 probability of the codes.
 
     projection: what the transformer's own caption projection starts as. The heads' loss and the weight of the codes of
-    objects fade over `guided_share` of the steps: the last loss is of codes alone, all of one weight.
+    objects fade over `guided_share` of the steps of a run: the last loss is of codes alone, all of one weight.
     """
     torch.manual_seed(recipe.seed)
-    gpt, vq, frames = Transformer(recipe.config), vq.to(device), recipe.config.frames
+    gpt, vq = Transformer(recipe.config), vq.to(device)
     if projection is not None:
         gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
     model = WithAuxiliaryHeads(gpt, HEADS, LOOKS).to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        scenes = recipe.scenes(step)
+        scenes, frames, share = recipe.scenes(step), recipe.frames(step), recipe.guided(step)
         condition, mask = encode([moving_prompt(scene, step, frames) for scene in scenes])
         codes = video_codes(vq, scenes, frames)
-        drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
-        share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
+        drop = torch.rand(len(scenes), generator=torch.Generator().manual_seed(step)) < DROP
         with quick(device):
             logits, states = model(condition.to(device), codes, mask.to(device), drop.to(device))
             reading = torch.zeros((), device=device)
@@ -87,8 +113,7 @@ def train_video_codes(
         loss, notes = code_loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
-    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
-    return gpt, train(model, loss_of, plan, folder, recipe.name, resume)
+    return gpt, train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
 
 
 @torch.no_grad()
