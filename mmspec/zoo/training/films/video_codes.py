@@ -52,8 +52,9 @@ class VideoRecipe:
 
     def __post_init__(self) -> None:
         if min(self.steps, self.batch, self.short) < 1 or self.short > self.config.frames:
-            raise ValueError(f"VideoRecipe: expected positive counts and short videos no longer than others, got {self}; change "
-                             "them")  # fmt: skip
+            raise ValueError(
+                f"VideoRecipe: expected positive counts and short videos no longer than others, got {self}; change them"
+            )
 
     def plan(self) -> Plan:
         """Its schedule for the training loop."""
