@@ -55,7 +55,8 @@ VAE = VideoVaeRecipe(
     short_batch=2,
 )
 CLIPS = (("whole", 2), ("cuts", 2), ("starts", 2))
-SMALL = {"config": build_video.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4}
+SMALL = {"config": build_video.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4,
+         "again": 2}  # fmt: skip
 TARGET = replace(build_video.target_recipe(), **SMALL)
 DRAFT = replace(build_video_draft.draft_recipe(), config=SMALL["config"], batch=2, members=4, steps=4)
 

@@ -26,8 +26,9 @@ class FlowRecipe:
     batch: clips of four blocks a step.
     few: share of blocks whose noise is that of one of the few steps of `sampler`; the others' is anywhere between.
     context_noise: most that is added to clean context, which is never as clean when it was drawn.
-    own_after: share of the steps after which `own` of the context blocks are the model's own predictions.
+    own_after: share of a run's steps after which `own` of the context blocks are the model's own predictions.
     objects: how much more a latent counts that an object fills than one of the background, which is most of every frame.
+    again: step from which on the schedule runs once more; 0 for never.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FlowRecipe:
     own_after: float = 0.6
     objects: float = 4.0
     seed: int = 0
+    again: int = 0
 
     @property
     def folder(self) -> str:
@@ -50,7 +52,12 @@ class FlowRecipe:
 
     def plan(self) -> Plan:
         """Its schedule for the training loop."""
-        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
+        return Plan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
+
+    def done(self, step: int) -> float:
+        """Which share of its run lies behind a step."""
+        first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
+        return (step - first) / (last - first)
 
     def draws(self, step: int) -> torch.Generator:
         """What a step draws its noise and times with."""
@@ -108,7 +115,7 @@ def flow_errors(
     own = (torch.rand(shape[0], blocks.count, generator=drawn) < recipe.own).repeat_interleave(PLAN.size, 1).to(device)
     blocks = blocks.to(device)
     clean, noise, context = blocks.clean, blocks.noise, blocks.clean + stray
-    if blocks.count > 1 and step >= recipe.own_after * recipe.steps:
+    if blocks.count > 1 and recipe.done(step) >= recipe.own_after:
         guessed = _predicted(model, context, blocks, recipe)
         context = torch.where(own[:, None, :, None, None], guessed, context)
     sigma = level[:, None, :, None, None]

@@ -39,10 +39,10 @@ def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
                      text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
 
 
-def target_recipe(steps: int = 7600) -> BlockRecipe:
+def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
     """The target: six layers of 192, 3.6 M parameters."""
     sampler = FlowMap(8, shift=3.0, until=False)
-    return BlockRecipe("video", video_config(6, 640, 6), steps, lr=1.5e-3, sampler=sampler)
+    return BlockRecipe("video", video_config(6, 640, 6), steps, lr=1.5e-3, sampler=sampler, again=again)
 
 
 def build(

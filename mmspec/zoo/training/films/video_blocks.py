@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.video.text import Encode
 from mmspec.video.wan.transformer import CausalWan
@@ -16,7 +16,8 @@ from ...world.moving_prompts import moving_prompt
 from ..loop import train
 from .block_flow import Blocks, FlowRecipe, flow_errors, new_model
 from .clip_sets import PLAN, TOLD, ClipSet, Kind, Member, blocks_of
-from .cover import cover
+from .cover import cover, held
+from .object_reading import ObjectReader, middle_states, of_last_passes
 from .starts import marked
 from .teacher_forcing import Segment
 
@@ -28,10 +29,13 @@ class BlockRecipe(FlowRecipe):
     """Everything that decides a block-causal video model that learns from clips.
 
     starts: first blocks more a step, which say little about each other and are most of what a prompt decides.
-    clips: of each fixed set.
+    reading: how much it counts in the second run, at first, what heads cannot read of objects halfway; less and less over
+    `reading_share` of that run, behind which the flow is all that counts.   clips: of each fixed set.
     """
 
     starts: int = 12
+    reading: float = 0.1
+    reading_share: float = 0.7
     clips: tuple[tuple[Kind, int], ...] = (("whole", 4096), ("cuts", 1024), ("starts", 12288))
 
     def __post_init__(self) -> None:
@@ -41,6 +45,10 @@ class BlockRecipe(FlowRecipe):
             raise ValueError(
                 f"BlockRecipe: expected positive counts and a batch of clips or more, got {self}; change them"
             )
+
+    def reads(self, step: int) -> float:
+        """How much heads count at a step."""
+        return self.reading * max(1 - self.done(step) / self.reading_share, 0.0) if 0 < self.again <= step else 0.0
 
 
 def segments_of(members: Sequence[Member], kind: Kind, encode: Encode, seed: int) -> list[Segment]:
@@ -75,17 +83,24 @@ def blocks_of_members(
 
 def block_loss(
     model: CausalWan, clips: tuple[list[Member], Tensor], starts: tuple[list[Member], Tensor], recipe: BlockRecipe,
-    encode: Encode, step: int, device: str = "cpu",
+    encode: Encode, step: int, device: str = "cpu", reader: ObjectReader | None = None,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """Mean error of the flow of all blocks of the clips and of the first blocks beside them."""
+    """Mean error of the flow of all blocks of clips and of the first blocks beside them, and what a reader's heads miss."""
     kind: Kind = "cuts" if len(clips[0][0].scenes) > 1 else "whole"
-    drawn = recipe.draws(step)
-    found = [
-        flow_errors(model, blocks_of_members(*some, of, encode, drawn, step), recipe, drawn, step, device)
-        for some, of in ((clips, kind), (starts, "starts"))
-    ]
+    drawn, share, found, read = recipe.draws(step), recipe.reads(step), [], []
+    for some, of in ((clips, kind), (starts, "starts")):
+        blocks = blocks_of_members(*some, of, encode, drawn, step)
+        with middle_states(model) as seen:
+            found.append(flow_errors(model, blocks, recipe, drawn, step, device))
+        if reader is not None and share:
+            states = of_last_passes(seen, len(blocks.segments))
+            read.append(reader.loss(states, *held(some[0], of, reader.patch)))
     loss = torch.cat([errors.flatten() for errors in found]).mean()
-    return loss, {"first": float(found[1].detach().mean()), "later": float(found[0][:, -1].detach().mean())}
+    notes = {"first": float(found[1].detach().mean()), "later": float(found[0][:, -1].detach().mean())}
+    if reader is not None:
+        loss = loss + share * sum(missed for missed, _ in read) / 2
+        notes["looks"] = read[1][1] if read else 0.0
+    return loss, notes
 
 
 def train_blocks(
@@ -96,6 +111,7 @@ def train_blocks(
     sets: by kind.   State and log lie in `folder`.
     """
     model = new_model(recipe.config, recipe.seed).to(device).train()
+    reader = ObjectReader(recipe.config.dim, recipe.config.patch_size[1]).to(device)
     turns = {kind: TURNS.count(kind) for kind in set(TURNS)}
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -103,7 +119,8 @@ def train_blocks(
         kind = TURNS[place]
         own = turn * turns[kind] + TURNS[:place].count(kind)
         clips, starts = sets[kind].batch(own, recipe.batch), sets["starts"].batch(step, recipe.starts)
-        return block_loss(model, clips, starts, recipe, encode, step, device)
+        return block_loss(model, clips, starts, recipe, encode, step, device, reader)
 
-    figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
+    module = nn.ModuleDict({"model": model, "reader": reader})
+    figures = train(module, loss_of, recipe.plan(), folder, recipe.name, resume)
     return model.eval().requires_grad_(False), figures

@@ -1,0 +1,92 @@
+"""Heads that read objects halfway through a video model: what they see, what counts, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mmspec.video import CausalWan
+from mmspec.zoo.training.fact_reading import IGNORE
+from mmspec.zoo.training.films.build_video import target_recipe, video_config
+from mmspec.zoo.training.films.clip_sets import member
+from mmspec.zoo.training.films.cover import held
+from mmspec.zoo.training.films.object_reading import ObjectReader, middle_states, of_last_passes
+from mmspec.zoo.training.films.video_blocks import block_loss
+
+RECIPE = replace(target_recipe(), config=video_config(1, 16, 2), steps=20, again=10, reading=0.5, reading_share=0.5)
+
+
+def model() -> CausalWan:
+    torch.manual_seed(0)
+    return CausalWan(RECIPE.config).requires_grad_(False)
+
+
+def passed(wan: CausalWan, latents: torch.Tensor) -> None:
+    wan(latents, torch.full((1, 3), 500.0), wan.read(torch.ones(1, 4, RECIPE.config.text_dim)))
+
+
+def test_states_are_those_between_the_layers() -> None:
+    wan, latents = model(), torch.ones(1, 8, 3, 8, 8)
+    with middle_states(wan) as seen:
+        passed(wan, latents)
+        wan.blocks[1].ffn.net[2].weight.mul_(2)  # behind them
+        passed(wan, latents)
+        wan.blocks[0].ffn.net[2].weight.mul_(2)  # before them
+        passed(wan, latents)
+    assert len(seen) == 3 and seen[0].shape == (1, 3 * 16, 32)
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
+    assert torch.equal(of_last_passes(seen, 2), torch.cat(seen[1:], 1))
+    passed(wan, latents)
+    assert len(seen) == 3
+
+
+def test_only_tokens_that_hold_an_object_count() -> None:
+    torch.manual_seed(0)
+    reader = ObjectReader(32, 2)
+    looks, headings = held([member("starts", index, 8) for index in range(2)], "starts", 2)
+    states = torch.randn(2, 3 * 16, 32)
+    loss, share = reader.loss(states, looks, headings)
+    elsewhere = torch.where((looks.flatten(1) == IGNORE)[..., None], states + 1, states)
+    assert torch.equal(reader.loss(elsewhere, looks, headings)[0], loss) and 0 <= share < 0.2
+    assert not torch.equal(reader.loss(states + torch.randn(32), looks, headings)[0], loss)
+    nothing = torch.full_like(looks, IGNORE)
+    assert reader.loss(states, nothing, nothing) == (0, 0.0)
+
+
+def test_heads_read_what_states_tell() -> None:
+    torch.manual_seed(0)
+    reader, (looks, headings) = (
+        ObjectReader(32, 2),
+        held([member("starts", index, 8) for index in range(4)], "starts", 2),
+    )
+    names = torch.randn(int(looks.max()) + 1, 32)
+    states = names[looks.clamp(0).flatten(1)]
+    optimizer = torch.optim.Adam(reader.parameters(), 1e-2)
+    for _ in range(60):
+        loss, share = reader.loss(states, looks, headings)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert share == 1.0
+
+
+def test_heads_count_in_the_second_run_less_and_less() -> None:
+    assert [RECIPE.reads(step) for step in (0, 9, 10, 15)] == [0, 0, 0.5, 0]
+    assert RECIPE.reads(12) == pytest.approx(0.3) and replace(RECIPE, again=0).reads(12) == 0
+    assert [RECIPE.done(step) for step in (0, 5, 10, 15)] == [0, 0.5, 0, 0.5]
+
+
+@pytest.mark.parametrize("kind", ["whole", "cuts"])
+def test_what_heads_miss_is_added_to_the_flow(kind: str) -> None:
+    wan, encode = model(), lambda texts: torch.ones(len(texts), 4, RECIPE.config.text_dim)
+    clips = ([member(kind, 0, 8)], torch.randn(1, 8, 12, 8, 8))
+    starts = ([member("starts", index, 8) for index in range(2)], torch.randn(2, 8, 3, 8, 8))
+    reader = ObjectReader(32, 2)
+    plain, heard = (block_loss(wan, clips, starts, RECIPE, encode, 10, reader=one) for one in (None, reader))
+    assert heard[0] > plain[0] + 0.5 * 5 and set(heard[1]) - set(plain[1]) == {"looks"}
+    heard[0].backward()
+    assert reader.look.weight.grad.abs().sum() > 0
+    assert torch.equal(block_loss(wan, clips, starts, RECIPE, encode, 2, reader=reader)[0],
+                       block_loss(wan, clips, starts, RECIPE, encode, 2)[0])  # fmt: skip
