@@ -42,17 +42,21 @@ def test_states_are_those_between_the_layers() -> None:
     assert len(seen) == 3
 
 
-def test_only_tokens_that_hold_an_object_count() -> None:
+def test_looks_count_where_an_object_is_and_its_place_everywhere() -> None:
     torch.manual_seed(0)
     reader = ObjectReader(32, 2)
     looks, headings = held([member("starts", index, 8) for index in range(2)], "starts", 2)
     states = torch.randn(2, 3 * 16, 32)
     loss, share = reader.loss(states, looks, headings)
-    elsewhere = torch.where((looks.flatten(1) == IGNORE)[..., None], states + 1, states)
-    assert torch.equal(reader.loss(elsewhere, looks, headings)[0], loss) and 0 <= share < 0.2
-    assert not torch.equal(reader.loss(states + torch.randn(32), looks, headings)[0], loss)
+    elsewhere = torch.where((looks.flatten(1) == IGNORE)[..., None], torch.randn(2, 3 * 16, 32), states)
+    moved = reader.loss(elsewhere, looks, headings)[0]
+    assert not torch.equal(moved, loss) and 0 <= share < 0.2
+    torch.nn.init.zeros_(reader.there.weight)
+    torch.testing.assert_close(reader.loss(elsewhere, looks, headings)[0], reader.loss(states, looks, headings)[0])
     nothing = torch.full_like(looks, IGNORE)
-    assert reader.loss(states, nothing, nothing) == (0, 0.0)
+    torch.nn.init.zeros_(reader.there.bias)
+    found, share = reader.loss(states, nothing, nothing)
+    assert found.item() == pytest.approx(0.6931, abs=1e-4) and share == 0
 
 
 def test_heads_read_what_states_tell() -> None:
@@ -62,14 +66,14 @@ def test_heads_read_what_states_tell() -> None:
         held([member("starts", index, 8) for index in range(4)], "starts", 2),
     )
     names = torch.randn(int(looks.max()) + 1, 32)
-    states = names[looks.clamp(0).flatten(1)]
+    states = torch.where((looks.flatten(1) == IGNORE)[..., None], torch.zeros(32), names[looks.clamp(0).flatten(1)])
     optimizer = torch.optim.Adam(reader.parameters(), 1e-2)
     for _ in range(60):
         loss, share = reader.loss(states, looks, headings)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert share == 1.0
+    assert share == 1.0 and reader.mix(torch.zeros(32)) @ reader.there.weight[0] + reader.there.bias < 0
 
 
 def test_heads_count_in_the_second_run_less_and_less() -> None:

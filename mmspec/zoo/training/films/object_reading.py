@@ -1,4 +1,4 @@
-"""Heads that read at every object of a clip, halfway through a block-causal video model, what it is and where it is heading.
+"""Heads that read of a clip, halfway through a block-causal video model, where its objects are, what and heading where.
 
 They are auxiliary and dropped after training: a flow of few large objects is nearly right without the shape that its prompt
 names, so that a small model is late to look it up.
@@ -18,6 +18,8 @@ from mmspec.video.wan.transformer import CausalWan
 from ...world.moving import DIRECTIONS, LOOKS
 from ..fact_reading import IGNORE
 
+_RARE = 4.0  # how much more a token that holds an object counts where that is asked
+
 
 class ObjectReader(nn.Module):
     """Of the states [B, S, dim] behind the middle layer of a model with tokens of `patch` latents."""
@@ -27,21 +29,24 @@ class ObjectReader(nn.Module):
         self.patch = patch
         self.mix = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU())
         self.look, self.heading = nn.Linear(2 * width, LOOKS), nn.Linear(2 * width, len(DIRECTIONS))
+        self.there = nn.Linear(2 * width, 1)
 
     def loss(self, states: Tensor, looks: Tensor, headings: Tensor) -> tuple[Tensor, float]:
-        """Mean cross-entropy of both over the tokens that hold an object, and the share of these whose look is read right.
+        """Mean cross-entropy of whether a token holds an object, over all, and of look and heading over those that do; and the
+        share of these whose look is read right.
 
         looks, headings: int64 [B, F, h, w], a label a token, as `held` gives them.
         """
-        there = looks.flatten(1) != IGNORE
-        if not there.any():
-            return states.new_zeros(()), 0.0
-        here = there.to(states.device)
-        hidden = self.mix(F.rms_norm(states[here].float(), states.shape[-1:]))
-        look, heading = (labels.flatten(1)[there].to(states.device) for labels in (looks, headings))
-        logits = self.look(hidden)
-        loss = F.cross_entropy(logits, look) + F.cross_entropy(self.heading(hidden), heading)
-        return loss, float((logits.argmax(-1) == look).float().mean())
+        looks, headings = (labels.flatten(1).to(states.device) for labels in (looks, headings))
+        here = looks != IGNORE
+        hidden = self.mix(F.rms_norm(states.float(), states.shape[-1:]))
+        rare = torch.full((), _RARE, device=states.device)
+        loss = F.binary_cross_entropy_with_logits(self.there(hidden)[..., 0], here.float(), pos_weight=rare)
+        if not here.any():
+            return loss, 0.0
+        logits = self.look(hidden[here])
+        loss = loss + F.cross_entropy(logits, looks[here]) + F.cross_entropy(self.heading(hidden[here]), headings[here])
+        return loss, float((logits.argmax(-1) == looks[here]).float().mean())
 
 
 @contextmanager
