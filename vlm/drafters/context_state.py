@@ -12,6 +12,7 @@ from mmspec.vlm.drafters.after_head import AfterHead
 from mmspec.vlm.drafters.context_layer import biases
 from mmspec.vlm.drafters.feature_state import FeatureState
 from mmspec.vlm.drafters.prompt_view import pictures
+from mmspec.vlm.drafters.table_rows import table_rows
 
 
 class ContextState(FeatureState):
@@ -95,7 +96,7 @@ class ContextState(FeatureState):
     def draw_block(self) -> None:
         """One pass over the block behind the pending token."""
         drafter, target = self.drafter, self.target
-        embeds = target.parts.embed(drafter.block(target.pending))
+        embeds = table_rows(target.parts.embed, drafter.block(target.pending))
         ahead = torch.arange(embeds.shape[1], device=embeds.device)
         self.passes += 1
         rotary = self.rotary[self.next_position[:, None] + ahead]

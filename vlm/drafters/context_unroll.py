@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mmspec.vlm.drafters.context_config import ALL
 from mmspec.vlm.drafters.context_drafter import ContextDrafter
 from mmspec.vlm.drafters.context_layer import within_reach
+from mmspec.vlm.drafters.table_rows import table_rows
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ def unrolled(drafter: ContextDrafter, embed: nn.Module, blocks: Blocks, states: 
     ahead = torch.arange(size, device=ids.device)
     place = (blocks.position.gather(1, blocks.anchor)[..., None] + ahead).flatten(1)  # [B, A * size]
     longest = int(torch.maximum(place.max(), blocks.position.max())) + 1
-    embeds = embed(ids)
+    embeds = table_rows(embed, ids)
     rotary = drafter.layer.rotary(longest, ids.device, embeds.dtype)
     beside = _Beside([layer.context(context, rotary[blocks.position.clamp(min=0)]) for layer in drafter.layers])
     rows = drafter(embeds, rotary[place], beside, _shown(drafter, blocks, place))
