@@ -22,7 +22,7 @@ from .video_draft import DraftRecipe, train_draft
 _UNSEEN = HELD_OUT + (6 << 20)  # films that distances are measured on
 
 
-def draft_recipe(steps: int = 6000) -> DraftRecipe:
+def draft_recipe(steps: int = 4000) -> DraftRecipe:
     """Three layers of 128, and a quarter of the passes a block."""
     return DraftRecipe("video/draft", video_config(4, 256, 3), steps, lr=2e-3)
 
