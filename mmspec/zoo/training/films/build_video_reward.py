@@ -38,10 +38,10 @@ class RewardRecipe:
     """
 
     size: RewardSize = field(default_factory=RewardSize)
-    steps: int = 4000
+    steps: int = 3000
     lr: float = 2e-3
     batch: int = 12
-    members: int = 3072
+    members: int = 2304
     wrong: float = 0.35
     seed: int = 0
 
