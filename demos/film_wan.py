@@ -29,8 +29,6 @@ def main() -> None:
     args = parser.parse_args()
 
     if args.zoo:
-        if "video/draft" not in mmspec.zoo.names():
-            raise SystemExit("the zoo's video drafter does not ship yet; `mmspec zoo build video/draft` trains it")
         pipe, drafter = mmspec.zoo.load("video"), mmspec.zoo.load("video/draft")
     else:
         pipe = BlockVideoPipeline.from_pretrained(source(args, NEEDS))

@@ -83,12 +83,6 @@ def test_one_source_of_weights_at_a_time(monkeypatch: pytest.MonkeyPatch, capsys
     assert "not allowed with" in capsys.readouterr().err
 
 
-def test_the_zoos_missing_video_drafter_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mmspec.zoo, "names", lambda: ["vlm", "video"])
-    with pytest.raises(SystemExit, match="does not ship yet; `mmspec zoo build video/draft`"):
-        run(monkeypatch, "film_wan", "--zoo")
-
-
 def test_the_tour_shows_all_of_it(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     run(monkeypatch, "tour")
     said = capsys.readouterr().out
