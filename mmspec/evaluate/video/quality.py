@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import torch
 from mmspec.evaluate.quality.resampling import interval
 from mmspec.evaluate.video.certainty import shape
 from mmspec.evaluate.video.config import Config, VideoSetting
-from mmspec.evaluate.video.methods import VideoMethod, Way
+from mmspec.evaluate.video.methods import PLAIN, VideoMethod, Way
 from mmspec.evaluate.video.requests import prompts_of
 from mmspec.evaluate.video.resources import VideoResources
 from mmspec.evaluate.video.rows import kept
@@ -36,6 +36,7 @@ QUALITY = (
     "all their seeds; above strided and above random: mean difference to a router that redraws as many blocks of each video"
 )
 
+_AT_ONCE = 8  # videos that are drawn together; rows are routed apart, and each has a seed of its own
 Figures = tuple[float, ...]  # of a video, as the first fields of `Shown` are
 
 
@@ -82,7 +83,7 @@ class Reference:
         """The figures of a method's videos; of one routed by scores also how far it is above routers without any that have
         the same number of target blocks in every video."""
         way = method.make(self.resources, self.setting)
-        own, target = self._shown(way), way.pipeline is self.resources.pipeline
+        own, target = self.plain if method.key == PLAIN else self._shown(way), way.pipeline is self.resources.pipeline
         blocks = sum(map(len, own.records))
         redrawn = sum(own.redrawn) if target else 0
         return {
@@ -111,26 +112,26 @@ class Reference:
     def _at_budgets(self, decoding: Any, router: type, budgets: Sequence[int]) -> np.ndarray:
         """Figures [prompts, draws, K] of the same videos under a router without a reward, each with a budget of its own; no
         video is drawn twice at one budget."""
-        found = []
-        for place, budget in enumerate(budgets):
-            key = (router, decoding.sync, place, budget)
-            if key not in self._budgeted:
-                blind = replace(decoding, reward=None, threshold=None, router=router(budget))
-                self._budgeted[key] = self._video(Way(self.resources.pipeline, {"decoding": blind}), place)[0]
-            found.append(self._budgeted[key])
-        return self._table(found)
+        keys = [(router, decoding.sync, place, budget) for place, budget in enumerate(budgets)]
+        for budget in sorted(set(budgets)):
+            missing = [key for key in keys if key[-1] == budget and key not in self._budgeted]
+            blind = replace(decoding, reward=None, threshold=None, router=router(budget))
+            drawn = self._drawn(Way(self.resources.pipeline, {"decoding": blind}), [place for *_, place, _ in missing])
+            self._budgeted |= {key: one for key, (one, _, _) in zip(missing, drawn, strict=True)}
+        return self._table([self._budgeted[key] for key in keys])
 
     def _shown(self, way: Way) -> Shown:
-        made = [self._video(way, place) for place in range(len(self.videos))]
-        figures = np.moveaxis(self._table([one for one, _ in made]), -1, 0)
-        records = [row for _, stats in made for row in stats.records]
-        return Shown(*figures, records, all(stats.exact for _, stats in made))
+        made, records, exact = zip(*self._drawn(way, range(len(self.videos))), strict=True)
+        return Shown(*np.moveaxis(self._table(made), -1, 0), list(records), all(exact))
 
-    def _video(self, way: Way, place: int) -> tuple[Figures, Any]:
-        """Draws and measures; figures and stats."""
-        asked, seed = self.videos[place]
-        out = draw(way, [asked], self.setting, [seed])
-        return measured(out.videos[0], asked.text, self.resources.reward(), way.pipeline), out.stats
+    def _drawn(self, way: Way, places: Sequence[int]) -> Iterator[tuple[Figures, list[Any], bool]]:
+        """Draws and measures these videos, some at a time: figures, what became of the blocks, and whether the law is the
+        target's."""
+        for first in range(0, len(places), _AT_ONCE):
+            asked, seeds = zip(*(self.videos[place] for place in places[first : first + _AT_ONCE]), strict=True)
+            out = draw(way, asked, self.setting, list(seeds))
+            for one, video, records in zip(asked, out.videos, out.stats.records, strict=True):
+                yield measured(video, one.text, self.resources.reward(), way.pipeline), records, out.stats.exact
 
     def _table(self, figures: Sequence[Figures]) -> np.ndarray:
         return np.array(figures).reshape(self.setting.prompts, self.setting.draws, -1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,24 +128,24 @@ def test_judged_rows_say_what_is_kept(judged: dict) -> None:
 def test_blind_routers_get_the_budget_of_every_single_video(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(suite="routers", judged_prompts=3, draws=1, calibration=10, methods=("mean-0.5",))
     (setting,) = config.judged()
-    used: list[tuple[str, int]] = []
-    whole = quality.draw
+    used: dict[str, dict[int, int]] = defaultdict(dict)  # of a rule: target blocks of a seed's video
+    drawn, whole = Counter(), quality.draw
 
-    def watched(way: Way, asked: list, setting: object, seed: object):
+    def watched(way: Way, asked: Sequence[object], setting: object, seed: Sequence[int]):
         out = whole(way, asked, setting, seed)
-        used.append((out.stats.rule.split()[0], out.stats.target_blocks[0]))
+        rule = out.stats.rule.split()[0]
+        used[rule] |= dict(zip(seed, out.stats.target_blocks, strict=True))
+        drawn[rule] += len(asked)
         return out
 
     monkeypatch.setattr(quality, "draw", watched)
     reference = quality.Reference(config, open_video("video"), setting)
     method = next(one for one in config.rows if one.key == "mean-0.5")
     reference.judge(method)
-    count = 3
-    own, strided, random = (used[start : start + count] for start in (count, 2 * count, 3 * count))
-    assert len(used) == 4 * count and [n for _, n in own] == [n for _, n in strided] == [n for _, n in random]
-    assert len({n for _, n in own}) > 1 and {name for name, _ in strided + random} == {"strided", "random"}
+    assert drawn == {"exact": 3, "reward": 3, "strided": 3, "random": 3}
+    assert used["reward"] == used["strided"] == used["random"] and len(set(used["reward"].values())) > 1
     reference.judge(method)
-    assert len(used) == 5 * count  # videos at a budget are drawn once
+    assert drawn == {"exact": 3, "reward": 6, "strided": 3, "random": 3}  # videos at a budget are drawn once
 
 
 def test_the_truth_of_rendered_scenes_is_nearly_whole_and_of_others_not() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmspec.video.vae.files import read_vae, write_vae
 from mmspec.video.vae.layout import LatentLayout
@@ -56,7 +56,6 @@ class VideoVaeRecipe:
     from many scenes, and only then how they move.
     again: step from which on the schedule runs once more, and pixels of objects count `objects` times more: most of a frame is
     background, whose grain no code of this size holds.
-    decoder_steps: of a second training, of the decoder alone: latents, and what was made of them, stay as they are.
     cuts: share of clips that cut to another scene somewhere, which a change of prompt will show.
     edges_steps: after which differences in space count as much as `edges` says.
     squares, edges, divergence, spread: as in `KlRecipe`.
@@ -66,7 +65,6 @@ class VideoVaeRecipe:
     steps: int = 5400
     again: int = 2400
     objects: float = 8.0
-    decoder_steps: int = 6000
     lr: float = 2e-3
     batch: int = 4
     frames: int = 13
@@ -83,7 +81,7 @@ class VideoVaeRecipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.decoder_steps, self.edges_steps) < 1 or min(self.batch, self.short_batch) < 2:
+        if min(self.steps, self.edges_steps) < 1 or min(self.batch, self.short_batch) < 2:
             raise ValueError(f"VideoVaeRecipe: expected steps and two clips or more, got {self}; change them")
         if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
             raise ValueError(f"frames: expected one and groups of four, got {self.frames}, {self.long} and {self.short}; use "
@@ -97,10 +95,6 @@ class VideoVaeRecipe:
     def plan(self) -> Plan:
         """Its schedule for the training loop."""
         return Plan(self.steps, self.lr, warmup=min(50, self.steps // 2), weight_decay=0.01, again=self.again)
-
-    def decoder_plan(self) -> Plan:
-        """That of the decoder alone."""
-        return Plan(self.decoder_steps, self.lr, warmup=min(100, self.decoder_steps // 2), weight_decay=0.01)
 
     def edges_at(self, step: int) -> float:
         """The weight of edges at a step."""
@@ -182,34 +176,14 @@ def train_video_vae(
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        return _step_loss(model, recipe, step, device)
+        clips, frames = recipe.clips(step)
+        pixels = clip_pixels(clips, frames)
+        shape = (len(clips), recipe.size.z_dim, 1 + frames // 4, pixels.shape[-2] // 8, pixels.shape[-1] // 8)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed((recipe.seed << 32) + step))
+        filled = clip_filled(clips, frames)
+        return vae_loss(model, pixels.to(device), filled.to(device), noise.to(device), recipe, step)
 
     return train(model, loss_of, recipe.plan(), folder, "video/vae", resume)
-
-
-def _step_loss(
-    model: AutoencoderKLWan, recipe: VideoVaeRecipe, step: int, device: str
-) -> tuple[Tensor, dict[str, float]]:
-    clips, frames = recipe.clips(step)
-    pixels = clip_pixels(clips, frames)
-    shape = (len(clips), recipe.size.z_dim, 1 + frames // 4, pixels.shape[-2] // 8, pixels.shape[-1] // 8)
-    noise = torch.randn(shape, generator=torch.Generator().manual_seed((recipe.seed << 32) + step))
-    filled = clip_filled(clips, frames)
-    return vae_loss(model, pixels.to(device), filled.to(device), noise.to(device), recipe, step)
-
-
-def train_decoder(
-    model: AutoencoderKLWan, folder: Path, recipe: VideoVaeRecipe, resume: bool = True, device: str = "cpu"
-) -> dict[str, float]:
-    """Train the decoder of `model` in place behind an encoder that stays; returns the last means. State and log lie in
-    `folder`."""
-    model.to(device).train().requires_grad_(False)
-    trained = nn.ModuleList((model.post_quant_conv, model.decoder)).requires_grad_(True)
-
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        return _step_loss(model, recipe, recipe.steps + step, device)
-
-    return train(trained, loss_of, recipe.decoder_plan(), folder, "video/vae, decoder", resume)
 
 
 @torch.no_grad()
@@ -252,7 +226,7 @@ def build(
     device: str = "cpu",
     measured: int = 32,
 ) -> dict[str, Any]:
-    """Train in `work/video_vae` and `work/video_vae_decoder`, write fp16 weights and the card to `out`; returns the card.
+    """Train in `work/video_vae`, write fp16 weights and the card to `out`; returns the card.
 
     recipe: None for the one to ship.   measured: held-out scenes the card's figures are of. The written config's mean
     and spread bring latents of training clips to zero and one, channel by channel.
@@ -260,18 +234,15 @@ def build(
     recipe = VideoVaeRecipe() if recipe is None else recipe
     model = new_model(recipe)
     if not resume:
-        start_over(work / "video_vae", work / "video_vae_decoder")
+        start_over(work / "video_vae")
     figures = train_video_vae(model, work / "video_vae", recipe, resume, device)
-    figures = figures | {f"decoder_{name}": value for name, value in
-                         train_decoder(model, work / "video_vae_decoder", recipe, resume, device).items()}  # fmt: skip
     model.cpu().half().float()  # what a reader of the weights gets is what is measured
     mean, std = statistics(model, recipe, min(STATISTICS, 2 * measured))
     model.register_to_config(latents_mean=mean.tolist(), latents_std=std.tolist())
     write_vae(deepcopy(model).half(), out)
     stored = StreamingWanVAE(read_vae(out).float())
     layout = LatentLayout.of_wan(stored.model)
-    steps = [recipe.steps, recipe.decoder_steps]
-    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * sum(steps) * recipe.most], "model_seed": recipe.seed,
-             "steps": steps, "batch": recipe.batch, "stride": [layout.frames, *(layout.stride,) * 2]}  # fmt: skip
+    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.most], "model_seed": recipe.seed,
+             "steps": recipe.steps, "batch": recipe.batch, "stride": [layout.frames, *(layout.stride,) * 2]}  # fmt: skip
     return write_card(out, "video/vae", stored.model, "moving scenes of mmspec.zoo.world", **facts,
                       training=rounded(figures), evaluation=evaluate_video_vae(stored, measured))  # fmt: skip
