@@ -64,6 +64,9 @@ _Device = Annotated[
     str | None, typer.Option(metavar="NAME", help="cpu or cuda; a GPU where there is one, if left out.")
 ]
 _Tiny = Annotated[bool, typer.Option("--tiny", help="Small sizes: that it runs, not how fast.")]
+_Steps = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Some of kernels, cost, texts, images; all if left out.")
+]
 _Repeats = Annotated[int, typer.Option(metavar="N", help="Timed runs of each op and pass.")]
 
 
@@ -80,15 +83,16 @@ def kernels(device: _Device = None, tiny: _Tiny = False, repeats: _Repeats = 20,
 @app.command()
 @told
 def gpu(
-    steps: Annotated[str | None, typer.Option(metavar="NAMES", help="Some of kernels, cost; all if left out.")] = None,
+    steps: _Steps = None,
     device: _Device = None,
     tiny: _Tiny = False,
     repeats: _Repeats = 20,
     json: Json = None,
 ) -> None:
-    """What a GPU is worth: the ops, and what a pass over several drafted values costs models of 7B and 3B shapes.
+    """What a GPU is worth: the ops, what a pass over several drafted values costs models of 7B and 3B shapes, and speedups.
 
-    The models have random weights: their curve is a cost and no speed.
+    Models of those shapes have random weights: their curve is a cost and no speed. Speedups are of a captioner and a
+    text-to-image model of over 100 million parameters each, which are trained on the spot in minutes.
     """
     _machine("gpu", json, device, tiny, repeats, steps=names("--steps", steps) if steps else ())
 

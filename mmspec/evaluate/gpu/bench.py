@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 import torch
 
 from mmspec.evaluate.engine.machine import environment
+from mmspec.evaluate.gpu import images, texts
+from mmspec.evaluate.gpu.meeting import figures
 from mmspec.evaluate.gpu.shapes import NAMES, decoder
 from mmspec.evaluate.kernels import bench as kernels
 from mmspec.evaluate.kernels.measure import seconds
 
 ABOUT = (
-    "What a GPU is worth: ops of the verify core, and what a pass over several drafted values costs 7B and 3B models."
+    "What a GPU is worth: ops of the verify core, what a pass over several drafted values costs 7B and 3B models, and models "
+    "trained on the spot."
 )
 COST = "cost only: random weights, no accept length is implied"
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -56,6 +59,10 @@ def shown(row: dict) -> dict[str, str]:
             "what": f"{row['case']} {row['shape']}",
             "figure": _us(row["microseconds"]) + of_torch,
         }
+    if row["step"] in _TRAINED:
+        trained = _TRAINED[row["step"]]
+        what = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, batch {row['batch']}, T = {row['temperature']:g}"
+        return {"step": row["step"], "what": f"{what}: {row['method']}", "figure": figures(row, trained.AGAINST)}
     curve = "  ".join(f"{nodes}: {ratio}" for nodes, ratio in row["cost"].items())
     return {
         "step": row["step"],
@@ -95,4 +102,7 @@ def _pass_seconds(score: Callable[[int], object], nodes: int, device: torch.devi
     return median(seconds(lambda: score(nodes), device) for _ in range(repeats))
 
 
-STEPS: dict[str, Callable[[torch.device, bool, int], list[dict]]] = {"kernels": _kernels, "cost": _cost}
+_TRAINED = {"texts": texts, "images": images}
+STEPS: dict[str, Callable[[torch.device, bool, int], Iterable[dict]]] = {
+    "kernels": _kernels, "cost": _cost, **{name: trained.rows for name, trained in _TRAINED.items()},
+}  # fmt: skip

@@ -10,8 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 from mmspec.cli.bench import app
-from mmspec.evaluate.gpu.bench import COST, STEPS, run, shown
+from mmspec.evaluate.gpu import images, texts
+from mmspec.evaluate.gpu.bench import COST, run, shown
 from mmspec.evaluate.gpu.shapes import NAMES, decoder
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.zoo.architectures.llava import new_model, new_tokenizer
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,12 +34,34 @@ def test_the_curve_of_every_shape_starts_at_one() -> None:
         assert row["milliseconds"] is None and "cost only" in shown(row)["what"]
 
 
+@pytest.mark.slow
+def test_models_trained_on_the_spot_meet_their_baselines() -> None:
+    found = run("cpu", tiny=True, steps=("texts", "images"))["rows"]
+    for step, peer in (("texts", texts), ("images", images)):
+        mine = [row for row in found if row["step"] == step]
+        assert not any(row["failed"] for row in mine) and len({row["method"] for row in mine}) >= 3
+        for row in mine:
+            assert row["seconds"] is None and all(row[f"speedup_vs_{name}"] > 0 for name in peer.BASELINES)
+            assert row["identical"] == ("1/1" if row["temperature"] == 0 else None)
+            assert all(field in row for field in peer.AGAINST) and row["method"] in shown(row)["what"]
+    captured = [row for row in found if row["method"].endswith("captured")]
+    assert captured and {row["accept_length"] for row in captured} != {None}
+
+
+def test_the_models_to_train_are_of_100_million_parameters() -> None:
+    with torch.device("meta"):
+        text = sum(one.numel() for one in new_model(new_tokenizer(), texts.TextSizes().size).parameters())
+        image = sum(one.numel() for one in Transformer(images.recipe(images.ImageSizes()).config).parameters())
+    assert 1e8 < text < 2e8 and 1e8 < image < 2e8
+
+
 def test_all_steps_go_into_one_file(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
-    result = CliRunner().invoke(app, ["gpu", "--device", "cpu", "--tiny", "--repeats", "1", "--json", str(file)])
+    result = CliRunner().invoke(app, ["gpu", "--device", "cpu", "--tiny", "--repeats", "1", "--steps", "kernels,cost",
+                                      "--json", str(file)])  # fmt: skip
     assert result.exit_code == 0, result.output
     kept = json.loads(file.read_text())
-    assert list(dict.fromkeys(row["step"] for row in kept["rows"])) == list(STEPS)
+    assert list(dict.fromkeys(row["step"] for row in kept["rows"])) == ["kernels", "cost"]
     assert "not yet measured" in result.stdout
 
 
@@ -44,7 +69,10 @@ def test_all_steps_go_into_one_file(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--device", "cpu"), "--device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run"),
-        (("--device", "cpu", "--tiny", "--steps", "magic"), "--steps: expected some of kernels, cost, got 'magic'"),
+        (
+            ("--device", "cpu", "--tiny", "--steps", "magic"),
+            "--steps: expected some of kernels, cost, texts, images, got 'magic'",
+        ),
         (("--device", "cpu", "--tiny", "--repeats", "0"), "--repeats: expected at least 1, got 0, change it"),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import mmspec
 from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS
-from mmspec.zoo.training.texts import build_drafter
+from mmspec.zoo.training.texts import build_acceptance
 from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
 
 
@@ -21,11 +22,19 @@ def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
 
 @pytest.mark.slow
 def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_drafter, "PICTURES", 4)
-    monkeypatch.setattr(build_drafter, "TEXTS", 4)
+    monkeypatch.setitem(TARGETS, "vlm", replace(TARGETS["vlm"], pictures=4, texts=4))
     recipe = DrafterRecipe("vispec", steps=3, batch=2, eval_every=0)
     card = build(tmp_path / "out", tmp_path / "work", mmspec.zoo.load("vlm"), "vlm/vispec", recipe)
     drafter = LOADERS["vlm/vispec"](tmp_path / "out")
     assert card == json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["parameters"] == sum(p.numel() for p in drafter.parameters())
     assert card["training"]["loss"] > 0
+
+
+@pytest.mark.slow
+def test_the_head_that_ends_drafts_is_built_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGETS, "vlm", replace(TARGETS["vlm"], pictures=4, texts=2))
+    target, drafter = mmspec.zoo.load("vlm"), mmspec.zoo.load("vlm/eagle")
+    card = build_acceptance.build(tmp_path / "out", tmp_path / "work", target, drafter, steps=3, batch=2)
+    head = LOADERS["vlm/specdecpp"](tmp_path / "out")
+    assert card["parameters"] == sum(p.numel() for p in head.parameters()) and card["training"]["loss"] > 0

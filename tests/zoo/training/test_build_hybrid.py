@@ -131,9 +131,7 @@ def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built
 def test_its_drafters_are_built_loaded_and_lossless(
     name: str, built: tuple[Path, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_drafter, "PICTURES", 4)
-    monkeypatch.setattr(build_drafter, "TEXTS", 2)
-    few = replace(TARGETS["vlm/hybrid"], held_out=HeldOutWithDocuments(2))
+    few = replace(TARGETS["vlm/hybrid"], held_out=HeldOutWithDocuments(2), pictures=4, texts=2)
     monkeypatch.setitem(build_drafter.TARGETS, "vlm/hybrid", few)
     model, own = read_hybrid(built[0] / "out")
     kind, sizes = RECIPES[name].kind, dict(RECIPES[name].sizes)

@@ -19,6 +19,7 @@ from ...architectures.pixels import to_pixels
 from ...world.pictures import CLASSES, HELD_OUT, Picture, class_picture, low_res, sample_picture
 from ...world.prompts import prompt_of
 from ...world.scene import EVAL_START
+from ..ahead import ahead
 from ..loop import Plan, train
 from ..precision import quick
 from .picture_batches import picture_arrays
@@ -70,12 +71,18 @@ def step_pictures(recipe: GptRecipe, step: int) -> list[Picture]:
     return [max(group, key=lambda one: len(one.items)) for group in groups]
 
 
+def rendered(pictures: list[Picture], low: bool = False) -> Tensor:
+    """Pixels float32 [B, 3, H, W] of pictures, or of half their side."""
+    arrays = picture_arrays(pictures)
+    return to_pixels(low_res(arrays) if low else arrays)
+
+
 @torch.no_grad()
-def codes_of(vq: VQModel, pictures: list[Picture], low: bool = False) -> Tensor:
-    """The tokenizer's codes of rendered pictures, int64 [B, 256], or [B, 64] of pictures of half the side."""
-    arrays, device = picture_arrays(pictures), vq.quantize.embedding.weight.device
+def codes_of(vq: VQModel, pixels: Tensor) -> Tensor:
+    """The tokenizer's codes, int64 [B, 256], or [B, 64] of pictures of half the side."""
+    device = vq.quantize.embedding.weight.device
     with quick(device):
-        return vq.encode(to_pixels(low_res(arrays) if low else arrays).to(device))[1]
+        return vq.encode(pixels.to(device))[1]
 
 
 def condition_of(
@@ -96,10 +103,12 @@ def train_llamagen(
     resume: bool = True,
     device: str = "cpu",
     projection: nn.Module | None = None,
+    workers: int = 0,
 ) -> tuple[Transformer, dict[str, float]]:
     """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
 
-    projection: what the transformer's own caption projection starts as.   The last loss is of codes alone, all of one weight.
+    projection: what the transformer's own caption projection starts as.   workers: as in `ahead`.   The last loss is of codes
+    alone, all of one weight.
     """
     torch.manual_seed(recipe.seed)
     gpt, vq = Transformer(recipe.config), vq.to(device)
@@ -107,10 +116,16 @@ def train_llamagen(
         gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
     model = WithAuxiliaryHeads(gpt).to(device)
 
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+    def shown_at(step: int) -> tuple[list[Picture], Tensor]:
         pictures = step_pictures(recipe, step)
+        return pictures, rendered(pictures, recipe.low)
+
+    shown = ahead(shown_at, recipe.steps, workers)
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        pictures, pixels = shown(step)
         condition, mask = condition_of(recipe, pictures, step, encode)
-        codes = codes_of(vq, pictures, recipe.low)
+        codes = codes_of(vq, pixels)
         drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
         mask = None if mask is None else mask.to(device)
         with quick(device):
@@ -137,7 +152,7 @@ def held_out(
     first = HELD_OUT if recipe.config.model_type == "t2i" else EVAL_START + (1 << 23)
     pictures = pictures_of(recipe, first, count)
     condition, mask = condition_of(recipe, pictures, 0, encode)
-    codes = codes_of(vq, pictures, recipe.low)
+    codes = codes_of(vq, rendered(pictures, recipe.low))
     loss, notes = code_loss(gpt.training_logits(condition, codes, mask, torch.zeros(count, dtype=torch.bool)), codes)
     return {"loss": float(loss), **notes}
 

@@ -16,34 +16,40 @@ from mmspec.vlm.training.teacher import Teacher
 
 from ...files.cards import rounded, write_card
 from ..bars import bars, note_of
-from .build_drafter import ANSWERED, PICTURES, own_answers
-from .drafter_requests import Pictures
+from .build_drafter import ANSWERED, TARGETS, own_answers
 
 STEPS, BATCH = 150, 12
 AVERAGED = 20  # steps the card's figures are means of
 
 
 def build(
-    out: Path, work: Path, target: tuple[Any, Any], drafter: ShapedDrafter, *, device: str = "cpu"
+    out: Path,
+    work: Path,
+    target: tuple[Any, Any],
+    drafter: ShapedDrafter,
+    *,
+    device: str = "cpu",
+    steps: int = STEPS,
+    batch: int = BATCH,
 ) -> dict[str, Any]:
     """Train the head on the frozen drafter's own draws; write fp16 weights and the card to `out`; returns the card.
 
     Answers in `work` are taken up; the training itself takes minutes and is not interrupted.
     """
-    model, processor = target
+    (model, processor), asked = target, TARGETS["vlm"]
     model.to(device).eval().requires_grad_(False)
     drafter.to(device)
     with bars() as progress:
-        answers = own_answers(model, processor, work, progress)
+        answers = own_answers(model, processor, asked, work, progress)
         teacher = Teacher(model, processor, answers)
-        batches = Batches(Pictures(PICTURES), BATCH, STEPS)
-        bar, figures, began = progress.add_task("vlm/specdecpp", total=STEPS, note=""), [], time.monotonic()
+        batches = Batches(asked.requests(asked.pictures), batch, steps)
+        bar, figures, began = progress.add_task("vlm/specdecpp", total=steps, note=""), [], time.monotonic()
 
         def on_step(step: int, notes: dict[str, float]) -> None:
             figures.append(notes)
             progress.update(bar, completed=step, note=note_of(notes))
 
-        schedule = Schedule(STEPS, 1e-3, warmup=10)
+        schedule = Schedule(steps, 1e-3, warmup=10)
         torch.manual_seed(0)
         head = train_acceptance(
             drafter, model, lambda step: teacher(batches[batches.number(step)]), schedule, on_step=on_step
@@ -52,6 +58,6 @@ def build(
     head.save_pretrained(out, dtype=torch.float16)
     last = figures[-AVERAGED:]
     means = {name: sum(one[name] for one in last) / len(last) for name in last[0]}
-    facts = {"target": "vlm", "drafter": "vlm/eagle", "steps": STEPS, "batch": BATCH,
+    facts = {"target": "vlm", "drafter": "vlm/eagle", "steps": steps, "batch": batch,
              "training": {"seconds": seconds, **rounded(means)}}  # fmt: skip
     return write_card(out, "vlm/specdecpp", head, ANSWERED, **facts)

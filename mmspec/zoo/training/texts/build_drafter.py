@@ -32,12 +32,22 @@ ANSWERED = "procedural world of mmspec.zoo.world, answered by the zoo VLM itself
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What drafters of a target are trained and measured on.   answers: folder of its own ones.   new_tokens: of an answer."""
+    """What drafters of a target are trained and measured on.
+
+    answers: folder of its own ones.   new_tokens: of an answer.   pictures, texts: how many requests with and without one.
+    """
 
     answers: str
     requests: Callable[[int], Sequence[Example]]
     held_out: Sequence[Example]
     new_tokens: int = 128
+    pictures: int = PICTURES
+    texts: int = TEXTS
+
+    @property
+    def count(self) -> int:
+        """Requests in all."""
+        return self.pictures + self.texts
 
 
 TARGETS = {
@@ -87,16 +97,18 @@ RECIPES: dict[str, DrafterRecipe] = {
 
 def own_answers(model: Any, processor: Any, asked: Asked, work: Path, progress: Progress) -> dict[str, list[int]]:
     """What the target itself answers to every request, greedily and sampled in turn; made once and kept in `work`."""
-    bar = progress.add_task("answers", total=PICTURES + TEXTS, note="")
+    bar = progress.add_task("answers", total=asked.count, note="")
     folder, how = work / asked.answers, Answering(batch=48, new_tokens=asked.new_tokens)
 
     def on_batch(done: int) -> None:
         progress.update(bar, advance=done)
 
     with locked(folder):
-        pictures = answer_all(model, processor, asked.requests(PICTURES), folder / "pictures.jsonl", how, on_batch)
-        texts = answer_all(model, processor, Texts(TEXTS), folder / "texts.jsonl", how, on_batch)
-    progress.update(bar, completed=PICTURES + TEXTS)
+        pictures = answer_all(
+            model, processor, asked.requests(asked.pictures), folder / "pictures.jsonl", how, on_batch
+        )
+        texts = answer_all(model, processor, Texts(asked.texts), folder / "texts.jsonl", how, on_batch)
+    progress.update(bar, completed=asked.count)
     return pictures | texts
 
 
@@ -111,27 +123,37 @@ def build(
     device: str = "cpu",
 ) -> dict[str, Any]:
     """Train the drafter in `work` on the target's own answers; write fp16 weights and the card to `out`; returns the card."""
-    model, processor = target
-    model.to(device).eval().requires_grad_(False)
-    with bars() as progress:
-        answers = own_answers(model, processor, TARGETS[recipe.target], work, progress)
-        torch.manual_seed(0)
-        drafter = _untrained(recipe, model)
-        if hasattr(drafter, "with_answers"):
-            drafter = drafter.with_answers(answers.values())
-        figures = _train(name, recipe, drafter, target, answers, work, resume, progress)
+    asked = TARGETS[recipe.target]
+    target[0].to(device)
+    drafter, figures = train_on_own_answers(name, recipe, target, asked, work, resume)
     if recipe.kind == "mtp":
-        write_mtp(drafter, model, out, torch.float16)
+        write_mtp(drafter, target[0], out, torch.float16)
     else:
         drafter.save_pretrained(out, dtype=torch.float16)
     facts = {
         "target": recipe.target,
-        "requests": {"pictures": PICTURES, "texts": TEXTS},
+        "requests": {"pictures": asked.pictures, "texts": asked.texts},
         "steps": recipe.steps,
         "batch": recipe.batch,
         "training": {key: value for key, value in figures.items() if key != "step"},
     }
     return write_card(out, name, drafter, ANSWERED, **facts)
+
+
+def train_on_own_answers(
+    name: str, recipe: DrafterRecipe, target: tuple[Any, Any], asked: Asked, work: Path, resume: bool = True
+) -> tuple[ShapedDrafter, dict[str, float]]:
+    """A drafter of (model, processor) where the model lies, and the last figures of its training. Answers, state and log lie
+    in `work`; the model is frozen."""
+    model, processor = target
+    model.eval().requires_grad_(False)
+    with bars() as progress:
+        answers = own_answers(model, processor, asked, work, progress)
+        torch.manual_seed(0)
+        drafter = _untrained(recipe, model)
+        if hasattr(drafter, "with_answers"):
+            drafter = drafter.with_answers(answers.values())
+        return drafter, _train(name, recipe, drafter, target, asked, answers, work, resume, progress)
 
 
 def _untrained(recipe: DrafterRecipe, model: Any) -> ShapedDrafter:
@@ -146,15 +168,15 @@ def _train(
     recipe: DrafterRecipe,
     drafter: ShapedDrafter,
     target: tuple[Any, Any],
+    asked: Asked,
     answers: Mapping[str, list[int]],
     work: Path,
     resume: bool,
     progress: Progress,
 ) -> dict[str, float]:
-    (model, processor), asked = target, TARGETS[recipe.target]
-    how = equal(drafter)
-    texts = () if how.curriculum is None else Texts(TEXTS)
-    batches = Batches(asked.requests(PICTURES), recipe.batch, recipe.steps, texts, how.curriculum)
+    (model, processor), how = target, equal(drafter)
+    texts = () if how.curriculum is None else Texts(asked.texts)
+    batches = Batches(asked.requests(asked.pictures), recipe.batch, recipe.steps, texts, how.curriculum)
     precision = "no" if model.device.type == "cpu" else "bf16"  # as `quick` has it
     teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     settings = TrainSettings(

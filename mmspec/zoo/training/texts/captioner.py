@@ -13,6 +13,7 @@ from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from ...architectures.vision_tower import PatchReader
 from ...world.words import COLORS, DIGITS, SHAPES
+from ..ahead import ahead
 from ..loop import Plan, train
 from ..precision import quick
 from .conversations import Row, RowBatch, RowEncoder, many_row, picture_row, text_row
@@ -104,16 +105,21 @@ def train_captioner(
     resume: bool = True,
     device: str = "cpu",
     on_save: Callable[[int], None] | None = None,
+    workers: int = 0,
 ) -> dict[str, float]:
-    """Train projector and text model on answers only; returns the last means of loss and accuracies."""
+    """Train projector and text model on answers only; returns the last means of loss and accuracies.
+
+    workers: as in `ahead`.
+    """
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
     encode = RowEncoder(tokenizer)
     classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
     named = {name: _word_ids(tokenizer, words).to(device) for name, words in classes.items()}
+    rows_of = ahead(lambda step: encode(mixture.rows(step, plan.steps)), plan.steps, workers)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        rows = _to(encode(mixture.rows(step, plan.steps)), device)
+        rows = _to(rows_of(step), device)
         with quick(device):
             logits, target = answer_logits(model, rows)
         loss = F.cross_entropy(logits, target)

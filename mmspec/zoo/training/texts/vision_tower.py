@@ -14,6 +14,7 @@ from ...architectures.vision_tower import HEADS, SIDE, PatchReader, new_tower
 from ...world.render import render_array
 from ...world.scene import EVAL_START, Scene, SceneConfig, sample_scene
 from ...world.words import BACKDROPS, IMAGE_SIDE, TONES
+from ..ahead import ahead
 from ..loop import Plan, train
 from ..precision import quick
 
@@ -64,13 +65,15 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 
 
 def pretrain_tower(
-    folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu"
-) -> tuple[PatchReader, dict[str, float]]:
-    """Train a fresh tower on patch labels; returns it, heads included, and held-out accuracies."""
+    folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu",
+    workers: int = 0,
+) -> tuple[PatchReader, dict[str, float]]:  # fmt: skip
+    """Train a fresh tower on patch labels; returns it, heads included, and held-out accuracies.   workers: as in `ahead`."""
     reader = PatchReader(new_tower()).to(device)
+    batch_of = ahead(lambda step: tower_batch(step * batch, batch), steps, workers)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        pixels, labels = tower_batch(step * batch, batch)
+        pixels, labels = batch_of(step)
         with quick(device):
             logits = reader(pixels.to(device))
         return reading_loss(logits, {name: label.to(device) for name, label in labels.items()})
