@@ -51,7 +51,7 @@ class Config(BenchConfig):
     )
     baselines: ClassVar[dict[str, str]] = {"hf": "hf", "ar": "plain"}
 
-    suite: str = option("methods", "methods, drafters, pictures, blocks, hybrid, lengths or strict.")
+    suite: str = option("methods", "methods, drafters, pictures, blocks, hybrid, lengths, strict or captured.")
     prompts: int | None = option(None, "Held-out prompts of every task.", least=1)
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
     dtype: str = option("float32", "float32, bfloat16 or float16: what the model computes in.")

@@ -19,7 +19,7 @@ class VlmMethod(Method):
     drafter.   options: for transformers' generate; a callable is given the resources.
     point: where plots put the row, such as its fixed length.   controlled: its lengths follow measured costs; compared with
     the other rows of the same `rivals`.
-    strict: passes over drafts give the bits of single ones.
+    strict: passes over drafts give the bits of single ones.   captured: rounds run without the host.
     """
 
     engine: Literal["transformers", "mmspec"] = "mmspec"
@@ -30,6 +30,7 @@ class VlmMethod(Method):
     rivals: str = ""
     controlled: bool = False
     strict: bool = False
+    captured: bool = False
 
     def row(self) -> dict:
         return {

@@ -14,6 +14,7 @@ from mmspec.evaluate.engine.runs import Run, Runner, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
 from mmspec.evaluate.vlm.resources import VlmResources
+from mmspec.vlm import Rounds
 
 Inputs = Mapping[str, Tensor]
 
@@ -55,6 +56,8 @@ def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> R
         return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
     drafter = method.build_drafter(resources)
     asked["strict"] = method.strict
+    if method.captured:
+        asked["capture"] = resources.once("rounds", Rounds)
     return lambda inputs, seed: run_ours(model, inputs, seed, drafter, method.rule, **asked)
 
 

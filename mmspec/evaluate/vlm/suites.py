@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mmspec import zoo
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
@@ -163,17 +164,18 @@ _SHAPED = (
 _STRICT_PLAIN = "plain-strict"
 
 
-def _strict_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
-    """Chains and trees, as always and with the bits of single passes."""
+def _two_ways(way: str, **changed: Any) -> Callable[[str, str], tuple[VlmMethod, ...]]:
+    """Of a drafter chains and trees, as always and changed like that, which is called `way`."""
     shapes = {"chain": ("chain of 7", chained(7)), "tree": ("dynamic tree", shaped(DynamicTree()))}
-    made = []
-    for shape, (words, change) in shapes.items():
-        loose = VlmMethod(f"{name}-{shape}", f"{title}, {words}", drafter=name, change=change)
-        strict = replace(
-            loose, key=f"{loose.key}-strict", title=f"{loose.title}, strict", strict=True, like=_STRICT_PLAIN
-        )
-        made += [loose, strict]
-    return tuple(made)
+
+    def rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+        made = []
+        for shape, (words, change) in shapes.items():
+            one = VlmMethod(f"{name}-{shape}", f"{title}, {words}", drafter=name, change=change)
+            made += [one, replace(one, key=f"{one.key}-{way}", title=f"{one.title}, {way}", **changed)]
+        return tuple(made)
+
+    return rows
 
 
 def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
@@ -250,9 +252,17 @@ SUITES: dict[str, VlmSuite] = {
         about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
         tasks=(CAPTIONS,),
         methods=(VlmMethod(_STRICT_PLAIN, "mmspec plain, strict", strict=True),),
-        each=_strict_rows,
+        each=_two_ways("strict", strict=True, like=_STRICT_PLAIN),
         drafters=("msd",),
         temperatures=(0.0,),
+        columns=(*_COMMON, "ms a round: draft + target + verify + other", "identical"),
+    ),
+    "captured": VlmSuite(
+        about="rounds without the host beside ordinary ones: what they cost where nothing is recorded",
+        tasks=(CAPTIONS,),
+        methods=(VlmMethod("plain-captured", "mmspec plain, captured", captured=True),),
+        each=_two_ways("captured", captured=True),
+        drafters=("msd",),
         columns=(*_COMMON, "ms a round: draft + target + verify + other", "identical"),
     ),
 }

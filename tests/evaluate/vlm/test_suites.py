@@ -27,6 +27,8 @@ ASKED = {
     "blocks": dict(temperatures=(0.0,)),
     "lengths": dict(batches=(2,), temperatures=(0.0,), methods=("eagle-1", "eagle-12", "eagle-goodput", "random-2",
                     "random-goodput", "weak-3")),
+    "strict": dict(batches=(1,)),
+    "captured": dict(batches=(1,), methods=("plain-captured", "msd-chain", "msd-chain-captured")),
 }  # fmt: skip
 
 
@@ -87,6 +89,14 @@ def test_compressed_rows_stay_few_as_pictures_grow(results: dict) -> None:
         assert (row["cost_vs_reference"] == 1) == (row["key"] == "msd")
     by_key = {key: [r["drafter_rows"] for r in rows(results["pictures"], key)] for key in ("msd", "flash")}
     assert [a - b for a, b in zip(by_key["msd"], by_key["flash"], strict=True)] == [2, 8, 16, 32]
+
+
+@pytest.mark.parametrize("way", ("strict", "captured"))
+def test_rows_run_two_ways_are_the_same_words(results: dict, way: str) -> None:
+    there = {row["key"]: row for row in results[way]["rows"] if row["temperature"] == 0}
+    assert {f"plain-{way}", f"msd-chain-{way}", "msd-chain"} <= there.keys()
+    for key, row in there.items():
+        assert row["identical"] == "2/2" and row["accept_length"] == there[key.removesuffix(f"-{way}")]["accept_length"]
 
 
 def test_more_tokens_a_pass_take_fewer_passes(results: dict) -> None:
