@@ -2,9 +2,9 @@
 
 A matrix product adds up in an order that its library chooses by the number of rows: one row alone, five and thirty may all get
 other bits. With a fixed number of rows the order is fixed too, and rows do not mix, so products are taken in blocks of as many
-rows, the last one filled with zeros; on some processors that holds for widths in eights alone, which models have, and is proved
-by each. Elementwise functions compute what fills no whole vector register by another formula, and
-threads cut long tensors anywhere: here every element is part of a whole vector, in pieces that one thread computes.
+rows, the last one filled with zeros. On some processors that holds for widths in eights alone; models have such, and prove it.
+Elementwise functions compute what fills no whole vector register by another formula, and threads cut long tensors anywhere:
+here every element is part of a whole vector, in pieces that one thread computes.
 """
 
 from __future__ import annotations
