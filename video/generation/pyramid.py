@@ -93,11 +93,27 @@ class Pyramid:
         beta = alpha * (1 - signal) / math.sqrt(gamma)
         rows, columns = self.patch[1:]
         cells, eye = rows * columns, torch.eye(rows * columns, device=x.device)
-        spread = torch.linalg.cholesky(eye * (1 + gamma + 1e-8) - gamma * torch.ones(cells, cells, device=x.device))
+        spread = lower_factor(eye * (1 + gamma + 1e-8) - gamma * torch.ones(cells, cells, device=x.device))
         patches = fresh[..., : x.shape[3], : x.shape[4]].unflatten(4, (-1, columns)).unflatten(3, (-1, rows))
         patches = patches.transpose(4, 5).flatten(5)  # [B, C, F, h, w, cells]
         patches = (patches.float() @ spread.T).unflatten(5, (rows, columns)).transpose(4, 5)
         return alpha * x + beta * patches.flatten(5, 6).flatten(3, 4).to(fresh.dtype)
+
+
+def lower_factor(covariance: Tensor) -> Tensor:
+    """The Cholesky factor [n, n] of a covariance that may be singular, as that of cells correlated by -1 / (n - 1) is: the last
+    pivot is then 0, and rounding puts it on either side of that, as the processor has it.
+
+    Raises ValueError for what is no covariance.
+    """
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    cells = len(covariance)
+    if int(failed):
+        factor[-1, -1] = 0
+    if int(failed) not in (0, cells) or not torch.allclose(factor @ factor.T, covariance, atol=1e-5):
+        raise ValueError(f"gamma: expected at most 1 / {cells - 1} between {cells} cells of a patch, got more; correct the "
+                         "scheduler's config")  # fmt: skip
+    return factor
 
 
 def _resized(x: Tensor, scale: float, mode: str) -> Tensor:

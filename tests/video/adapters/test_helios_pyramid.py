@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from mmspec.video import (
     VideoGuidance,
     ZeroStarGuidance,
 )
-from mmspec.video.generation.pyramid import Pyramid
+from mmspec.video.generation.pyramid import Pyramid, lower_factor
 from tests.video.adapters.test_pipelines import CHANNELS, NEGATIVE, TEXT, helios, quiet, staged, vae
 from tests.video.tiny import apart
 
@@ -53,14 +54,21 @@ def published(guidance: VideoGuidance, distilled: bool, doubled: bool) -> Tensor
     )  # fmt: skip
     # the pipeline views what a patch a frame leaves without its order in memory
     ordered = helios().register_forward_hook(lambda model, given, out: (out[0].contiguous(),))
-    made = quiet(pipeline)(
-        prompt_embeds=TEXT, negative_prompt_embeds=NEGATIVE, height=64, width=64, num_frames=9 * CHUNKS,
+    made = drawn(
+        pipeline, prompt_embeds=TEXT, negative_prompt_embeds=NEGATIVE, height=64, width=64, num_frames=9 * CHUNKS,
         guidance_scale=guidance.scale, generator=torch.Generator().manual_seed(5), history_sizes=list(HISTORY),
         num_latent_frames_per_chunk=3, pyramid_num_inference_steps_list=list(STEPS), is_amplify_first_chunk=doubled,
         output_type="latent",
     ).frames  # fmt: skip
     ordered.remove()
     return made
+
+
+def drawn(pipeline: object, **asked: object) -> Any:
+    """What the pipeline draws. It factors a singular matrix, which fails on some processors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.linalg, "cholesky", lower_factor)
+        return quiet(pipeline)(**asked)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +91,19 @@ def test_chunks_are_those_of_the_pipeline_of_stages(guidance: VideoGuidance, dis
     assert apart(torch.cat(film, 2), wanted) < 2e-4 * wanted.abs().max()
     assert state.passes == CHUNKS * video.passes + (sum(STEPS) if doubled else 0)
     assert video.passes == (sum(STEPS) - guidance.still) * guidance.passes
+
+
+def test_a_singular_covariance_has_a_factor_on_every_processor() -> None:
+    for cells in (2, 4, 9):
+        off = 1 / (cells - 1)
+        for more in (-1e-7, 0.0, 1e-7):  # a pivot on either side of 0
+            covariance = torch.eye(cells) * (1 + off + more) - off * torch.ones(cells, cells)
+            factor = lower_factor(covariance)
+            assert torch.equal(factor, factor.tril())
+            torch.testing.assert_close(factor @ factor.T, covariance, atol=1e-6, rtol=0)
+    for off in (0.4, 0.5, 0.6):
+        with pytest.raises(ValueError, match="gamma: expected at most 1 / 3 between 4 cells"):
+            lower_factor(torch.eye(4) * (1 + off) - off * torch.ones(4, 4))
 
 
 def test_a_stage_begins_with_noise_that_patches_share() -> None:
