@@ -101,7 +101,7 @@ class Pyramid:
 
 
 def lower_factor(covariance: Tensor) -> Tensor:
-    """The Cholesky factor [n, n] of a covariance that may be singular, as that of cells correlated by -1 / (n - 1) is: the last
+    """The Cholesky factor [n, n] of a covariance that may be singular, as that of cells correlated by -1 / (n - 1): the last
     pivot is then 0, and rounding puts it on either side of that, as the processor has it.
 
     Raises ValueError for what is no covariance.
