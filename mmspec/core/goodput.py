@@ -22,7 +22,7 @@ class Goodput:
     bookkeeping together. A request's first draft also has to earn what its drafter must read before it, over the tokens that
     are still expected; until then the drafter costs next to nothing. A drafter that does not pay is tried again at growing
     intervals, and all trying out together may cost at most the share `explore` of the time. Where all rows have the same
-    number of values, as images have, the slowest row ends the request, so it alone counts.
+    number of values, as images have, the slowest row ends the request: what counts is how far the last of them all comes.
 
     drafter: any; its states should be lazy (`open_without_prefill`, where it has one, is called instead of `open`). States
         with `deepest` and `longest` are told how long a draft to make (levels of a tree, values of a window), and with
@@ -87,17 +87,19 @@ class Goodput:
 
 
 class GoodputState:
-    """One request. length: of the draft under way.   rows: those whose outcome counts, None for all."""
+    """One request. length: of the draft under way.   standing: values each running row had before it, where the last row
+    counts; None where all do."""
 
     def __init__(self, control: Goodput, inner: DraftState, target: Target):
         self.control = control
         self.inner, self.clock, self.lock = inner, control.clock, control.lock
-        self.started, self.length, self.rows = None, 0, None
+        self.started, self.length, self.standing = None, 0, None
         total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
         self.most = getattr(target, "most", None) if total is None else total
         settling = getattr(inner, "settling", 0)
         self.seat = Seat(getattr(inner, "deepest", None), 1 if prompt is None else prompt.shape[1],
-                         getattr(inner, "lengths", ()), settling, total is not None)  # fmt: skip
+                         getattr(inner, "lengths", ()), settling, total is not None,
+                         total is not None and target.batch > 1)  # fmt: skip
         # a drafter without a lazy state has read its prompt by now
         greedy, branches = bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
@@ -120,10 +122,9 @@ class GoodputState:
         live = getattr(target, "live", None) or [True] * len(emitted)
         self.seat.emitted[0] = max(emitted) + 1
         if self.most is not None:
-            least = min(n for n, alive in zip(emitted, live, strict=True) if alive)
-            self.seat.left = self.most - least
-            if self.seat.whole:
-                self.rows = [row for row, alive in enumerate(live) if alive and emitted[row] == least]
+            standing = {row: n for row, (n, alive) in enumerate(zip(emitted, live, strict=True)) if alive}
+            self.seat.left = self.most - min(standing.values())
+            self.standing = standing if self.seat.whole else None
         with self.lock:
             self.length = self.ledger.choose(self.seat)
         if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
@@ -145,7 +146,17 @@ class GoodputState:
             return
         # what a drafter does about a round without a draft is no part of plain decoding
         ended = self.clock() if self.length else verified
-        paths = target.paths if self.rows is None else [target.paths[row] for row in self.rows]
-        depths = [len(path) - 1 for path in paths if path]
+        # nor are rows that stand at different places, which cost more than those that never left one another
+        plain = not self.length and len(set((self.standing or {}).values())) <= 1
         with self.lock:
-            self.ledger.learn(self.seat, self.length, ended - self.started, depths, draft.tree.max_depth)
+            self.ledger.learn(
+                self.seat, self.length, ended - self.started, self._depths(target), draft.tree.max_depth, plain
+            )
+
+    def _depths(self, target: Target) -> list[int]:
+        """Accepted values of every row; where the last row counts, by how much the last one moved, less the target's own
+        value: a row that was last and leaps ahead only leaves another behind."""
+        if self.standing is None:
+            return [len(path) - 1 for path in target.paths if path]
+        reached = [n + len(path) for row, n in self.standing.items() if (path := target.paths[row])]
+        return [min(reached) - min(self.standing.values()) - 1] if reached else []

@@ -16,6 +16,7 @@ _HOPEFUL = 24  # drafts during which what is little known is thought better than
 _CREDIT = 500  # plain rounds that count as spent from the start
 _ENTER, _LEAVE = 0.04, 0.01  # gain over plain rounds at which drafting starts, and below which it ends
 _PROBED = 2  # rounds of a probe, behind those in which a window settles
+_LATE = 32  # values left when rows that would leave one another are probed
 _FIRST, _LAST = 16, 256  # rounds between two probes of a drafter that does not pay: doubled from one to the other
 _NEXT, _STALE = 16, 32  # rounds between two excursions; age at which a length is looked at again
 _STALE_PLAIN, _CLEAR = 96, 1.25  # ... and plain rounds, unless the gain is below this: then after `_NEXT`
@@ -34,6 +35,8 @@ class Seat:
     held: rounds for which the length stays.   last, same: the length of the last round, and how often it came in a row.
     emitted: values of the longest row, were this round to end it with one more.
     left: values the request can still emit at most, None where unknown.   whole: it will emit all of them.
+    together: its rows stand at one place as long as nothing is drafted, where plain rounds cost least: what does not pay is
+    probed near the end, so that the rest costs no more than it has to.
     """
 
     deepest: int | None
@@ -41,6 +44,7 @@ class Seat:
     lengths: tuple[int, ...] = ()
     settling: int = 0
     whole: bool = False
+    together: bool = False
     fresh: bool = True
     skipped: int = 0
     trial: int = 0
@@ -213,16 +217,19 @@ class Ledger:
         self.idle += 1
         if self.idle < self.wait or self._remaining(seat) < _WORTH or not self._affords(loss, price):
             return
+        if seat.together and seat.left is not None and seat.left > _LATE:
+            return
         self.lost += loss
         self.idle, self.wait = 0, min(2 * self.wait, _LAST)
         self.profile.fade()
         self.hopeless = False
         seat.trial, seat.ahead = _PROBED + seat.settling, 0.0
 
-    def learn(self, seat: Seat, length: int, seconds: float, depths: list[int], reach: int) -> None:
+    def learn(self, seat: Seat, length: int, seconds: float, depths: list[int], reach: int, plain: bool = True) -> None:
         """One round that has ended.
 
         length: as chosen.   seconds: its time.   depths: accepted values of every row that counts.   reach: levels drafted.
+        plain: a round without a draft took as long as in plain decoding.
         """
         self.now += 1
         self.rounds[length] += 1
@@ -233,7 +240,7 @@ class Ledger:
         if length == 0:
             self.seen[0] = self.now
             seat.skipped += 1
-            if self.costs.add(0, seconds):
+            if plain and self.costs.add(0, seconds):
                 self.hopeless = False
             return
         if seat.cut(length):

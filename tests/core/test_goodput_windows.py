@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mmspec.core.draft import Draft
 from mmspec.core.goodput import Goodput
 from mmspec.core.length import doubling
 from tests.core.test_goodput import Always, Answer, Script, Scripted, World, run
@@ -87,6 +88,37 @@ def test_the_slowest_row_decides_whether_a_batch_drafts() -> None:
     seconds, drafted = pictures(made, Goodput(Windows(made), clock=made.clock), mixed, batch=4)
     assert seconds <= 1.03 * plain(world(verify=0.2), mixed, batch=4)
     assert sum(map(bool, drafted)) < 0.1 * len(drafted)
+
+
+def test_what_counts_is_how_far_the_last_of_all_rows_comes() -> None:
+    """A row that was last and leaps ahead leaves another behind: the leaps of last rows are longer than what is gained."""
+    made = world(verify=0.001)
+    control = Goodput(Windows(made), clock=made.clock)
+    _, drafted = pictures(made, control, lambda row: 0.4, count=20, batch=8)
+    (known,) = control.summary()
+    most = max(known["rounds"], key=lambda n: known["rounds"][n] * (n > 0))
+    assert known["rounds"][most] > 0.6 * len(drafted)
+    gained = 20 * PICTURE / len(drafted)  # values of the last row in a round
+    assert known["accepted"][most] == pytest.approx(gained, rel=0.15)
+
+
+class Ragged(Picture):
+    """Rows that stand apart cost a fifth more."""
+
+    def judge(self, draft: Draft) -> None:
+        running = {n for n, alive in zip(self.emitted, self.live, strict=True) if alive}
+        self.world.take(0.2 * self.world.plain * (len(running) > 1))
+        super().judge(draft)
+
+
+def test_rows_that_are_driven_apart_are_so_near_the_end_where_nothing_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.core.test_goodput_windows.Picture", Ragged)
+    # a window of 3 makes 1.2 rounds' values in 1.26 rounds' time: it gains beside rounds of rows that stand apart alone
+    asked = dict(count=30, batch=8)
+    made = world(verify=0.08)
+    seconds, drafted = pictures(made, Goodput(Windows(made), clock=made.clock), lambda row: 0.25, **asked)
+    assert seconds <= 1.02 * plain(world(verify=0.08), lambda row: 0.25, **asked)
+    assert sum(map(bool, drafted)) < 0.05 * len(drafted)
 
 
 def test_a_window_stays_until_it_has_settled() -> None:
