@@ -16,6 +16,7 @@ _HOPEFUL = 24  # drafts during which what is little known is thought better than
 _CREDIT = 500  # plain rounds that count as spent from the start
 _ENTER, _LEAVE = 0.04, 0.01  # gain over plain rounds at which drafting starts, and below which it ends
 _PROBED = 2  # rounds of a probe, behind those in which a window settles
+_COLD = 2  # first rounds of a request, which are slower than the next
 _LATE = 32  # values left when rows that would leave one another are probed
 _FIRST, _LAST = 16, 256  # rounds between two probes of a drafter that does not pay: doubled from one to the other
 _NEXT, _STALE = 16, 32  # rounds between two excursions; age at which a length is looked at again
@@ -36,7 +37,7 @@ class Seat:
     emitted: values of the longest row, were this round to end it with one more.
     left: values the request can still emit at most, None where unknown.   whole: it will emit all of them.
     together: its rows stand at one place as long as nothing is drafted, where plain rounds cost least: what does not pay is
-    probed near the end, so that the rest costs no more than it has to.
+    probed near the end, so that the rest costs no more than it has to.   begun: rounds so far, up to `_COLD`.
     """
 
     deepest: int | None
@@ -45,6 +46,7 @@ class Seat:
     settling: int = 0
     whole: bool = False
     together: bool = False
+    begun: int = 0
     fresh: bool = True
     skipped: int = 0
     trial: int = 0
@@ -130,6 +132,8 @@ class Ledger:
         debt = self._debt(seat)
         gain = saved * self._remaining(seat) if debt else 0.0
         self.hopeless = saved <= _ENTER * price[0]
+        if seat.together and seat.begun <= _COLD and rate * price[0] < _CLEAR:
+            return 0  # a narrow gain is held against plain rounds while rows are together
         if saved > (_LEAVE if self.paying else _ENTER) * price[0] and gain >= debt:
             self.wait, self.idle, self.paying, self.hopeless = _FIRST, 0, True, False
             return self._excursion(seat, best, rate, price, yields)
@@ -233,6 +237,7 @@ class Ledger:
         """
         self.now += 1
         self.rounds[length] += 1
+        cold, seat.begun = seat.together and seat.begun < _COLD, min(seat.begun + 1, _COLD + 1)
         self.spent += self.costs.paced(seconds)
         seat.last, seat.same = length, seat.same + 1 if length == seat.last else 0
         opening = self._opening(seat)[self.opening :]
@@ -240,7 +245,7 @@ class Ledger:
         if length == 0:
             self.seen[0] = self.now
             seat.skipped += 1
-            if plain and self.costs.add(0, seconds):
+            if plain and not cold and self.costs.add(0, seconds):
                 self.hopeless = False
             return
         if seat.cut(length):
