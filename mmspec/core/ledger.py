@@ -37,7 +37,7 @@ class Seat:
     emitted: values of the longest row, were this round to end it with one more.
     left: values the request can still emit at most, None where unknown.   whole: it will emit all of them.
     together: its rows stand at one place as long as nothing is drafted, where plain rounds cost least: what does not pay is
-    probed near the end, so that the rest costs no more than it has to.   begun: rounds so far, up to `_COLD`.
+    probed near the end, so that the rest costs no more than it has to.   begun: rounds so far.
     """
 
     deepest: int | None
@@ -237,7 +237,8 @@ class Ledger:
         """
         self.now += 1
         self.rounds[length] += 1
-        cold, seat.begun = seat.together and seat.begun < _COLD, min(seat.begun + 1, _COLD + 1)
+        cold = seat.together and seat.begun < _COLD
+        seat.begun += 1
         self.spent += self.costs.paced(seconds)
         seat.last, seat.same = length, seat.same + 1 if length == seat.last else 0
         opening = self._opening(seat)[self.opening :]

@@ -3,19 +3,21 @@ decodings without training are worth there beside plain decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 
 import torch
 
 from mmspec import zoo
-from mmspec.evaluate.engine.runs import Run, Runner, row_passes, timed_run
 from mmspec.evaluate.gpu.meeting import met
-from mmspec.evaluate.image.requests import requests_of
-from mmspec.imagegen import SCD, SJD
+from mmspec.evaluate.image.config import ImageSetting
+from mmspec.evaluate.image.drafters import jacobi, scd
+from mmspec.evaluate.image.methods import ImageMethod
+from mmspec.evaluate.image.requests import cases
+from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.image.runner import runner
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.zoo.training.pictures.build_llamagen import t2i_recipe
 from mmspec.zoo.training.pictures.llamagen import GptRecipe, train_llamagen
@@ -43,18 +45,20 @@ class ImageSizes:
 TINY = ImageSizes(dim=32, layers=1, heads=2, steps=2, prompts=1, batches=(1,), windows=(16,), workers=0)
 
 
-def rows(device: torch.device, tiny: bool, repeats: int) -> Iterator[dict]:
-    """Trains, and then times.   repeats: not asked for, prompts are."""
+def rows(device: torch.device, tiny: bool) -> Iterator[dict]:
+    """Trains, and then times."""
     sizes = TINY if tiny else ImageSizes()
     with TemporaryDirectory() as folder:
         pipe = _pipeline(sizes, Path(folder), device)
-    parameters = sum(one.numel() for one in pipe.model.transformer.parameters())
-    shared = {"model": "world text to image", "parameters": parameters, "temperature": 1.0,
-              "dtype": str(next(pipe.model.transformer.parameters()).dtype)[6:]}  # fmt: skip
+    transformer, resources = pipe.model.transformer, ImageResources(pipe, "world text to image")
+    parameters = sum(one.numel() for one in transformer.parameters())
+    dtype = str(next(transformer.parameters()).dtype)[6:]
     for batch in sizes.batches:
-        asked = [one.given for one in requests_of("t2i", sizes.prompts * batch)]
-        cases = [asked[first : first + batch] for first in range(0, len(asked), batch)]
-        yield from met(_runners(pipe, sizes), cases, BASELINES, shared | {"batch": batch}, device)
+        setting = ImageSetting(batch=batch, temperature=1.0, prompts=sizes.prompts * batch, seed=0,
+                               guidance=pipe.guidance_scale, top_k=pipe.top_k)  # fmt: skip
+        runners = {one.key: runner(one, resources, setting) for one in _methods(sizes)}
+        shared = {**setting.row(), "model": resources.name, "parameters": parameters, "dtype": dtype}
+        yield from met(runners, cases(resources, setting), BASELINES, shared, device)
 
 
 def recipe(sizes: ImageSizes) -> GptRecipe:
@@ -75,18 +79,9 @@ def _pipeline(sizes: ImageSizes, folder: Path, device: torch.device) -> LlamaGen
     return pipe.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
 
 
-def _runners(pipe: LlamaGenPipeline, sizes: ImageSizes) -> dict[str, Runner]:
-    runners = {PLAIN: _runner(pipe, None)}
+def _methods(sizes: ImageSizes) -> list[ImageMethod]:
+    made = [ImageMethod(PLAIN, PLAIN)]
     for window in sizes.windows:
-        runners |= {f"SJD {window}": _runner(pipe, SJD(window)), f"SCD {window}": _runner(pipe, SCD(window))}
-    return runners
-
-
-def _runner(pipe: LlamaGenPipeline, decoding: object) -> Runner:
-    def run(prompts: Sequence[str], seed: int) -> Run:
-        began = perf_counter()
-        out = pipe(list(prompts), decoding=decoding, seed=seed)
-        seconds, stats = perf_counter() - began, out.stats
-        return timed_run(stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(stats))
-
-    return run
+        for name, make in ((f"SJD {window}", jacobi(window)), (f"SCD {window}", scd(window))):
+            made.append(ImageMethod(name, name, make=make))
+    return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -57,8 +56,8 @@ TINY = TextSizes(
 )  # fmt: skip
 
 
-def rows(device: torch.device, tiny: bool, repeats: int) -> Iterator[dict]:
-    """Trains, and then times.   repeats: not asked for, prompts are."""
+def rows(device: torch.device, tiny: bool) -> Iterator[dict]:
+    """Trains, and then times."""
     sizes = TINY if tiny else TextSizes()
     with TemporaryDirectory() as folder:
         model, processor = _captioner(sizes, Path(folder), device)
@@ -105,7 +104,7 @@ def _runners(model: Any, drafter: Any, sizes: TextSizes, temperature: float) -> 
         return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
 
     def ours(draft: Any = None, **options: object) -> Runner:
-        return partial(_ours, model, draft, {**asked, **options})
+        return lambda inputs, seed: run_ours(model, inputs, seed, draft, "exact", **asked, **options)
 
     runners = {PEER: peer(), STATIC: peer(cache_implementation="static"), PLAIN: ours(), CAPTURED: ours(capture=rounds)}
     for length in sizes.lengths:
@@ -115,7 +114,3 @@ def _runners(model: Any, drafter: Any, sizes: TextSizes, temperature: float) -> 
             f"EAGLE chain of {length}, captured": ours(chain, capture=rounds),
         }
     return runners
-
-
-def _ours(model: Any, drafter: Any, asked: dict, inputs: dict, seed: int) -> Any:
-    return run_ours(model, inputs, seed, drafter, "exact", **asked)
