@@ -12,7 +12,7 @@ ZOO = "zoo CLIP"
 
 def cautions(found: Records) -> list[str]:
     """Sentences, the gravest first; none for a run that nothing is wrong with."""
-    made = [*_unequal(found), *_small(found), *_disturbed(found), *_labels(found)]
+    made = [*_unequal(found), *_unscored(found), *_small(found), *_disturbed(found), *_labels(found)]
     return list(dict.fromkeys(made))
 
 
@@ -25,6 +25,21 @@ def _unequal(found: Records) -> list[str]:
             listed = ", ".join(map(str, sorted(counts)))
             made.append(f"{table.name}: cells have different numbers of samples ({listed}); distances and scores of sets of "
                         "different sizes cannot be compared, finish the run")  # fmt: skip
+    return made
+
+
+def _unscored(found: Records) -> list[str]:
+    """Tables whose quality is that of a part of their samples."""
+    made = []
+    for table in tables(found):
+        by = judge_of(found, table)
+        kept = [one for samples in table.cells.values() for one in samples if one["failed"] is None]
+        scored = sum((one["key"], by) in found.scores for one in kept)
+        if by is not None and scored < len(kept):
+            made.append(
+                f"{table.name}: {len(kept) - scored} of {len(kept)} samples are not scored; speed is that of all of them, "
+                "quality that of the others, score the rest by running their command again"
+            )
     return made
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mmspec.core.files import replacing
 from mmspec.evaluate.pages.plots import need_matplotlib
 
@@ -16,7 +18,8 @@ from mmspec.evaluate.pages.plots import need_matplotlib
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
 MARKS = "osD^vP<>Xh"
 BLACK, GRID = "#000000", "#D9D9D9"
-WIDE, TALL = 3.3, 2.6  # inches of a panel; two fit a page of text
+WIDE, TALL = 3.3, 2.45  # inches of a panel; two fit a page of text
+LINE = 0.165  # of a legend
 PRINT = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -101,9 +104,15 @@ def keep(figure: Any, stem: Path) -> list[Path]:
 
 
 def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Below all panels, in as many columns as fit the width."""
-    widest = 0.058 * max(map(len, names)) + 0.42  # inches of an entry
-    columns = max(1, min(len(names), int(figure.get_figwidth() / widest)))
+    """Below all panels, in as many columns as fit the width; the figure grows by its lines, so that panels keep their height."""
+    columns = next((count for count in range(len(names), 1, -1) if _width(names, count) <= figure.get_figwidth()), 1)
+    lines = -(-len(names) // columns)
+    figure.set_figheight(figure.get_figheight() + LINE * lines)
     figure.legend(
         handles, names, loc="outside lower center", ncols=columns, frameon=False, handletextpad=0.4, columnspacing=1.4
     )
+
+
+def _width(names: Sequence[str], columns: int) -> float:
+    """Inches of a legend, whose columns are filled one after another and are each as wide as their longest name."""
+    return sum(0.058 * max(map(len, part)) + 0.42 for part in np.array_split(np.array(names, dtype=object), columns))

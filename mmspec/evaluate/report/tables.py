@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mmspec.evaluate.pages.columns import Cell, figure, law, ratio
@@ -93,28 +93,31 @@ def page(
 
 
 def facts(found: Records) -> list[str]:
-    """A table of how and with what the run was made, from the first header and the models' own lines."""
-    first = found.headers[0]
-    versions = ", ".join(f"{name} {number}" for name, number in first["versions"].items())
-    sets = ", ".join(
-        f"{model}: {one['count']} of {one['set']} ({one['hash']})" for model, one in first["prompts"].items()
-    )
-    named = {
-        model: row["extractor"] + " " + row["extractor_hash"]
-        for model, row in first["judges"].items()
-        if "extractor" in row
-    }
-    models = ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in found.models.values())
+    """A table of how and with what the run was made, from the headers of all that wrote and the models' own lines."""
+
+    def each(tell: Callable[[dict], Iterable[str]]) -> str:
+        return ", ".join(dict.fromkeys(said for one in found.headers for said in tell(one)))
+
     told = {
-        "command": f"`{first['command']}`",
-        "date": first["date"],
-        "models": models,
-        "machine": f"{first['processor']}, cores: {first['cores']}, threads: {first['threads']}, {first['system']}",
-        "versions": versions,
-        "code and weights": first["about"]["code"],
-        "seed": str(first["about"]["seed"]),
-        "prompts": sets,
-        "pictures read by": ", ".join(dict.fromkeys(named.values())),
+        "command": each(lambda one: [f"`{one['command']}`"]),
+        "date": each(lambda one: [one["date"]]),
+        "models": ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in found.models.values()),
+        "machine": each(
+            lambda one: [f"{one['processor']}, cores: {one['cores']}, threads: {one['threads']}, {one['system']}"]
+        ),
+        "versions": each(lambda one: (f"{name} {number}" for name, number in one["versions"].items())),
+        "code and weights": each(lambda one: [one["about"]["code"]]),
+        "seed": each(lambda one: [str(one["about"]["seed"])]),
+        "prompts": each(
+            lambda one: (
+                f"{model}: {said['count']} of {said['set']} ({said['hash']})" for model, said in one["prompts"].items()
+            )
+        ),
+        "pictures read by": each(
+            lambda one: (
+                f"{row['extractor']} {row['extractor_hash']}" for row in one["judges"].values() if "extractor" in row
+            )
+        ),
         "writers": str(len(found.headers)),
     }
     return [table_line(["", ""]), table_line(["---", "---"]), *(table_line(pair) for pair in told.items() if pair[1])]

@@ -13,7 +13,7 @@ from mmspec.evaluate.report import pareto
 from mmspec.evaluate.report.build import write_report
 from mmspec.evaluate.report.pareto import front
 from mmspec.evaluate.report.rows import rows
-from mmspec.evaluate.report.style import looks
+from mmspec.evaluate.report.style import legend, looks, panels
 from mmspec.evaluate.report.tables import as_csv
 from mmspec.evaluate.sweep.shards import Records
 from tests.evaluate.report.kept import failed, grid, header, sample, score, written
@@ -52,6 +52,17 @@ def test_a_report_is_complete(run: Records, tmp_path: Path) -> None:
     assert "end to end" in page and "decode only" in page and "flash (vlm, T = 1) failed in 1 of 1" in page
     assert "0.1.0+test" in page and "mmspec evaluate run" in page
     assert json.loads((tmp_path / "report" / "rows.json").read_text())["rows"] == report.rows
+
+
+def test_a_page_names_what_every_writer_ran(tmp_path: Path) -> None:
+    written(tmp_path, grid(2), header(command="mmspec evaluate run --count 4"))
+    fewer = {"t2i": {"set": "zoo", "count": 2, "hash": "g"}}
+    found = written(tmp_path, [], header(command="mmspec evaluate run --count 2", prompts=fewer))
+    page = write_report(found, tmp_path / "report", plots=False).files[0].read_text()
+    (command,) = [line for line in page.splitlines() if line.startswith("| command |")]
+    assert {f"`mmspec evaluate run --count {count}`" in command for count in (2, 4)} == {True}
+    assert "t2i: 4 of zoo (h)" in page and "t2i: 2 of zoo (g)" in page
+    assert "| machine | P, cores: 2, threads: 1, Linux |" in page and "| writers | 2 |" in page
 
 
 def test_the_same_run_gives_the_same_bytes(run: Records, tmp_path: Path) -> None:
@@ -103,6 +114,17 @@ def test_marks_say_exact_relaxed_and_plain(run: Records) -> None:
     exact, relaxed = look["sjd:window=4"], look["sjd + gsd"]
     assert exact.filled and not relaxed.filled and exact.colour == relaxed.colour and exact.mark != relaxed.mark
     assert exact.marks()["mfc"] == exact.colour and relaxed.marks()["mfc"] == "white"
+
+
+def test_long_names_leave_panels_their_height() -> None:
+    heights = []
+    for name in ("short", "a name that is longer than half of the figure, and more"):
+        with panels(2, 1) as (figure, axes):
+            handles = [axes[0, 0].plot([0, 1])[0] for _ in range(9)]
+            legend(figure, handles, ["one"] * 8 + [name])
+            figure.canvas.draw()
+            heights.append(axes[0, 0].get_window_extent().height / figure.dpi)
+    assert min(heights) > 1.6 and max(heights) - min(heights) < 0.2
 
 
 def test_every_panel_draws_plain_decoding_with_arms_of_its_intervals(

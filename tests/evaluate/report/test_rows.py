@@ -157,6 +157,15 @@ def test_cautions_name_what_makes_figures_worthless(tmp_path: Path) -> None:
     )
 
 
+def test_samples_without_a_score_are_told(tmp_path: Path) -> None:
+    records = [one for one in grid(4) if one["kind"] != "score" or not one["key"].startswith("t2i-ar-exact-1.0/p3")]
+    assert not [said for said in cautions(written(tmp_path / "all", grid(4))) if "not scored" in said]
+    (said,) = [said for said in cautions(written(tmp_path / "some", records)) if "not scored" in said]
+    assert "1 of 12 samples are not scored" in said
+    unjudged = [one for one in grid(4) if one["kind"] != "score"]
+    assert not [said for said in cautions(written(tmp_path / "none", unjudged)) if "not scored" in said]
+
+
 def test_text_has_no_distances_and_no_caution_about_them(tmp_path: Path) -> None:
     one = sample("ar", 0, model="vlm", domain="vlm", shows="text")
     found = written(tmp_path, [one, score(one, objects_right=0.5)], header("vlm"))

@@ -72,6 +72,8 @@ class DrafterRecipe:
     target: str = "vlm"
 
 
+# two layers half as wide inside as the target's: about the weights of one layer of it
+_BLOCKS = {"num_hidden_layers": 2, "intermediate_size": 344, "block_size": 12}
 RECIPES: dict[str, DrafterRecipe] = {
     "vlm/eagle": DrafterRecipe("eagle2"),
     "vlm/eagle_text": DrafterRecipe("eagle2_text"),
@@ -83,13 +85,11 @@ RECIPES: dict[str, DrafterRecipe] = {
     # 160 tokens are 99.9 per cent of what the target answers
     "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
     # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
-    "vlm/dflash": DrafterRecipe("dflash", {"num_hidden_layers": 2, "block_size": 12, "mask_token_id": 1}),
+    "vlm/dflash": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1}),
     # the context of a picture in 16 rows instead of 144
-    "vlm/dflash_vision": DrafterRecipe(
-        "dflash", {"num_hidden_layers": 2, "block_size": 12, "mask_token_id": 1, "latents": 16}
-    ),
+    "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}),
     "vlm/hybrid/dflash": DrafterRecipe(
-        "dflash", {"num_hidden_layers": 2, "block_size": 12, "mask_token_id": 3}, target="vlm/hybrid"
+        "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, target="vlm/hybrid"
     ),
     "vlm/hybrid/mtp": DrafterRecipe("mtp", target="vlm/hybrid"),
 }

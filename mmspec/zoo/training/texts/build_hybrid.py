@@ -34,8 +34,8 @@ class HybridRecipe:
     """Everything that decides the hybrid VLM; the defaults are `vlm/hybrid`."""
 
     size: HybridSize = HybridSize()
-    tower_steps: int = 2400
-    steps: int = 2700
+    tower_steps: int = 1800
+    steps: int = 2200
     batch: int = 16
     lr: float = 2e-3
     seed: int = 0
