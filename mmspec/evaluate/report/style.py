@@ -104,7 +104,7 @@ def keep(figure: Any, stem: Path) -> list[Path]:
 
 
 def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Below all panels, in as many columns as fit the width; the figure grows by its lines, so that panels keep their height."""
+    """Below all panels, in as many columns as fit; the figure grows by its lines, so that panels keep their height."""
     columns = next((count for count in range(len(names), 1, -1) if _width(names, count) <= figure.get_figwidth()), 1)
     lines = -(-len(names) // columns)
     figure.set_figheight(figure.get_figheight() + LINE * lines)

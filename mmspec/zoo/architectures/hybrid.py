@@ -41,7 +41,7 @@ class HybridSize:
     tower_width, tower_inner, tower_layers: of the vision tower. Heads are 32 wide everywhere.
     """
 
-    kinds: str = "ddfddf"
+    kinds: str = "dfdfdf"
     width: int = 128
     inner: int = 224
     tower_width: int = 96

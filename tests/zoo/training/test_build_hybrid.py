@@ -24,7 +24,14 @@ from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRec
 from mmspec.zoo.training.texts.build_hybrid import HybridRecipe
 from mmspec.zoo.training.texts.drafter_requests import HeldOutWithDocuments, WithDocuments
 from mmspec.zoo.training.texts.hybrid_rows import HybridEncoder, HybridRow, grids, hybrid_row, patches
-from mmspec.zoo.training.texts.merged_tower import SIGNS, MergedReader, document_labels, reading_batch, reading_loss
+from mmspec.zoo.training.texts.merged_tower import (
+    SIGNS,
+    MergedReader,
+    balance_merger,
+    document_labels,
+    reading_batch,
+    reading_loss,
+)
 from mmspec.zoo.world.documents import REQUESTS, sample_document
 from mmspec.zoo.world.pages import page
 from mmspec.zoo.world.scene import EVAL_START
@@ -104,6 +111,31 @@ def test_labels_are_the_letters_of_the_page() -> None:
     assert torch.isfinite(loss) and {"letter", "color", "shape", "digit"} <= notes.keys()
     alone = reading_loss(reader(*reading_batch(3, 0, 1)[:2]), reading_batch(3, 0, 1)[2])[1]
     assert alone.keys() == {"letter"}
+
+
+def test_a_balanced_merger_gives_every_property_the_same_say() -> None:
+    pixels, grid, _ = reading_batch(3, 4, 4)
+    mixed = []
+    for loud in (1.0, 50.0):
+        torch.manual_seed(0)
+        reader = MergedReader(new_model(processor().tokenizer, TINY).model.visual)
+        with torch.no_grad():
+            reader.heads["color"].weight.mul_(loud)  # would drown the others
+            before = reader.tower(pixels, grid_thw=grid).pooler_output
+            balance_merger(reader, 8, 8)
+            mixed.append(reader.tower(pixels, grid_thw=grid).pooler_output)
+    torch.testing.assert_close(*mixed, atol=1e-4, rtol=1e-3)
+    assert float(mixed[0].std()) == pytest.approx(0.2, rel=0.2) and not torch.allclose(mixed[0], before, atol=0.05)
+
+
+def test_the_tower_is_frozen_and_its_merger_learns(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = new_model(processor().tokenizer, TINY)
+    before = {name: one.detach().clone() for name, one in model.model.visual.named_parameters()}
+    recipe = HybridRecipe(TINY, steps=2, batch=2)
+    build_hybrid.train_hybrid(model, HybridEncoder(processor().tokenizer), recipe, tmp_path)
+    for name, one in model.model.visual.named_parameters():
+        assert torch.equal(one, before[name]) != name.startswith("merger."), name
 
 
 def test_the_shipped_size_is_three_megabytes_at_most() -> None:

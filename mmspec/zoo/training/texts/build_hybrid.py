@@ -1,4 +1,5 @@
-"""Build the zoo's hybrid VLM from nothing: a densely pretrained tower, then all of it on captions, questions and documents."""
+"""Build the zoo's hybrid VLM from nothing: a densely pretrained tower, then what reads it on captions, questions and
+documents."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from ...files.llava import write_vlm
 from ..loop import Plan, start_over, train
 from ..precision import quick
 from .hybrid_rows import HybridBatch, HybridEncoder, hybrid_row
-from .merged_tower import MergedReader, pretrain_merged_tower
+from .merged_tower import MergedReader, balance_merger, pretrain_merged_tower
 
 NAME = "vlm/hybrid"
 FIRST_SEED = 1 << 24  # far from the tower's pictures
@@ -80,14 +81,16 @@ def build(
 
 
 def _pretrain(tower: nn.Module, recipe: HybridRecipe, folder: Path, resume: bool, device: str) -> dict[str, float]:
-    """Trains the tower, or puts into it what was trained before; returns how well it reads."""
+    """Trains the tower, or puts into it what was trained before, and balances its merger; returns how well it reads."""
     finished = folder / "accuracy.json"
     if resume and finished.exists():
-        load_state(folder / "state.safetensors", MergedReader(tower))
-        return read_json(finished)
-    finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
-    accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)[1]
-    write_json_atomic(finished, accuracy)
+        reader, accuracy = MergedReader(tower), read_json(finished)
+        load_state(folder / "state.safetensors", reader)
+    else:
+        finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
+        reader, accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)
+        write_json_atomic(finished, accuracy)
+    balance_merger(reader.cpu())
     return accuracy
 
 
@@ -99,8 +102,10 @@ def train_hybrid(
     resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, float]:
-    """Train all of the model on answers only; returns the last means of loss and accuracies."""
+    """Train all of the model but the tower, whose merger learns too, on answers only; returns the last means of loss and
+    accuracies."""
     model.to(device).train()
+    model.model.visual.requires_grad_(False).merger.requires_grad_(True)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         first = FIRST_SEED + step * recipe.batch

@@ -93,6 +93,29 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
     return total, notes
 
 
+@torch.no_grad()
+def balance_merger(reader: MergedReader, scenes: int = 64, documents: int = 64, spread: float = 0.2) -> None:
+    """Mix what the merger says of a token anew, every property with the same variance.
+
+    As in `start_projector`: what fills most of the variance is not what a text model needs first. spread: standard deviation
+    of the mixed features.
+    """
+    pixels, grid, _ = reading_batch(EVAL_START + (1 << 21), scenes, documents)
+    merged = reader.tower(pixels, grid_thw=grid).pooler_output
+    weights, biases = [], []
+    for head in reader.heads.values():
+        logits = head(merged)
+        scale = 1.0 / (logits.std(0) * len(head.bias) ** 0.5)
+        weights.append(head.weight * scale[:, None])
+        biases.append((head.bias - logits.mean(0)) * scale)
+    mix = torch.randn(merged.shape[-1], sum(map(len, biases)), generator=torch.Generator().manual_seed(0))
+    weight, bias = mix @ torch.cat(weights), mix @ torch.cat(biases)
+    size = spread / F.linear(merged, weight, bias).std()
+    last = reader.tower.merger.linear_fc2
+    last.bias.copy_(size * F.linear(last.bias, weight, bias))
+    last.weight.copy_(size * weight @ last.weight)
+
+
 def pretrain_merged_tower(
     tower: nn.Module, folder: Path, steps: int, *, scenes: int = 20, documents: int = 8, lr: float = 2e-3,
     resume: bool = True, device: str = "cpu",
