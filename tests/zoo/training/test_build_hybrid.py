@@ -25,12 +25,13 @@ from mmspec.zoo.training.texts.build_hybrid import HybridRecipe
 from mmspec.zoo.training.texts.drafter_requests import HeldOutWithDocuments, WithDocuments
 from mmspec.zoo.training.texts.hybrid_rows import HybridEncoder, HybridRow, grids, hybrid_row, patches
 from mmspec.zoo.training.texts.merged_tower import (
+    NAMES,
     SIGNS,
     MergedReader,
-    balance_merger,
     document_labels,
     reading_batch,
     reading_loss,
+    speak_words,
 )
 from mmspec.zoo.world.documents import REQUESTS, sample_document
 from mmspec.zoo.world.pages import page
@@ -113,19 +114,27 @@ def test_labels_are_the_letters_of_the_page() -> None:
     assert alone.keys() == {"letter"}
 
 
-def test_a_balanced_merger_gives_every_property_the_same_say() -> None:
-    pixels, grid, _ = reading_batch(3, 4, 4)
-    mixed = []
+def test_the_merger_speaks_the_words_of_the_text_model_all_properties_alike() -> None:
+    tokenizer, (pixels, grid, _) = processor().tokenizer, reading_batch(3, 4, 4)
+    spoken = []
     for loud in (1.0, 50.0):
         torch.manual_seed(0)
-        reader = MergedReader(new_model(processor().tokenizer, TINY).model.visual)
+        model = new_model(tokenizer, TINY)
+        reader, embedding = MergedReader(model.model.visual), model.get_input_embeddings().weight
         with torch.no_grad():
             reader.heads["color"].weight.mul_(loud)  # would drown the others
-            before = reader.tower(pixels, grid_thw=grid).pooler_output
-            balance_merger(reader, 8, 8)
-            mixed.append(reader.tower(pixels, grid_thw=grid).pooler_output)
-    torch.testing.assert_close(*mixed, atol=1e-4, rtol=1e-3)
-    assert float(mixed[0].std()) == pytest.approx(0.2, rel=0.2) and not torch.allclose(mixed[0], before, atol=0.05)
+            logits = {name: one.flatten(0, 1) for name, one in reader(pixels, grid).items()}
+            speak_words(reader, tokenizer, embedding, pictures=8)
+            spoken.append(reader.tower(pixels, grid_thw=grid).pooler_output)
+    torch.testing.assert_close(*spoken, atol=1e-4, rtol=1e-3)
+    assert float(spoken[0].std()) == pytest.approx(0.1, rel=0.2)
+    for name, sign in (("color", " "), ("kind", " "), ("letter0", "")):
+        ids = [tokenizer(f"{sign}{word}", add_special_tokens=False)["input_ids"][-1] for word in NAMES[name]]
+        heard = spoken[0] @ torch.nn.functional.normalize(embedding[ids], dim=-1).T
+        alike = torch.corrcoef(
+            torch.stack([(heard - heard.mean(0)).flatten(), (logits[name] - logits[name].mean(0)).flatten()])
+        )
+        assert alike[0, 1] > 0.25, (name, alike)
 
 
 def test_the_tower_is_frozen_and_its_merger_learns(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ...files.llava import write_vlm
 from ..loop import Plan, start_over, train
 from ..precision import quick
 from .hybrid_rows import HybridBatch, HybridEncoder, hybrid_row
-from .merged_tower import MergedReader, balance_merger, pretrain_merged_tower
+from .merged_tower import MergedReader, pretrain_merged_tower, speak_words
 
 NAME = "vlm/hybrid"
 FIRST_SEED = 1 << 24  # far from the tower's pictures
@@ -36,7 +36,7 @@ class HybridRecipe:
 
     size: HybridSize = HybridSize()
     tower_steps: int = 1800
-    steps: int = 2200
+    steps: int = 1900
     batch: int = 16
     lr: float = 2e-3
     seed: int = 0
@@ -61,7 +61,7 @@ def build(
     processor = new_processor()
     torch.manual_seed(recipe.seed)
     model = new_model(processor.tokenizer, recipe.size)
-    read = _pretrain(model.model.visual, recipe, tower_folder, resume, device)
+    read = _pretrain(model, processor.tokenizer, recipe, tower_folder, resume, device)
     figures = train_hybrid(model, HybridEncoder(processor.tokenizer), recipe, folder, resume, device)
     write_vlm(model.cpu(), processor, out)
     facts = {
@@ -80,8 +80,12 @@ def build(
     return write_card(out, NAME, model, DATA, **facts, evaluation=measure(*read_hybrid(out)))
 
 
-def _pretrain(tower: nn.Module, recipe: HybridRecipe, folder: Path, resume: bool, device: str) -> dict[str, float]:
-    """Trains the tower, or puts into it what was trained before, and balances its merger; returns how well it reads."""
+def _pretrain(
+    model: nn.Module, tokenizer: Any, recipe: HybridRecipe, folder: Path, resume: bool, device: str
+) -> dict[str, float]:
+    """Trains the tower, or puts into it what was trained before, and lets it speak the model's words; returns how well it
+    reads."""
+    tower = model.model.visual
     finished = folder / "accuracy.json"
     if resume and finished.exists():
         reader, accuracy = MergedReader(tower), read_json(finished)
@@ -90,7 +94,7 @@ def _pretrain(tower: nn.Module, recipe: HybridRecipe, folder: Path, resume: bool
         finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
         reader, accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)
         write_json_atomic(finished, accuracy)
-    balance_merger(reader.cpu())
+    speak_words(reader.cpu(), tokenizer, model.get_input_embeddings().weight)
     return accuracy
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,10 @@ WORLD = {name: (len(names), weight) for name, (names, weight) in HEADS.items() i
 PLACES = {"row": (SIDE, 0.3), "column": (SIDE, 0.3)}
 CORNERS = {f"letter{corner}": (len(SIGNS), 1.0) for corner in range(MERGE * MERGE)}
 SIZES = WORLD | PLACES | CORNERS  # classes and weight of each head
+NAMES = {name: names for name, (names, _) in HEADS.items()} | dict.fromkeys(CORNERS, SIGNS)
+WORDS = dict.fromkeys(WORLD, " ") | dict.fromkeys(
+    CORNERS, ""
+)  # heads whose classes a text names, and what stands before
 
 
 class MergedReader(nn.Module):
@@ -94,21 +99,33 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 
 
 @torch.no_grad()
-def balance_merger(reader: MergedReader, scenes: int = 64, documents: int = 64, spread: float = 0.2) -> None:
-    """Mix what the merger says of a token anew, every property with the same variance.
+def speak_words(
+    reader: MergedReader, tokenizer: Any, embedding: Tensor, pictures: int = 64, spread: float = 0.1
+) -> None:
+    """Let the merger say what a token shows in the words of the text model: sums of rows of its embedding, float [V, width],
+    every property with the same variance, those without a word in directions of their own.
 
-    As in `start_projector`: what fills most of the variance is not what a text model needs first. spread: standard deviation
-    of the mixed features.
+    A picture then is read as text is, which a model of a few layers learns far sooner than a language of features.
+    spread: standard deviation of what the merger says.
     """
-    pixels, grid, _ = reading_batch(EVAL_START + (1 << 21), scenes, documents)
+    pixels, grid, _ = reading_batch(EVAL_START + (1 << 21), pictures, pictures)
     merged = reader.tower(pixels, grid_thw=grid).pooler_output
-    weights, biases = [], []
-    for head in reader.heads.values():
+    width, drawn = merged.shape[-1], torch.Generator().manual_seed(0)
+    said, weights, biases = [], [], []
+    for name, head in reader.heads.items():
         logits = head(merged)
         scale = 1.0 / (logits.std(0) * len(head.bias) ** 0.5)
         weights.append(head.weight * scale[:, None])
         biases.append((head.bias - logits.mean(0)) * scale)
-    mix = torch.randn(merged.shape[-1], sum(map(len, biases)), generator=torch.Generator().manual_seed(0))
+        if name in WORDS:
+            ids = [tokenizer(f"{WORDS[name]}{word}", add_special_tokens=False)["input_ids"][-1] for word in NAMES[name]]
+            words = F.normalize(embedding[ids].float(), dim=-1)
+            if name in CORNERS and name != "letter0":  # the same letters, told apart by where they stand
+                words = words @ torch.linalg.qr(torch.randn(width, width, generator=drawn))[0]
+        else:
+            words = F.normalize(torch.randn(len(head.bias), width, generator=drawn), dim=-1)
+        said.append(words)
+    mix = torch.cat(said).T
     weight, bias = mix @ torch.cat(weights), mix @ torch.cat(biases)
     size = spread / F.linear(merged, weight, bias).std()
     last = reader.tower.merger.linear_fc2
