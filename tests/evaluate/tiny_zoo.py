@@ -10,7 +10,6 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from mmspec import zoo
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
@@ -95,7 +94,5 @@ def load(name: str) -> Any:
 
 
 def use_tiny_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`mmspec.zoo.load` hands out the tiny models during the test, those that ship no weights among them."""
-    named = tuple(dict.fromkeys([*zoo.names(), *tiny_zoo()]))
-    monkeypatch.setattr("mmspec.zoo.names", lambda: list(named))
+    """`mmspec.zoo.load` hands out the tiny models during the test."""
     monkeypatch.setattr("mmspec.zoo.load", load)

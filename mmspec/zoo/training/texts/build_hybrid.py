@@ -36,7 +36,7 @@ class HybridRecipe:
 
     size: HybridSize = HybridSize()
     tower_steps: int = 1800
-    steps: int = 1900
+    steps: int = 2700
     batch: int = 16
     lr: float = 2e-3
     seed: int = 0
@@ -94,7 +94,7 @@ def _pretrain(
         finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
         reader, accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)
         write_json_atomic(finished, accuracy)
-    speak_words(reader.cpu(), tokenizer, model.get_input_embeddings().weight)
+    speak_words(reader.cpu(), tokenizer, model.get_input_embeddings().weight, FIRST_SEED - 64)
     return accuracy
 
 

@@ -17,7 +17,7 @@ from ..ahead import ahead
 from ..loop import Plan, train
 from ..precision import quick
 from .conversations import Row, RowBatch, RowEncoder, many_row, picture_row, text_row
-from .vision_tower import tower_batch
+from .vision_tower import balanced, tower_batch
 
 FIRST_SEED = 1 << 24  # far from the tower's scenes
 
@@ -59,16 +59,11 @@ def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, s
     """
     pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
     hidden = reader.tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:].flatten(0, 1)
-    weights, biases = [], []
-    for head in reader.heads.values():
-        logits = head(hidden)
-        scale = 1.0 / (logits.std(0) * len(head.bias) ** 0.5)
-        weights.append(head.weight * scale[:, None])
-        biases.append((head.bias - logits.mean(0)) * scale)
+    weight, bias = balanced(reader.heads, hidden)
     first = model.model.multi_modal_projector.linear_1
-    mix = torch.randn(first.out_features, sum(len(bias) for bias in biases))
-    first.weight.copy_(mix @ torch.cat(weights))
-    first.bias.copy_(mix @ torch.cat(biases))
+    mix = torch.randn(first.out_features, len(bias))
+    first.weight.copy_(mix @ weight)
+    first.bias.copy_(mix @ bias)
 
 
 def embed_rows(model: LlavaForConditionalGeneration, rows: RowBatch) -> Tensor:

@@ -20,17 +20,13 @@ from ...world.scene import EVAL_START, sample_scene
 from ..loop import Plan, train
 from ..precision import quick
 from .hybrid_rows import grids, patches
-from .vision_tower import CROWDED, IGNORE, patch_labels
+from .vision_tower import CROWDED, IGNORE, balanced, patch_labels
 
 SIGNS = " " + LETTERS
 WORLD = {name: (len(names), weight) for name, (names, weight) in HEADS.items() if name not in ("row", "column")}
 PLACES = {"row": (SIDE, 0.3), "column": (SIDE, 0.3)}
 CORNERS = {f"letter{corner}": (len(SIGNS), 1.0) for corner in range(MERGE * MERGE)}
 SIZES = WORLD | PLACES | CORNERS  # classes and weight of each head
-NAMES = {name: names for name, (names, _) in HEADS.items()} | dict.fromkeys(CORNERS, SIGNS)
-WORDS = dict.fromkeys(WORLD, " ") | dict.fromkeys(
-    CORNERS, ""
-)  # heads whose classes a text names, and what stands before
 
 
 class MergedReader(nn.Module):
@@ -100,37 +96,39 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 
 @torch.no_grad()
 def speak_words(
-    reader: MergedReader, tokenizer: Any, embedding: Tensor, pictures: int = 64, spread: float = 0.1
+    reader: MergedReader, tokenizer: Any, embedding: Tensor, first_seed: int, pictures: int = 64, spread: float = 0.1
 ) -> None:
     """Let the merger say what a token shows in the words of the text model: sums of rows of its embedding, float [V, width],
     every property with the same variance, those without a word in directions of their own.
 
-    A picture then is read as text is, which a model of a few layers learns far sooner than a language of features.
+    A picture then is read much as text is. first_seed, pictures: scenes and documents that variances are taken from.
     spread: standard deviation of what the merger says.
     """
-    pixels, grid, _ = reading_batch(EVAL_START + (1 << 21), pictures, pictures)
+    pixels, grid, _ = reading_batch(first_seed, pictures, pictures)
     merged = reader.tower(pixels, grid_thw=grid).pooler_output
-    width, drawn = merged.shape[-1], torch.Generator().manual_seed(0)
-    said, weights, biases = [], [], []
-    for name, head in reader.heads.items():
-        logits = head(merged)
-        scale = 1.0 / (logits.std(0) * len(head.bias) ** 0.5)
-        weights.append(head.weight * scale[:, None])
-        biases.append((head.bias - logits.mean(0)) * scale)
-        if name in WORDS:
-            ids = [tokenizer(f"{WORDS[name]}{word}", add_special_tokens=False)["input_ids"][-1] for word in NAMES[name]]
-            words = F.normalize(embedding[ids].float(), dim=-1)
-            if name in CORNERS and name != "letter0":  # the same letters, told apart by where they stand
-                words = words @ torch.linalg.qr(torch.randn(width, width, generator=drawn))[0]
-        else:
-            words = F.normalize(torch.randn(len(head.bias), width, generator=drawn), dim=-1)
-        said.append(words)
-    mix = torch.cat(said).T
-    weight, bias = mix @ torch.cat(weights), mix @ torch.cat(biases)
+    mix = _words(tokenizer, embedding).T
+    weight, bias = (mix @ part for part in balanced(reader.heads, merged))
     size = spread / F.linear(merged, weight, bias).std()
     last = reader.tower.merger.linear_fc2
     last.bias.copy_(size * F.linear(last.bias, weight, bias))
     last.weight.copy_(size * weight @ last.weight)
+
+
+def _words(tokenizer: Any, embedding: Tensor) -> Tensor:
+    """A direction for every class of every head, float [C, width]."""
+    width, drawn = embedding.shape[-1], torch.Generator().manual_seed(0)
+    said = []
+    for name, (classes, _) in SIZES.items():
+        if name in PLACES:
+            said.append(F.normalize(torch.randn(classes, width, generator=drawn), dim=-1))
+            continue
+        names = [f" {word}" for word in HEADS[name][0]] if name in WORLD else list(SIGNS)
+        ids = [tokenizer(word, add_special_tokens=False)["input_ids"][-1] for word in names]
+        words = F.normalize(embedding[ids].float(), dim=-1)
+        if name in CORNERS and name != "letter0":  # the same letters, told apart by where they stand
+            words = words @ torch.linalg.qr(torch.randn(width, width, generator=drawn))[0]
+        said.append(words)
+    return torch.cat(said)
 
 
 def pretrain_merged_tower(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...architectures.pixels import to_pixels
 from ...architectures.vision_tower import HEADS, SIDE, PatchReader, new_tower
@@ -20,6 +20,19 @@ from ..precision import quick
 
 CROWDED = SceneConfig(least=9, most=9, digit_share=0.5)
 IGNORE = -100
+
+
+@torch.no_grad()
+def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """A linear map, weight [C, width] and bias [C], to the logits of all reading heads, every property with a mean of 0 and
+    the same variance on `hidden`, float [N, width]."""
+    weights, biases = [], []
+    for head in heads.values():
+        logits = head(hidden)
+        scale = 1.0 / (logits.std(0) * len(head.bias) ** 0.5)
+        weights.append(head.weight * scale[:, None])
+        biases.append((head.bias - logits.mean(0)) * scale)
+    return torch.cat(weights), torch.cat(biases)
 
 
 def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
