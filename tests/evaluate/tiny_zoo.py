@@ -10,6 +10,7 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+from mmspec import zoo
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
@@ -94,5 +95,7 @@ def load(name: str) -> Any:
 
 
 def use_tiny_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`mmspec.zoo.load` hands out the tiny models during the test."""
+    """`mmspec.zoo.load` hands out the tiny models during the test, those that ship no weights among them."""
+    named = tuple(dict.fromkeys([*zoo.names(), *tiny_zoo()]))
+    monkeypatch.setattr("mmspec.zoo.names", lambda: list(named))
     monkeypatch.setattr("mmspec.zoo.load", load)

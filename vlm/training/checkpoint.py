@@ -36,14 +36,15 @@ def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer |
                          "written with, or start over")  # fmt: skip
     moments = _moments(path, list(shapes))
     _check(path, moments, optimizer)
-    with open_tensors(path) as file, torch.no_grad():
+    with open_tensors(path) as file:
         step = (file.metadata() or {}).get("step", "")
         if not step.isdecimal():
             raise ValueError(f"{path}: expected a training state, which tells its step, got {step!r}; start over")
-        for name, value in kept:
-            value.copy_(file.get_tensor(f"model.{name}"))
-    if optimizer is not None and moments:
-        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        if optimizer is not None and moments:
+            optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        with torch.no_grad():
+            for name, value in kept:
+                value.copy_(file.get_tensor(f"model.{name}"))
     return int(step)
 
 

@@ -24,7 +24,7 @@ AnyObjective = Objective | Glancing | EveryBlock | BlockObjective
 class Recipe:
     """What decides a training run beside the data.
 
-    warmup, final_lr: shares of the steps and of `lr`.   clip, clip_by, decay: see `Schedule`.
+    warmup, final_lr: shares of the steps and of `lr`.   clip, clip_by, decay, muon: see `Schedule`.
     noise: width of the uniform noise on the states read, see `TrainSettings`.   curriculum: where texts come first.
     answers: the target's own, or those given with the data.   teacher: live, or states stored before training.
     sizes: fields of the kind's config that a new drafter is built with unless others are asked for, see `new_drafter`.
@@ -44,6 +44,7 @@ class Recipe:
     answers: Literal["own", "given"] = "own"
     teacher: Literal["online", "offline"] = "online"
     sizes: tuple[tuple[str, Any], ...] = ()
+    muon: float = 0.0
 
     def schedule(self, steps: int) -> Schedule:
         """Optimizer settings of a run of so many steps; any warm-up takes at least one."""
@@ -57,6 +58,7 @@ class Recipe:
             weight_decay=self.weight_decay,
             clip=self.clip,
             clip_by=self.clip_by,
+            muon=self.muon,
         )
 
 

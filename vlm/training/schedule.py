@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from mmspec.vlm.training.muon import Muon, hidden_matrices
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -16,6 +18,7 @@ class Schedule:
 
     again: step from which on it runs once more from its warm-up to the end; 0 for never.
     clip: of gradients, 0 for none, by the norm of all of them or by the value of each (as ViSpec and FLASH do).
+    muon: learning rate of hidden matrices under Muon in units of `lr`; 0 leaves them to AdamW.
     """
 
     steps: int
@@ -28,16 +31,17 @@ class Schedule:
     clip: float = 1.0
     clip_by: Literal["norm", "value"] = "norm"
     again: int = 0
+    muon: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.again < self.steps:
             raise ValueError(
                 f"again: expected a step before the last of {self.steps} or 0, got {self.again}; change it"
             )
-        if self.steps < 1 or self.lr <= 0 or self.warmup < 0 or self.clip < 0:
+        if self.steps < 1 or self.lr <= 0 or min(self.warmup, self.clip, self.muon) < 0:
             raise ValueError(
-                f"expected steps >= 1, lr > 0, warmup >= 0 and clip >= 0, got {self.steps}, {self.lr}, {self.warmup} "
-                f"and {self.clip}; change them"
+                f"expected steps >= 1, lr > 0, warmup >= 0, clip >= 0 and muon >= 0, got {self.steps}, {self.lr}, "
+                f"{self.warmup}, {self.clip} and {self.muon}; change them"
             )
         if self.decay not in ("cosine", "linear", "none") or self.clip_by not in ("norm", "value"):
             raise ValueError(f"expected decay cosine, linear or none and clip_by norm or value, got {self}")
@@ -54,12 +58,16 @@ class Schedule:
         return self.lr * (self.final_lr + (1 - self.final_lr) * left)
 
     def optimizer(self, module: nn.Module) -> torch.optim.AdamW:
-        """AdamW over the trainable parameters, weight decay on matrices only."""
-        trained = [p for p in module.parameters() if p.requires_grad]
+        """AdamW over the trainable parameters, weight decay on matrices only; hidden matrices by Muon where it is asked for."""
+        matrices = hidden_matrices(module) if self.muon else []
+        taken = {id(p) for p in matrices}
+        trained = [p for p in module.parameters() if p.requires_grad and id(p) not in taken]
         groups = [
             {"params": [p for p in trained if p.ndim >= 2], "weight_decay": self.weight_decay},
             {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
         ]
+        if self.muon:
+            return Muon(matrices, self.weight_decay, groups, self.lr, self.muon, self.betas)
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
 
     def clip_gradients(self, module: nn.Module) -> None:

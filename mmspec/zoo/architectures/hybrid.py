@@ -43,7 +43,7 @@ class HybridSize:
 
     kinds: str = "dfdfdf"
     width: int = 128
-    inner: int = 224
+    inner: int = 200
     tower_width: int = 96
     tower_inner: int = 256
     tower_layers: int = 3
@@ -104,7 +104,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, size: HybridSize = HybridSize(
     names = {"d": "linear_attention", "f": "full_attention"}
     text = dict(
         vocab_size=len(tokenizer), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=len(size.kinds),
-        layer_types=[names[kind] for kind in size.kinds], num_attention_heads=heads, num_key_value_heads=heads // 2,
+        layer_types=[names[kind] for kind in size.kinds], num_attention_heads=heads, num_key_value_heads=heads,
         head_dim=32, linear_num_key_heads=heads // 2, linear_num_value_heads=heads, linear_key_head_dim=32,
         linear_value_head_dim=32, max_position_embeddings=4096, tie_word_embeddings=True,
         pad_token_id=ids[PAD], eos_token_id=ids[END],

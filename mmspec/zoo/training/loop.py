@@ -1,4 +1,4 @@
-"""A small resumable training loop: AdamW, warm-up and cosine, safetensors checkpoints, progress bar, jsonl log."""
+"""A small resumable training loop: AdamW or Muon, warm-up and cosine, safetensors checkpoints, progress bar, jsonl log."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ class Plan:
     save_every_s: float = 180.0
     log_every: int = 20
     again: int = 0  # as in `Schedule`
+    muon: float = 0.0  # as in `Schedule`
 
     def __post_init__(self) -> None:
         self.schedule()
 
     def schedule(self) -> Schedule:
-        """AdamW, warm-up and cosine as drafters are trained.   Raises ValueError for settings out of range."""
+        """Optimizer, warm-up and cosine as drafters are trained.   Raises ValueError for settings out of range."""
         return Schedule(
             self.steps, self.lr, self.warmup, final_lr=self.final_lr, weight_decay=self.weight_decay, clip=self.clip,
-            again=self.again,
+            again=self.again, muon=self.muon,
         )  # fmt: skip
 
 

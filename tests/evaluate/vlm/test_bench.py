@@ -137,8 +137,8 @@ def test_the_two_baselines_always_run() -> None:
 
 
 def test_methods_may_have_the_names_the_zoo_gives_them() -> None:
-    keys = [method.key for method in Config(suite="drafters", methods=("vlm/msd", "eagle_text")).rows]
-    assert keys == ["hf", "plain", "eagle_text", "msd"]
+    keys = [method.key for method in Config(suite="drafters", methods=("vlm/specvlm", "msd")).rows]
+    assert keys == ["hf", "plain", "msd", "specvlm"]
     with pytest.raises(ValueError, match="got 'vlm/magic', pick from these"):
         Config(methods=("vlm/magic",))
 

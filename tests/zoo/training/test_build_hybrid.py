@@ -24,7 +24,7 @@ from mmspec.zoo.training.texts import build_drafter, build_hybrid
 from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRecipe
 from mmspec.zoo.training.texts.build_hybrid import HybridRecipe
 from mmspec.zoo.training.texts.drafter_requests import HeldOutWithDocuments, WithDocuments
-from mmspec.zoo.training.texts.hybrid_rows import HybridEncoder, HybridRow, grids, hybrid_row, patches
+from mmspec.zoo.training.texts.hybrid_rows import DENSE, HybridEncoder, HybridRow, grids, hybrid_row, patches
 from mmspec.zoo.training.texts.merged_tower import (
     SIGNS,
     MergedReader,
@@ -49,7 +49,7 @@ def processor():
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """A hybrid of two layers, trained for three steps."""
     folder = tmp_path_factory.mktemp("hybrid")
-    recipe = HybridRecipe(TINY, tower_steps=2, steps=3, batch=2)
+    recipe = HybridRecipe(TINY, tower_steps=2, steps=3, dense_steps=1, batch=2)
     return folder, build_hybrid.build(folder / "out", folder / "work", recipe)
 
 
@@ -83,6 +83,34 @@ def test_rows_are_pure_and_of_every_kind() -> None:
     assert {len(row.pictures) for row in rows} == {0, 1, 2, 3}
     asked = {row.turns[0][0] for row in rows}
     assert asked & set(REQUESTS) and asked - set(REQUESTS)
+
+
+def test_the_first_rows_are_short_answers_about_one_picture() -> None:
+    rows = [hybrid_row(seed, DENSE) for seed in range(60)]
+    assert {len(row.pictures) for row in rows} == {1} and {len(row.turns) for row in rows} == {1, 3}
+    assert max(len(answer.split()) for row in rows for _, answer in row.turns) < 40
+    again = hybrid_row(7, DENSE)
+    assert again.turns == rows[7].turns and np.array_equal(again.pictures[0], rows[7].pictures[0])
+
+
+def test_sight_is_the_loss_with_each_others_pictures() -> None:
+    torch.manual_seed(0)
+    model, encode_rows = new_model(processor().tokenizer, TINY).eval(), HybridEncoder(processor().tokenizer)
+    rows = [hybrid_row(seed, {"many": 1.0}) for seed in range(3)]  # of two and three pictures
+    shown = [picture for row in rows for picture in row.pictures]
+    moved = [*shown[1:], shown[0]]
+    swapped = []
+    for row in rows:
+        swapped.append(HybridRow(tuple(moved[: len(row.pictures)]), row.turns))
+        moved = moved[len(row.pictures) :]
+    logits, target, _ = build_hybrid.answer_logits(model, encode_rows(swapped), encode_rows.digits)
+    expected = float(torch.nn.functional.cross_entropy(logits, target).detach())
+    assert build_hybrid.sight(model, encode_rows, rows, "cpu") == pytest.approx(expected, rel=1e-6)
+    logits, target, _ = build_hybrid.answer_logits(model, encode_rows(rows), encode_rows.digits)
+    own = float(torch.nn.functional.cross_entropy(logits, target).detach())
+    assert own != pytest.approx(expected, rel=1e-6)
+    texts = [hybrid_row(seed, {"text": 1.0}) for seed in range(2)]
+    assert build_hybrid.sight(model, encode_rows, texts, "cpu") > 0
 
 
 def test_numbers_are_spelled_and_words_are_one_token() -> None:
@@ -156,7 +184,7 @@ def test_the_shipped_size_is_three_megabytes_at_most() -> None:
 
 def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built: tuple[Path, dict]) -> None:
     folder, card = built
-    recipe = HybridRecipe(TINY, tower_steps=2, steps=3, batch=2)
+    recipe = HybridRecipe(TINY, tower_steps=2, steps=3, dense_steps=1, batch=2)
     assert build_hybrid.build(folder / "out", folder / "work", recipe)["training"] == card["training"]
     assert json.loads((folder / "out" / "card.json").read_text()) == card and card["layers"] == "df"
     model, own = read_hybrid(folder / "out")

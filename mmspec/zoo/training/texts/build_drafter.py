@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ TARGETS = {
 class DrafterRecipe:
     """Everything that decides a drafter beside the `equal` recipe of its kind.
 
-    kind, sizes: as `new_drafter` takes them, or "mtp".   objective: in place of the recipe's.   target: a name in TARGETS.
+    kind, sizes: as `new_drafter` takes them, or "mtp".   objective: in place of the recipe's.   muon: as in `Schedule`.
+    target: a name in TARGETS.
     """
 
     kind: str
@@ -69,6 +70,7 @@ class DrafterRecipe:
     batch: int = 12
     objective: AnyObjective | None = None
     eval_every: int = 100
+    muon: float = 0.0
     target: str = "vlm"
 
 
@@ -180,7 +182,7 @@ def _train(
     precision = "no" if model.device.type == "cpu" else "bf16"  # as `quick` has it
     teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     settings = TrainSettings(
-        how.schedule(recipe.steps), recipe.objective or how.objective, precision, eval_every=recipe.eval_every
+        replace(how, muon=recipe.muon).schedule(recipe.steps), recipe.objective or how.objective, precision, eval_every=recipe.eval_every
     )  # fmt: skip
     bar = progress.add_task(name, total=recipe.steps, note="")
 

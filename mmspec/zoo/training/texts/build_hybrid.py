@@ -4,7 +4,7 @@ documents."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from ...files.hybrid import read_hybrid
 from ...files.llava import write_vlm
 from ..loop import Plan, start_over, train
 from ..precision import quick
-from .hybrid_rows import HybridBatch, HybridEncoder, hybrid_row
+from .hybrid_rows import DENSE, SHARES, HybridBatch, HybridEncoder, HybridRow, hybrid_row
 from .merged_tower import MergedReader, pretrain_merged_tower, speak_words
 
 NAME = "vlm/hybrid"
 FIRST_SEED = 1 << 24  # far from the tower's pictures
+SIGHT_EVERY = 50  # steps
 DATA = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
 
 
@@ -37,8 +38,10 @@ class HybridRecipe:
     size: HybridSize = HybridSize()
     tower_steps: int = 1800
     steps: int = 2700
+    dense_steps: int = 300
     batch: int = 16
     lr: float = 2e-3
+    muon: float = 2.5
     seed: int = 0
 
 
@@ -71,6 +74,7 @@ def build(
         "layers": recipe.size.kinds,
         "tower_steps": recipe.tower_steps,
         "steps": recipe.steps,
+        "dense_steps": recipe.dense_steps,
         "tower_accuracy": read,
         "training": rounded(figures),
     }
@@ -111,18 +115,34 @@ def train_hybrid(
     model.to(device).train()
     model.model.visual.requires_grad_(False).merger.requires_grad_(True)
 
+    def rows_of(step: int) -> list[HybridRow]:
+        first, shares = FIRST_SEED + step * recipe.batch, DENSE if step < recipe.dense_steps else SHARES
+        return [hybrid_row(first + index, shares) for index in range(recipe.batch)]
+
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
-        first = FIRST_SEED + step * recipe.batch
-        batch = encode([hybrid_row(first + index) for index in range(recipe.batch)])
+        rows = rows_of(step)
         with quick(device):
-            logits, target, digit = answer_logits(model, batch, encode.digits)
+            logits, target, digit = answer_logits(model, encode(rows), encode.digits)
         loss = F.cross_entropy(logits, target)
         right = (logits.argmax(-1) == target).float()
         notes = {"right": float(right.mean()), "digits": float(right[digit].mean()) if bool(digit.any()) else 1.0}
+        if step % SIGHT_EVERY == 0:
+            notes["sight"] = sight(model, encode, rows, device) - float(loss.detach())
         return loss, notes
 
-    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=min(100, recipe.steps), weight_decay=0.05)
+    plan = Plan(steps=recipe.steps, lr=recipe.lr, warmup=min(50, recipe.steps), weight_decay=0.05, muon=recipe.muon)
     return train(model, loss_of, plan, folder, "hybrid", resume)
+
+
+@torch.no_grad()
+def sight(model: nn.Module, encode: HybridEncoder, rows: list[HybridRow], device: str) -> float:
+    """The loss of rows that are shown each other's pictures: as low as their own where the model does not look."""
+    shown = [picture for row in rows for picture in row.pictures]
+    moved = iter(shown[1:] + shown[:1])
+    swapped = [replace(row, pictures=tuple(next(moved) for _ in row.pictures)) for row in rows]
+    with quick(device):
+        logits, target, _ = answer_logits(model, encode(swapped), encode.digits)
+    return float(F.cross_entropy(logits, target))
 
 
 def answer_logits(model: nn.Module, batch: HybridBatch, digits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

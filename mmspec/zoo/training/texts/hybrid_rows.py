@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ from ...world.words import DIGITS
 
 Turn = tuple[str, str]  # what the user says, what the assistant answers
 SHARES = {"scene": 0.48, "document": 0.36, "many": 0.1, "text": 0.06}  # of the rows
+DENSE = {"brief": 0.5, "asked": 0.5}  # of the first rows: short answers, most of whose words a picture decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,11 @@ class HybridBatch:
     supervised: Tensor
 
 
-def hybrid_row(seed: int) -> HybridRow:
-    """The row of a seed: a scene and turns about it, a document, several scenes, or an invented one."""
+def hybrid_row(seed: int, shares: Mapping[str, float] = SHARES) -> HybridRow:
+    """The row of a seed: a scene and turns about it, a document, several scenes, or an invented one; of a scene "brief" lists
+    the objects alone, "asked" answers three questions."""
     rng = np.random.default_rng((seed, 11))
-    kind = str(rng.choice(list(SHARES), p=list(SHARES.values())))
+    kind = str(rng.choice(list(shares), p=list(shares.values())))
     if kind == "document":
         document = sample_document(seed)
         return HybridRow((page_array(document),), ((choose(rng, TRANSCRIBE, 0.4), document.text),))
@@ -56,13 +59,16 @@ def hybrid_row(seed: int) -> HybridRow:
     if kind == "text":
         return HybridRow((), ((choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed)),))
     asked = [(one.prompt, one.answer) for one in (question(scene, index) for index in range(3))]
+    brief = choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
+    if kind != "scene":
+        return HybridRow((render_array(scene),), (brief,) if kind == "brief" else tuple(asked))
     style = rng.random()
     if style < 0.7:
         told = choose(rng, REQUESTS, 0.4), caption(scene, seed)
     elif style < 0.82:
         told = choose(rng, REVERSED_REQUESTS), caption(scene, seed, reverse=True)
     else:
-        told = choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
+        told = brief
     # questions behind a caption are answered from it, so they come first as often
     turns = [*asked, told] if rng.random() < 0.5 else [told, *asked]
     return HybridRow((render_array(scene),), tuple(turns))
