@@ -33,7 +33,8 @@ def vlm_drafter(
         Path, typer.Option(help="Folder for the drafter, its card and, in work/, what a resumed run needs.")
     ],
     kind: Annotated[
-        str, typer.Option(help="eagle2, eagle2_text, msd, vispec, flash, specvlm, eagle3, medusa, hydra or dflash.")
+        str,
+        typer.Option(help="eagle2, eagle2_text, msd, vispec, flash, specvlm, eagle3, medusa, hydra, dflash or dspark."),
     ],
     target: Annotated[str, typer.Option(help="'zoo', a folder, or a hub id 'owner/name' (downloads it).")] = ZOO,
     data: Annotated[

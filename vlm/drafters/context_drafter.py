@@ -139,6 +139,26 @@ class ContextDrafter(ShapedDrafter):
         """float32 [B, n, V], log-weights of a level.   out: [B, n, F], of `after`.   unary: float32 [B, 1, V], of its row."""
         return unary.expand(-1, out.shape[1], -1)
 
+    def walked(self, rows: Tensor, before: Tensor, head: nn.Module) -> tuple[Tensor, Tensor]:
+        """What blocks say along texts, as drafting these would: float32 [N, D, V], the log-weights of every level, and
+        [N, D, F], what these are made of.
+
+        rows: [N, D, H], of `drafting`.   before: int64 [N, D], the token right before each level's.
+        """
+        unary, made, said = self.unary(rows, head), [], []
+        if self.independent:
+            return unary, rows
+        for depth in range(rows.shape[1]):
+            place = slice(depth, depth + 1)
+            made.append(self.after(rows[:, place], before[:, place], made[-1] if made else None))
+            said.append(self.logits(made[-1], depth + 1, unary[:, place]))
+        return torch.cat(said, 1), torch.cat(made, 1)
+
+    def acceptance(self, out: Tensor) -> Tensor | None:
+        """The logit of a level's token being accepted, [...], of what the level is made of, [..., F]; None where it is not
+        predicted."""
+        return None
+
     def check(self, parts: Parts) -> None:
         super().check(parts)
         config, tapped = self.config, max(self.config.taps)

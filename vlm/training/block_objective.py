@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmspec.vlm.drafters.context_drafter import ContextDrafter
@@ -92,12 +93,15 @@ def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(slots=True)
 class Said:
-    """What blocks said at each level. student, teacher: float32 [N, D, V].   token: int64 [N, D].   counts: bool [N, D]."""
+    """What blocks said at each level. student, teacher: float32 [N, D, V].   token: int64 [N, D].   counts: bool [N, D].
+    acceptance: float [N, D], the logits of being accepted, where the drafter predicts it.
+    """
 
     student: Tensor
     teacher: Tensor
     token: Tensor
     counts: Tensor
+    acceptance: Tensor | None = None
 
     @property
     def likelihood(self) -> Tensor:
@@ -105,9 +109,14 @@ class Said:
         return self.student.detach().log_softmax(-1).gather(-1, self.token[..., None])[..., 0].exp()
 
     def losses(self, terms: tuple[tuple[float, Loss], ...]) -> Tensor:
-        """float32 [N, D], the terms' weighted sum, 0 where a level does not count."""
+        """float32 [N, D], the terms' weighted sum, 0 where a level does not count. Predicted acceptance adds its cross-entropy
+        with the share of the drafter's law that the target's takes ("DSpark")."""
         made = Prediction(self.student[self.counts], self.teacher[self.counts], self.token[self.counts], 0)
         places = sum(factor * term.places(made) for factor, term in terms)
+        if self.acceptance is not None:
+            overlap = torch.minimum(made.student.detach().softmax(-1), made.teacher.softmax(-1)).sum(-1)
+            said = self.acceptance[self.counts].float()
+            places = places + F.binary_cross_entropy_with_logits(said, overlap, reduction="none")
         return torch.zeros_like(self.counts, dtype=torch.float32).masked_scatter(self.counts, places.float())
 
     def hits(self) -> dict[str, float]:
@@ -130,10 +139,10 @@ def blocks_said(drafter: ContextDrafter, parts: object, batch: TeacherBatch, anc
     place = place.clamp(max=batch.ids.shape[1] - 1)
     line = torch.arange(len(anchor), device=anchor.device)[:, None, None]
     counts = (inside & batch.answer[line, place])[drawn]
-    student = drafter.unary(rows, parts.head)
+    student, made = drafter.walked(rows, batch.ids[line, place - 1][drawn], parts.head)
     with torch.no_grad():
         teacher = parts.head(batch.last[line, place - 1][drawn]).float()
-    return Said(student, teacher, batch.ids[line, place][drawn], counts)
+    return Said(student, teacher, batch.ids[line, place][drawn], counts, drafter.acceptance(made.detach()))
 
 
 @torch.no_grad()

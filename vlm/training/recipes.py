@@ -114,6 +114,8 @@ PUBLISHED: dict[str, Recipe] = {
     ),
     # 6 epochs of 800k answers of the target's own, rows of 3072 tokens
     "dflash": _DFLASH,
+    # heads of a walk learn from more blocks of a row
+    "dspark": replace(_DFLASH, objective=BlockObjective(anchors=3072)),
     "dflash_dpace": replace(_DFLASH, objective=BlockObjective(weights="dpace", per="row")),
 }  # fmt: skip
 """By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published`
@@ -136,9 +138,9 @@ def equal(drafter: ShapedDrafter) -> Recipe:
 
     1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, by a live teacher.
     What a method itself prescribes stays: EAGLE-3 and heads see tokens only, all heads are trained also where there are
-    more than 4, FLASH trains every block length with glancing, DFlash blocks behind 64 anchors a row with its own weights of
-    positions, MSD and ViSpec see texts first. The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for
-    4096.
+    more than 4, FLASH trains every block length with glancing, DFlash and DSpark blocks behind 64 anchors a row with their
+    own weights of positions, MSD and ViSpec see texts first. The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's
+    256, 7e-5 for 4096.
     """
     terms = ((1.0, cross_entropy), (0.2, smooth_l1))
     objective: AnyObjective = Objective(terms, depths=4, decay=0.9)
@@ -146,7 +148,7 @@ def equal(drafter: ShapedDrafter) -> Recipe:
     curriculum = {"msd": Curriculum(0.1, 0.2), "vispec": Curriculum(0.1, 0.1)}.get(kind)
     if kind == "flash":
         objective = EveryBlock(Glancing(Objective(terms, depths=drafter.config.block + 2, decay=0.9)))
-    elif kind == "dflash":
+    elif kind in ("dflash", "dspark"):
         objective = BlockObjective(terms[:1], anchors=64)
     elif kind in ("eagle3", "medusa", "hydra"):
         objective = Objective(terms[:1], depths=max(4, drafter.own_depths), decay=0.9)

@@ -58,7 +58,7 @@ class Schedule:
         return self.lr * (self.final_lr + (1 - self.final_lr) * left)
 
     def optimizer(self, module: nn.Module) -> torch.optim.AdamW:
-        """AdamW over the trainable parameters, weight decay on matrices only; hidden matrices by Muon where it is asked for."""
+        """AdamW over the trainable parameters, weight decay on matrices only; Muon for hidden matrices where asked for."""
         matrices = hidden_matrices(module) if self.muon else []
         taken = {id(p) for p in matrices}
         trained = [p for p in module.parameters() if p.requires_grad and id(p) not in taken]

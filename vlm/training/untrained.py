@@ -117,7 +117,20 @@ def _hydra(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
 
 
 def _dflash(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
-    from mmspec.vlm.drafters.dflash import DFlash, taps_of
+    from mmspec.vlm.drafters.dflash import DFlash
+
+    return _block(DFlash, parts, sizes)
+
+
+def _dspark(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
+    from mmspec.vlm.drafters.dspark import DSpark
+
+    return _block(DSpark, parts, {"from_root": True} | sizes)
+
+
+def _block(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
+    """One that reads levels spread over the target's depth."""
+    from mmspec.vlm.drafters.dflash import taps_of
 
     layers, rows = sizes.get("num_hidden_layers", 5), parts.embed.weight.shape[0]
     unseen = set(range(max(rows - len(parts.placeholders) - 1, 0), rows)) - set(parts.placeholders)
@@ -126,7 +139,7 @@ def _dflash(parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
         "taps": taps_of(parts.layers, layers),
         "mask_token_id": max(unseen),  # the last row that stands for no picture
     }
-    return _make(DFlash, given, sizes)
+    return _make(drafter, given, sizes)
 
 
 def _adopting(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
@@ -147,4 +160,5 @@ KINDS: dict[str, Callable[[Parts, dict[str, Any]], ShapedDrafter]] = {
     "medusa": _medusa,
     "hydra": _hydra,
     "dflash": _dflash,
+    "dspark": _dspark,
 }

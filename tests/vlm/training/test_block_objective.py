@@ -18,7 +18,7 @@ from mmspec.vlm.training.block_objective import BlockObjective, Said, blocks_sai
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
 from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
 from tests.parity import case
-from tests.vlm.drafters.trained import make
+from tests.vlm.drafters.trained import blocks, make
 from tests.vlm.tiny import prompt, tiny
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
@@ -151,6 +151,45 @@ def test_training_sees_what_drafting_sees(name: str, pictures: int) -> None:
     torch.testing.assert_close(trained.student.view(4, 2, *trained.student.shape[1:])[:, 0] + run._state.ruling,
                                run._state.unary, atol=1e-4, rtol=1e-3)  # fmt: skip
     assert torch.equal(trained.token[0], said[0, start + 1 : start + 1 + drafter.config.drafted])
+
+
+@pytest.mark.parametrize("head", ("vanilla", "gated", "rnn"))
+def test_training_walks_as_drafting_does(head: str) -> None:
+    """Asked about the tokens that a request drafts, every level says them again."""
+    drafter, model = blocks("dspark", markov_rank=8, markov_head_type=head, from_root=True), tiny("llava")
+    with torch.no_grad():
+        drafter.markov_head.markov_w2.weight.mul_(40)  # loud enough to turn what rows say alone
+    parts, inputs = take_apart(model), prompt("llava", 1)
+    run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=20, do_sample=False, **inputs)
+    run.step()
+    with torch.no_grad():
+        drafted = run._state.propose(run.target, run.keys).value  # behind the one token there is
+    start, ids = inputs["input_ids"].shape[1], torch.cat([inputs["input_ids"], drafted], 1)
+    answer = torch.arange(ids.shape[1])[None] >= start
+    batch = teacher_pass(
+        parts, dict(inputs, input_ids=ids, attention_mask=torch.ones_like(ids)), answer, drafter.levels
+    )
+    anchor = torch.tensor([[start]])
+    said = blocks_said(drafter, parts, batch, anchor, anchor > 0)
+    assert bool(said.counts.all()) and torch.equal(said.student.add(run._state.ruling).argmax(-1), drafted[:, 1:])
+    assert not torch.equal(run._state.unary.argmax(-1), drafted[:, 1:])  # the walk matters
+    first = drafter.after(run._state.rows[:, :1], drafted[:, :1], None)
+    torch.testing.assert_close(said.acceptance[:, :1], drafter.acceptance(first), atol=1e-4, rtol=1e-3)
+
+
+def test_predicted_acceptance_learns_the_overlap_of_the_laws() -> None:
+    student, teacher = torch.randn(1, 3, 7), torch.randn(1, 3, 7)
+    said = torch.zeros(1, 3, requires_grad=True)
+    counts = torch.tensor([[True, True, False]])
+    objective = BlockObjective(per="place")
+    full = Said(student, teacher, torch.zeros(1, 3, dtype=torch.long), counts, said)
+    loss = objective.over(full, 1)
+    loss.backward()
+    overlap = torch.minimum(student.softmax(-1), teacher.softmax(-1)).sum(-1)
+    level = torch.exp(-torch.arange(3) / block_objective.default_gamma(3))
+    torch.testing.assert_close(said.grad, (0.5 - overlap) * level * counts / 2)
+    plain = objective.over(replace(full, acceptance=None), 1)
+    torch.testing.assert_close(loss.detach() - plain, 0.6931472 * (level * counts).sum() / 2)
 
 
 def test_anchors_are_answers_tokens_that_another_follows() -> None:

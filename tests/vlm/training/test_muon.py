@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from mmspec.vlm.training.muon import hidden_matrices, orthogonalised
 from mmspec.vlm.training.schedule import Schedule
 from mmspec.zoo.training.loop import Plan, train
-from mmspec.vlm.training.muon import hidden_matrices, orthogonalised
 
 LR, GAIN = 1e-2, 2.5
 

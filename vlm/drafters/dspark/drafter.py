@@ -41,7 +41,6 @@ class DSpark(ContextDrafter):
     config_class = DSparkConfig
     name = "dspark"
     independent = False
-    trainable: ClassVar[bool] = False
     config: DSparkConfig
 
     def __init__(self, config: DSparkConfig):
@@ -65,6 +64,9 @@ class DSpark(ContextDrafter):
     def logits(self, out: Tensor, depth: int, unary: Tensor) -> Tensor:
         correction = self.markov_head(out[..., self.config.hidden_size :])
         return unary + (correction if self.head is None else self.head.spread(correction))
+
+    def acceptance(self, out: Tensor) -> Tensor | None:
+        return None if self.confidence_head is None else self.confidence_head(self.seen(out))[..., 0]
 
     def seen(self, out: Tensor) -> Tensor:
         """The row, and W1 of the token before where acceptance is predicted from it too."""

@@ -25,7 +25,9 @@ class MarkovHead(nn.Module):
         self.kind, self.rank = kind, rank
         self.markov_w1 = nn.Embedding(vocab, rank)
         self.markov_w2 = nn.Linear(rank, drafted, bias=False)
-        nn.init.zeros_(self.markov_w2.weight)  # a new head corrects nothing
+        nn.init.zeros_(self.markov_w1.weight)  # a new head corrects nothing, and never behind tokens it has not met
+        if kind == "rnn":
+            nn.init.zeros_(self.markov_w2.weight)
         self.gate_proj = nn.Linear(width + rank, rank) if kind == "gated" else None
         self.joint_proj = nn.Linear(width + 2 * rank, 3 * rank) if kind == "rnn" else None
 

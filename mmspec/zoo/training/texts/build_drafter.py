@@ -89,11 +89,11 @@ RECIPES: dict[str, DrafterRecipe] = {
     # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
     "vlm/dflash": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1}),
     # the context of a picture in 16 rows instead of 144
-    "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}),
+    "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}, muon=4.0),
     "vlm/hybrid/dflash": DrafterRecipe(
-        "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, target="vlm/hybrid"
+        "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
     ),
-    "vlm/hybrid/mtp": DrafterRecipe("mtp", target="vlm/hybrid"),
+    "vlm/hybrid/mtp": DrafterRecipe("mtp", muon=4.0, target="vlm/hybrid"),
 }
 
 
@@ -134,6 +134,7 @@ def build(
         drafter.save_pretrained(out, dtype=torch.float16)
     facts = {
         "target": recipe.target,
+        "muon": recipe.muon,
         "requests": {"pictures": asked.pictures, "texts": asked.texts},
         "steps": recipe.steps,
         "batch": recipe.batch,
@@ -181,9 +182,8 @@ def _train(
     batches = Batches(asked.requests(asked.pictures), recipe.batch, recipe.steps, texts, how.curriculum)
     precision = "no" if model.device.type == "cpu" else "bf16"  # as `quick` has it
     teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
-    settings = TrainSettings(
-        replace(how, muon=recipe.muon).schedule(recipe.steps), recipe.objective or how.objective, precision, eval_every=recipe.eval_every
-    )  # fmt: skip
+    schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
+    settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
     bar = progress.add_task(name, total=recipe.steps, note="")
 
     def on_step(step: int, notes: dict[str, float]) -> None:
