@@ -43,17 +43,14 @@ class Muon(torch.optim.AdamW):
                 continue
             state = self.state[matrix]
             if not state:
-                state |= {
-                    "step": torch.zeros(()),
-                    "momentum": torch.zeros_like(matrix),
-                }  # AdamW asks all for their step
+                # AdamW asks every state for its step
+                state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(matrix)}
             state["step"] += 1
             mean = state["momentum"].lerp_(matrix.grad, 1 - momentum)
             update = orthogonalised(matrix.grad.lerp(mean, momentum))  # Nesterov's look ahead
             matrix.mul_(1 - lr * hidden["weight_decay"])
-            matrix.add_(
-                update, alpha=-0.2 * lr * max(matrix.shape) ** 0.5
-            )  # AdamW's updates are 0.2 in the mean square
+            # as large as AdamW's updates, whose root mean square is about 0.2
+            matrix.add_(update, alpha=-0.2 * lr * max(matrix.shape) ** 0.5)
             matrix.grad = None
         super().step(closure)
 
