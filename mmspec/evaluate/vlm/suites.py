@@ -113,7 +113,7 @@ def _goodput(name: str, title: str) -> VlmMethod:
     return VlmMethod(f"{name}-goodput", f"{title}, goodput", drafter=name, change=change, rivals=name, controlled=True)
 
 
-_EAGLE, _BEST = "eagle", "msd"
+_EAGLE, _BEST, _BLOCK = "eagle", "msd", "dflash_vision"
 _AUTO = VlmMethod("auto", "auto", drafter="auto", rivals=_BEST, controlled=True)
 _UNTRAINED = (
     VlmMethod("lookup", "prompt lookup", drafter="lookup"),
@@ -155,8 +155,15 @@ _SHAPED = (
     ),
     VlmMethod("eagle-specdecpp", "EAGLE, SpecDec++", drafter=_EAGLE, change=with_acceptance_head(LONGEST), part=HEAD),
     VlmMethod("msd-viskip", "MSD, ViSkip", drafter="msd", change=with_vision_skip),
+    VlmMethod(
+        "dflash_vision-tree",
+        "DFlash with vision, likeliest prefixes",
+        drafter=_BLOCK,
+        change=shaped(DynamicTree(nodes=16, depth=11, width=4)),
+    ),
     _goodput(_EAGLE, "EAGLE"),
     _goodput("msd", "MSD"),
+    _goodput(_BLOCK, "DFlash with vision"),
     _AUTO,
     *_as_it_is("random", "untrained EAGLE"),
     _goodput("random", "untrained EAGLE"),

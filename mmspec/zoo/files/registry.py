@@ -208,7 +208,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("vlm/dflash", "vlm/dflash_vision", "vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp")
+UNSHIPPED = ("vlm/eagle_text", "vlm/eagle3", "vlm/dflash")
 # whose weights transformers reads; importing it takes longer than drawing a picture
 _OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp")
 

@@ -89,6 +89,7 @@ def test_every_other_prompt_of_the_hybrids_sweep_is_a_document(monkeypatch: pyte
 
 def test_without_weights_the_suite_says_how_to_build_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.files.registry.WEIGHTS", tmp_path)
+    monkeypatch.setattr("mmspec.zoo.files.registry.UNSHIPPED", ("vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp"))
     config = Config(suite="hybrid", prompts=1)
     assert [method.key for method in config.rows] == ["hf", "plain", "lookup", "recycling"]
     with pytest.raises(ValueError, match="mmspec zoo build vlm/hybrid"):

@@ -188,6 +188,8 @@ def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built
     assert build_hybrid.build(folder / "out", folder / "work", recipe)["training"] == card["training"]
     assert json.loads((folder / "out" / "card.json").read_text()) == card and card["layers"] == "df"
     model, own = read_hybrid(folder / "out")
+    said = f"{sample_document(3).text} It is a handwritten 7."
+    assert own.tokenizer.tokenize(said) == processor().tokenizer.tokenize(said)
     document, other = sample_document(EVAL_START), sample_document(EVAL_START + 1)
     asked = [Example("a", REQUESTS[0], (page(document),)), Example("b", REQUESTS[1], (page(other), page(document)))]
     inputs = encode(own, asked)
