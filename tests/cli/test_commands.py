@@ -236,7 +236,7 @@ def test_zoo_list_and_supported(tmp_path: Path) -> None:
     assert all(one["model class"] in result.stdout for one in record["classes"] + record["refused classes"])
 
 
-@pytest.mark.parametrize(("long", "short"), [("vlm/msd", "msd"), ("vlm/vispec", "vispec"), ("vlm/small", "small")])
+@pytest.mark.parametrize(("long", "short"), [("vlm/msd", "msd"), ("vlm/flash", "flash"), ("vlm/small", "small")])
 def test_drafters_have_the_zoos_names_too(long: str, short: str, picture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(picture).parent)
     texts = []
