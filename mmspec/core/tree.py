@@ -52,9 +52,20 @@ class Tree:
         return self.parent.shape[1]
 
     @property
+    def straight(self) -> bool:
+        """Every node is the child of the one before it, in all rows."""
+        return len(self.parent) == 1 and self.max_depth == self.nodes - 1
+
+    @property
     def static(self) -> bool:
         """One shape for all rows, known before anything is drawn."""
         return self.levels is not None
+
+
+def leading(path: list[list[int]]) -> int | None:
+    """How many nodes every row keeps, where all rows keep as many and the first ones; else None."""
+    count = len(path[0])
+    return count if all(nodes == path[0] for nodes in path) and path[0] == list(range(count)) else None
 
 
 def chain(length: int, device: torch.device | str = "cpu") -> Tree:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import FunctionType
 
 from torch import Tensor, nn
@@ -37,6 +38,18 @@ class Mixer:
     index: int
     form: dict[str, str] | None
     alone: bool = False
+
+    @cached_property
+    def code(self) -> Callable:
+        """The class's own forward."""
+        return _code(self.module)
+
+    @cached_property
+    def single(self) -> dict[str, Callable]:
+        """What stands for the functions of single steps that it calls."""
+        code = self.code
+        names = (n for n in code.__code__.co_names if n.endswith(("_update", "recurrent_gated_delta_rule")))
+        return {name: never for name in names if name in code.__globals__}
 
 
 def mixers_of(decoder: nn.Module, plan: Plan) -> tuple[Mixer, ...]:
@@ -138,11 +151,8 @@ def _weights_at_hand(module: nn.Module) -> Iterator[None]:
 
 def _rebound(mixer: Mixer, part: TreePass) -> Callable:
     """The class's own forward, calling the stand-ins."""
-    code = _code(mixer.module)
-    single = {
-        name: never for name in code.__code__.co_names if name.endswith(("_update", "recurrent_gated_delta_rule"))
-    }
-    names = code.__globals__ | {n: v for n, v in single.items() if n in code.__globals__} | stand_ins(mixer.form, part)
+    code = mixer.code
+    names = code.__globals__ | mixer.single | stand_ins(mixer.form, part)
     made = FunctionType(code.__code__, names, code.__name__, code.__defaults__, code.__closure__)
     made.__kwdefaults__ = code.__kwdefaults__
     return made

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from mmspec.core.layers.state_layer import StateLayer, States
-from mmspec.core.layers.tree_conv import columns, tree_conv, window_behind
+from mmspec.core.layers.tree_conv import chain_conv, columns, tree_conv, window_behind
 from mmspec.core.layers.tree_recurrence import Brought, tree_recurrence
 from mmspec.core.tree import Tree
 
@@ -37,9 +37,12 @@ class TreePass:
         **kwargs: object,
     ) -> Tensor:
         """Stands for `causal_conv1d_fn`, whose `hidden_states` are [B, C, K + N]; gives the nodes' columns alone."""
-        held = hidden_states.shape[-1] - self.tree.nodes
-        column = columns(self.tree.path, self.tree.ancestor, weight.shape[-1], held)
-        out = tree_conv(hidden_states, weight, bias, column.to(hidden_states.device))
+        tree = self.tree
+        if tree.straight:
+            out = chain_conv(hidden_states, weight, bias, tree.nodes)
+        else:
+            column = columns(tree.path, tree.ancestor, weight.shape[-1], hidden_states.shape[-1] - tree.nodes)
+            out = tree_conv(hidden_states, weight, bias, column.to(hidden_states.device))
         return (out if activation is None else ACT2FN[activation](out)).to(hidden_states.dtype)
 
     def delta(
@@ -49,7 +52,7 @@ class TreePass:
         """Stands for the (gated, or channelwise gated) delta rule. query, key: [B, N, Hk, K]; value: [B, N, H, V];
         g: [B, N, H] or [B, N, H, K]; beta: [B, N, H]."""
         groups = value.shape[2] // key.shape[2]
-        wide = [x.float().repeat_interleave(groups, 2).transpose(1, 2) for x in (query, key)]
+        wide = [repeated(x.float(), groups).transpose(1, 2) for x in (query, key)]
         if use_qk_l2norm_in_kernel:
             wide = [x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in wide]
         query, key = wide[0] * wide[0].shape[-1] ** -0.5, wide[1]
@@ -71,7 +74,7 @@ class TreePass:
             dt = dt + dt_bias.to(dt.dtype)
         dt = (torch.nn.functional.softplus(dt) if dt_softplus else dt).float()
         groups = hidden_states.shape[2] // B.shape[2]
-        key, query = (x.float().repeat_interleave(groups, 2).transpose(1, 2) for x in (B, C))
+        key, query = (repeated(x.float(), groups).transpose(1, 2) for x in (B, C))
         value = (hidden_states.float() * dt[..., None]).transpose(1, 2)
         decay = (A.float() * dt)[..., None].transpose(1, 2)
         self.turned = True
@@ -93,6 +96,11 @@ class TreePass:
             moved = self.brought.behind(path)
             recurrent[0] = (moved.transpose(-1, -2) if self.turned else moved).to(recurrent[0].dtype)
         return States(conv, recurrent)
+
+
+def repeated(heads: Tensor, times: int) -> Tensor:
+    """Every head [B, N, H, ...] `times` times, one beside the other."""
+    return heads if times == 1 else heads.repeat_interleave(times, 2)
 
 
 # what a mixer's forward calls -> what stands for it; the first set whose names are all its recurrent calls is its form

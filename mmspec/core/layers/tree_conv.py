@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.core.tree import leading
+
 
 def columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor:
     """Which columns of [committed window | nodes] the `taps` taps of every node read, int64 [R, N, taps], oldest first.
@@ -18,6 +20,12 @@ def columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor:
     return torch.where(place < 0, held + place, held + node)
 
 
+def chain_conv(full: Tensor, weight: Tensor, bias: Tensor | None, nodes: int) -> Tensor:
+    """As `tree_conv`, of N nodes each the child of the one before it."""
+    read = full[..., full.shape[-1] - nodes - weight.shape[-1] + 1 :].unfold(-1, weight.shape[-1], 1)
+    return _filtered(read, weight, bias)
+
+
 def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor) -> Tensor:
     """The convolution of every node, [B, C, N].
 
@@ -28,7 +36,12 @@ def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor)
     column = column.expand(rows, -1, -1)
     nodes, taps = column.shape[1:]
     read = full.gather(2, column.reshape(rows, 1, nodes * taps).expand(-1, channels, -1))
-    out = (read.view(rows, channels, nodes, taps).to(weight.dtype) * weight[:, None]).sum(-1)
+    return _filtered(read.view(rows, channels, nodes, taps), weight, bias)
+
+
+def _filtered(read: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """[B, C, N] of what every node reads, [B, C, N, taps]."""
+    out = (read.to(weight.dtype) * weight[:, None]).sum(-1)
     return out if bias is None else out + bias[:, None]
 
 
@@ -37,6 +50,9 @@ def window_behind(full: Tensor, held: int, path: list[list[int]]) -> Tensor:
 
     full: [B, C, K + N].   held: K.
     """
+    count = leading(path)
+    if count is not None:
+        return full[..., count : count + held]
     kept = [(list(range(held)) + [held + node for node in nodes])[-held:] for nodes in path]
     column = torch.tensor(kept, device=full.device)[:, None].expand(-1, full.shape[1], -1)
     return full.gather(2, column)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.tree import leading
+
 
 @dataclass(slots=True)
 class Brought:
@@ -29,6 +31,9 @@ class Brought:
 
     def behind(self, path: list[list[int]]) -> Tensor:
         """The states [B, H, K, V] behind each row's path of nodes; the state before the pass for an empty one."""
+        count = leading(path)
+        if count is not None:
+            return self._behind_first(count)
         rows, _, nodes, _ = self.key.shape
         last = torch.tensor([one[-1] if one else 0 for one in path], device=self.key.device)
         on = torch.zeros(rows, nodes, dtype=torch.bool)
@@ -40,6 +45,15 @@ class Brought:
         moved = self.start * end.exp().transpose(-1, -2) + (key * apart.exp()).transpose(-1, -2) @ update
         still = torch.tensor([not one for one in path], device=last.device)[:, None, None, None]
         return torch.where(still, self.start, moved)
+
+    def _behind_first(self, count: int) -> Tensor:
+        """The states behind the first `count` nodes in all rows."""
+        if not count:
+            return self.start
+        key, update, decay = (x[:, :, :count] for x in (self.key, self.update, self.decay))
+        end = decay[:, :, -1:]
+        weighted = key if count == 1 else key * (end - decay).exp()
+        return torch.addcmul(weighted.transpose(-1, -2) @ update, self.start, end.exp().transpose(-1, -2))
 
 
 def tree_recurrence(
@@ -57,17 +71,29 @@ def tree_recurrence(
     decays by itself.   start: [B, H, K, V].   ancestor: bool [R, N, N].   All float32.
     rate: [B, H, N, 1] of the delta rule, u = rate (v - k S) with S as it stands before the node; None adds u = v.
     """
+    if ancestor.shape[-1] == 1:
+        return _alone(query, key, value, log_decay, start, rate)
     seen = ancestor[:, None]  # [R, 1, N, N]
     decay = seen.to(log_decay) @ log_decay
     apart = decay[:, :, :, None] - decay[:, :, None]  # [B, H, N, N, 1 or K]
     apart = apart.masked_fill(~seen[..., None], -torch.inf).exp()
-    update = value
+    update, faded = value, decay.exp()
     if rate is not None:
-        known = (key * decay.exp()) @ start
+        known = (key * faded) @ start
         system = rate * _pairs(key, key, apart)
         update = torch.linalg.solve_triangular(system, rate * (value - known), upper=False, unitriangular=True)
-    out = (query * decay.exp()) @ start + _pairs(query, key, apart) @ update
+    out = (query * faded) @ start + _pairs(query, key, apart) @ update
     return out, Brought(key, update, decay, start)
+
+
+def _alone(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, start: Tensor, rate: Tensor | None
+) -> tuple[Tensor, Brought]:
+    """`tree_recurrence` of the root alone: plain decoding's."""
+    faded = log_decay.exp()
+    update = value if rate is None else rate * (value - (key * faded) @ start)
+    out = torch.addcmul((query * faded) @ start, (query * key).sum(-1, keepdim=True), update)
+    return out, Brought(key, update, log_decay, start)
 
 
 def _pairs(query: Tensor, key: Tensor, apart: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ DRAFTERS: dict[str, Choice] = {
     "eagle3": _trained("eagle3", "EAGLE-3", "tree or chain from three levels of the target's states"),
     "dflash": _trained("dflash", "DFlash", "a block of tokens in one pass, or a tree of its likeliest prefixes"),
     "dflash_vision": _trained("dflash_vision", "DFlash with vision", "as dflash, pictures pooled into a few rows"),
+    "dspark": _trained("dspark", "DSpark with vision", "as dflash_vision, every token drawn behind those before it"),
     "hybrid-dflash": _trained("dflash", "DFlash", "as dflash, for vlm/hybrid", HYBRID),
     "hybrid-mtp": _trained("mtp", "MTP layer", "tree or chain from a layer of the target's own class", HYBRID),
     "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),

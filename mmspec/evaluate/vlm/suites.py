@@ -38,6 +38,7 @@ TRAINED = (
     "eagle3",
     "dflash",
     "dflash_vision",
+    "dspark",
     "hydra",
     "medusa",
 )
@@ -164,6 +165,7 @@ _SHAPED = (
     _goodput(_EAGLE, "EAGLE"),
     _goodput("msd", "MSD"),
     _goodput(_BLOCK, "DFlash with vision"),
+    _goodput("dspark", "DSpark with vision"),
     _AUTO,
     *_as_it_is("random", "untrained EAGLE"),
     _goodput("random", "untrained EAGLE"),

@@ -178,7 +178,8 @@ def load_car(folder: Path) -> Any:
     return read_car(folder, folder_with_weights("kl"))
 
 
-DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision")  # of "vlm"
+_BLOCKS = ("dflash", "dflash_vision", "dspark")
+DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", *_BLOCKS)  # of "vlm"
 HYBRID_DRAFTERS = ("dflash", "mtp")  # of "vlm/hybrid"
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
@@ -208,7 +209,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("vlm/eagle_text", "vlm/eagle3", "vlm/dflash")
+UNSHIPPED = ("vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dspark")
 # whose weights transformers reads; importing it takes longer than drawing a picture
 _OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.layers.tree_conv import columns, tree_conv, window_behind
+from mmspec.core.layers.tree_conv import chain_conv, columns, tree_conv, window_behind
 from mmspec.core.layers.tree_recurrence import Brought, tree_recurrence
-from mmspec.core.tree import Tree
+from mmspec.core.tree import Tree, chain, leading
 from tests.vlm.drafts import random_tree
 
 ROWS, HEADS, NODES, KEY, VALUE = 3, 2, 11, 5, 4
@@ -77,6 +77,29 @@ def test_every_node_of_a_random_tree_equals_its_own_path(kind: str, seed: int) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nodes", (1, 4))
+def test_chains_and_roots_alone_equal_their_steps(kind: str, nodes: int) -> None:
+    """They have ways of their own, and so have states behind nodes that all rows keep."""
+    given = {
+        name: x if x is None or name == "start" else x[:, :, :nodes].contiguous() for name, x in inputs(kind, 7).items()
+    }
+    tree = chain(nodes - 1)
+    assert tree.straight
+    out, brought = tree_recurrence(**given, ancestor=tree.ancestor)
+    for count in range(nodes + 1):
+        kept = list(range(count))
+        states = brought.behind([kept] * ROWS)
+        for row in range(ROWS):
+            wanted, state = stepped(given, row, kept) if kept else (None, given["start"][row])
+            torch.testing.assert_close(states[row], state, **CLOSE)
+            if kept:
+                torch.testing.assert_close(out[row, :, count - 1], wanted, **CLOSE)
+    apart = brought.behind([[], *[list(range(nodes))] * (ROWS - 1)])
+    torch.testing.assert_close(apart[1:], states[1:], **CLOSE)
+    assert torch.equal(apart[0], given["start"][0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_wrong_recurrences_are_found_out(kind: str) -> None:
     given, tree = inputs(kind, 0), tree_of(0)
     out, brought = tree_recurrence(**given, ancestor=tree.ancestor)
@@ -128,3 +151,25 @@ def test_a_tree_convolution_reads_each_node_s_own_ancestors(taps: int) -> None:
                 wrong = max(wrong, float((order[row, :, node] - out[row, :, node]).abs().max()))
         assert wrong > 1e-2, "a convolution over nodes in their order"
     assert torch.equal(window_behind(full, held, [[], [0], []])[0], full[0, :, :held])
+
+
+@pytest.mark.parametrize("held", (3, 4))
+@pytest.mark.parametrize("nodes", (1, 2, 6))
+def test_a_chain_s_convolution_is_the_tree_s(nodes: int, held: int) -> None:
+    rng = torch.Generator().manual_seed(nodes)
+    taps, tree = 4, chain(nodes - 1)
+    full, weight = torch.randn(ROWS, 5, held + nodes, generator=rng), torch.randn(5, taps, generator=rng)
+    bias = torch.randn(5, generator=rng)
+    wanted = tree_conv(full, weight, bias, columns(tree.path, tree.ancestor, taps, held))
+    torch.testing.assert_close(chain_conv(full, weight, bias, nodes), wanted, **CLOSE)
+    for count in range(nodes + 1):
+        kept = list(range(count))
+        # of three rows one stops, so that the rest go the other way
+        one, other = window_behind(full, held, [kept] * ROWS), window_behind(full, held, [[], kept, kept])
+        assert torch.equal(one[1:], other[1:]) and torch.equal(one[0], full[0, :, count : count + held])
+
+
+def test_a_tree_is_straight_where_all_its_rows_are_chains() -> None:
+    assert chain(0).straight and chain(3).straight and not tree_of(0).straight
+    assert leading([[0, 1], [0, 1]]) == 2 and leading([[]]) == 0
+    assert leading([[0, 2]]) is None and leading([[0, 1], [0]]) is None

@@ -76,6 +76,7 @@ class DrafterRecipe:
 
 # two layers half as wide inside as the target's: about the weights of one layer of it
 _BLOCKS = {"num_hidden_layers": 2, "intermediate_size": 344, "block_size": 12}
+_WALK = {"markov_head_type": "rnn", "markov_rank": 128}
 RECIPES: dict[str, DrafterRecipe] = {
     "vlm/eagle": DrafterRecipe("eagle2"),
     "vlm/eagle_text": DrafterRecipe("eagle2_text"),
@@ -90,6 +91,8 @@ RECIPES: dict[str, DrafterRecipe] = {
     "vlm/dflash": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1}),
     # the context of a picture in 16 rows instead of 144
     "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}, muon=4.0),
+    # and rows that know the tokens drafted before them
+    "vlm/dspark": DrafterRecipe("dspark", {**_BLOCKS, "mask_token_id": 1, "latents": 16, **_WALK}, muon=4.0),
     "vlm/hybrid/dflash": DrafterRecipe(
         "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
     ),
