@@ -6,8 +6,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from transformers.cache_utils import Cache
 
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.plan import Layer, Plan
 from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer, SlotLayer
 from mmspec.core.layers.state_layer import MixedLayer, StateLayer, States
@@ -29,7 +31,8 @@ class SlotCache(SlotPool, Cache):
 
     layers: what each layer keeps, or the number of layers that all keep every slot.
     places: where each layer computes, where that is known, so that a pool has room for the layers of its device alone.
-    tree: the draft that a pass goes over, while it does.
+    tree: the draft that a pass goes over, while it does.   columns: what convolutions read of it, by taps and held columns:
+        worked out once for all layers.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class SlotCache(SlotPool, Cache):
         SlotPool.__init__(self, names, capacity, copies=copies, device=device)
         Cache.__init__(self, layers=[self._made(n, layer) for n, layer in enumerate(plan)])
         self.tree: Tree | None = None
+        self.columns: dict[tuple[int, int], Tensor] = {}
 
     def _made(self, index: int, layer: Layer) -> object:
         if layer.states:
@@ -62,14 +66,17 @@ class SlotCache(SlotPool, Cache):
 
     def open(self, tree: Tree | None) -> None:
         """Says over which draft the next pass goes: layers with states have to know. None: over none."""
-        self.tree = tree
+        self.tree, self.columns = tree, {}
         for layer in self.stateful if tree is not None else ():
             layer.open()
 
     def commit(self, path: list[list[int]]) -> None:
         """Keeps what the last pass brought of the nodes `path[b]`, ascending node indices of row b, and forgets the rest."""
-        for layer in self.stateful:
-            layer.commit(path * self.copies)
+        stateful = self.stateful
+        if stateful:
+            paths = Paths(path * self.copies)
+            for layer in stateful:
+                layer.commit(paths)
         super().commit(path)
 
     def mark(self, pending: int = 0) -> Mark:

@@ -62,12 +62,6 @@ class Tree:
         return self.levels is not None
 
 
-def leading(path: list[list[int]]) -> int | None:
-    """How many nodes every row keeps, where all rows keep as many and the first ones; else None."""
-    count = len(path[0])
-    return count if all(nodes == path[0] for nodes in path) and path[0] == list(range(count)) else None
-
-
 def chain(length: int, device: torch.device | str = "cpu") -> Tree:
     """A chain of `length` drafted values behind the root; `length` 0 is the root alone (plain decoding)."""
     return static_tree(tuple(max(i - 1, 0) for i in range(length + 1)), device)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import mmspec
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.state_layer import StateLayer, States
 from mmspec.core.tree import static_tree
 from mmspec.vlm.architectures import take_apart
@@ -92,7 +93,7 @@ def test_states_behind_every_node_of_a_random_tree_equal_recomputation(name: str
         for index, layer in stateful(target):
             states = layer.committed
             for part in layer.pending:
-                states = part.behind(states, paths)
+                states = part.behind(states, Paths(paths))
             for row in range(batch):
                 _, wanted = fresh(name, committed(target, row) + drafted(draft, row, node))
                 for mine, own in zip(held_in(states, row), states_of(wanted.layers[index]), strict=True):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.layers import masks as masks_module
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.plan import Layer
 from mmspec.core.layers.state_layer import StateLayer
 from mmspec.core.pool import SlotPool
@@ -54,10 +55,10 @@ def test_a_window_one_token_off(more: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_states_that_stay_behind_the_last_node(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As transformers' own `crop` leaves them: at the end of the pass, whatever was accepted."""
 
-    def last(layer: StateLayer, path: list[list[int]]) -> None:
+    def last(layer: StateLayer, paths: Paths) -> None:
         for part in layer.pending or ():
             end = part.tree.ancestor[0, -1].nonzero()[:, 0].tolist()
-            layer.committed = part.behind(layer.committed, [end if nodes else [] for nodes in path])
+            layer.committed = part.behind(layer.committed, Paths([end if nodes else [] for nodes in paths.rows]))
 
     monkeypatch.setattr(StateLayer, "commit", last)
     with pytest.raises(ValueError, match="far off"):
@@ -75,7 +76,7 @@ def test_states_that_a_commit_forgets(name: str, monkeypatch: pytest.MonkeyPatch
 def test_nodes_that_read_the_draft_as_a_sequence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = forms.TreePass.__init__
 
-    def chained(run: forms.TreePass, layer: StateLayer, tree: object) -> None:
+    def chained(run: forms.TreePass, layer: StateLayer, tree: object, columns: dict) -> None:
         count = tree.nodes
         path = torch.arange(count).minimum(torch.arange(count)[:, None])[None]
         own(run, layer, replace(tree, ancestor=torch.ones(1, count, count, dtype=torch.bool).tril(), path=path))

@@ -130,7 +130,7 @@ def _forward(mixer: Mixer, own: Callable, args: tuple, kwargs: dict) -> Tensor:
         part = Steps(mixer.module, layer, args, kwargs, cache.tree, mixer.alone)
         out = part.run(own)
     else:
-        part = TreePass(layer, cache.tree)
+        part = TreePass(layer, cache.tree, cache.columns)
         with layer.serving(layer.committed, States()), _weights_at_hand(mixer.module):
             out = _rebound(mixer, part)(mixer.module, *args, **kwargs)
             part.full = layer.full

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers.activations import ACT2FN
 
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.state_layer import StateLayer, States
 from mmspec.core.layers.tree_conv import chain_conv, columns, tree_conv, window_behind
 from mmspec.core.layers.tree_recurrence import Brought, tree_recurrence
@@ -19,11 +20,12 @@ from mmspec.core.tree import Tree
 class TreePass:
     """One mixer's pass over a draft.   full: convolutions' windows and inputs, by their number.   brought: the recurrence's.
 
-    turned: the class keeps its states with the values' axis before the keys'.
+    columns: see `SlotCache`.   turned: the class keeps its states with the values' axis before the keys'.
     """
 
     layer: StateLayer
     tree: Tree
+    columns: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     full: dict[int, Tensor] = field(default_factory=dict)
     brought: Brought | None = None
     turned: bool = False
@@ -41,9 +43,16 @@ class TreePass:
         if tree.straight:
             out = chain_conv(hidden_states, weight, bias, tree.nodes)
         else:
-            column = columns(tree.path, tree.ancestor, weight.shape[-1], hidden_states.shape[-1] - tree.nodes)
-            out = tree_conv(hidden_states, weight, bias, column.to(hidden_states.device))
+            out = tree_conv(hidden_states, weight, bias, self._read(weight.shape[-1], hidden_states).to(weight.device))
         return (out if activation is None else ACT2FN[activation](out)).to(hidden_states.dtype)
+
+    def _read(self, taps: int, full: Tensor) -> Tensor:
+        """What `columns` says of this draft."""
+        tree, known = self.tree, self.columns
+        size = taps, full.shape[-1] - tree.nodes
+        if size not in known:
+            known[size] = columns(tree.path, tree.ancestor, *size)
+        return known[size]
 
     def delta(
         self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, use_qk_l2norm_in_kernel: bool = False,
@@ -87,13 +96,13 @@ class TreePass:
             out = out + D[:, None] * hidden_states.float()
         return out.to(hidden_states.dtype), start
 
-    def behind(self, states: States, path: list[list[int]]) -> States:
+    def behind(self, states: States, paths: Paths) -> States:
         """See `Part`."""
         conv, recurrent = dict(states.conv), dict(states.recurrent)
         for number, full in self.full.items():
-            conv[number] = window_behind(full, states.conv[number].shape[-1], path)
+            conv[number] = window_behind(full, states.conv[number].shape[-1], paths)
         if self.brought is not None:
-            moved = self.brought.behind(path)
+            moved = self.brought.behind(paths)
             recurrent[0] = (moved.transpose(-1, -2) if self.turned else moved).to(recurrent[0].dtype)
         return States(conv, recurrent)
 

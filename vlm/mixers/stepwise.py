@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.state_layer import StateLayer, States
 from mmspec.core.tree import Tree
 
@@ -70,8 +71,9 @@ class Steps:
             out = call(*map(own, self.args), **{name: own(value) for name, value in self.kwargs.items()})
         return (out[0] if isinstance(out, tuple) else out), made
 
-    def behind(self, states: States, path: list[list[int]]) -> States:
+    def behind(self, states: States, paths: Paths) -> States:
         """See `Part`."""
+        path = paths.rows
         longest, device = max(map(len, path)), self.hidden.device
         for step in range(longest):
             rows = torch.tensor([row for row, nodes in enumerate(path) if len(nodes) > step], device=device)

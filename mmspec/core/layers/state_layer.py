@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.slot_layers import SlotLayer
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ class States:
 class Part(Protocol):
     """What a pass over a draft left of one mixer of a layer."""
 
-    def behind(self, states: States, path: list[list[int]]) -> States:
-        """`states`, those before the pass, with this mixer's own behind each row's accepted path, ascending and root first;
-        rows of an empty path stay as they are."""
+    def behind(self, states: States, paths: Paths) -> States:
+        """`states`, those before the pass, with this mixer's own behind each row's accepted path."""
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
@@ -124,11 +124,11 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             raise ValueError("model: expected drafted passes to go through mixers that are known, got one that writes its "
                              "state itself; decode it with model.generate")  # fmt: skip
 
-    def commit(self, path: list[list[int]]) -> None:
+    def commit(self, paths: Paths) -> None:
         """Moves each row's states to the end of its path. Behind the prompt there is nothing to do: its last token's state is
         committed already, though its slot is counted only now."""
         for part in self.pending or ():
-            self.committed = part.behind(self.committed, path)
+            self.committed = part.behind(self.committed, paths)
         if self.pending:
             self.pending = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.tree import leading
+from mmspec.core.layers.paths import Paths
 
 
 def columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor:
@@ -45,14 +45,11 @@ def _filtered(read: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out if bias is None else out + bias[:, None]
 
 
-def window_behind(full: Tensor, held: int, path: list[list[int]]) -> Tensor:
+def window_behind(full: Tensor, held: int, paths: Paths) -> Tensor:
     """The committed window [B, C, K] behind each row's accepted path: its last K columns; unchanged for an empty path.
 
     full: [B, C, K + N].   held: K.
     """
-    count = leading(path)
-    if count is not None:
-        return full[..., count : count + held]
-    kept = [(list(range(held)) + [held + node for node in nodes])[-held:] for nodes in path]
-    column = torch.tensor(kept, device=full.device)[:, None].expand(-1, full.shape[1], -1)
-    return full.gather(2, column)
+    if paths.leading is not None:
+        return full[..., paths.leading : paths.leading + held]
+    return full.gather(2, paths.windows(held, full.device)[:, None].expand(-1, full.shape[1], -1))

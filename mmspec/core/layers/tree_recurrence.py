@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.tree import leading
+from mmspec.core.layers.paths import Paths
 
 
 @dataclass(slots=True)
@@ -29,22 +29,16 @@ class Brought:
     decay: Tensor
     start: Tensor
 
-    def behind(self, path: list[list[int]]) -> Tensor:
+    def behind(self, paths: Paths) -> Tensor:
         """The states [B, H, K, V] behind each row's path of nodes; the state before the pass for an empty one."""
-        count = leading(path)
-        if count is not None:
-            return self._behind_first(count)
-        rows, _, nodes, _ = self.key.shape
-        last = torch.tensor([one[-1] if one else 0 for one in path], device=self.key.device)
-        on = torch.zeros(rows, nodes, dtype=torch.bool)
-        for row, one in enumerate(path):
-            on[row, one] = True
-        on = on.to(self.key.device)[:, None, :, None]
-        end = self.decay[torch.arange(rows, device=last.device), :, last][:, :, None]  # [B, H, 1, 1 or K]
-        key, update, apart = (x.masked_fill(~on, 0.0) for x in (self.key, self.update, end - self.decay))
+        if paths.leading is not None:
+            return self._behind_first(paths.leading)
+        kept = paths.kept(self.key.shape[2], self.key.device)
+        end = self.decay[torch.arange(len(kept.last), device=kept.last.device), :, kept.last][:, :, None]
+        # what was not kept may be anything, so that zeros take its place before sums
+        key, update, apart = (x.masked_fill(kept.off, 0.0) for x in (self.key, self.update, end - self.decay))
         moved = self.start * end.exp().transpose(-1, -2) + (key * apart.exp()).transpose(-1, -2) @ update
-        still = torch.tensor([not one for one in path], device=last.device)[:, None, None, None]
-        return torch.where(still, self.start, moved)
+        return torch.where(kept.still, self.start, moved)
 
     def _behind_first(self, count: int) -> Tensor:
         """The states behind the first `count` nodes in all rows."""

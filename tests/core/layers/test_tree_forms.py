@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.tree_conv import chain_conv, columns, tree_conv, window_behind
 from mmspec.core.layers.tree_recurrence import Brought, tree_recurrence
-from mmspec.core.tree import Tree, chain, leading
+from mmspec.core.tree import Tree, chain
 from tests.vlm.drafts import random_tree
 
 ROWS, HEADS, NODES, KEY, VALUE = 3, 2, 11, 5, 4
@@ -62,7 +63,7 @@ def gap(given: dict[str, Tensor], tree: Tree, out: Tensor, brought: Brought) -> 
     most = 0.0
     for node in range(NODES):
         paths = paths_to(tree, node)
-        states = brought.behind(paths)
+        states = brought.behind(Paths(paths))
         for row, path in enumerate(paths):
             wanted, state = stepped(given, row, path)
             most = max(most, float((out[row, :, node] - wanted).abs().max()), float((states[row] - state).abs().max()))
@@ -88,13 +89,13 @@ def test_chains_and_roots_alone_equal_their_steps(kind: str, nodes: int) -> None
     out, brought = tree_recurrence(**given, ancestor=tree.ancestor)
     for count in range(nodes + 1):
         kept = list(range(count))
-        states = brought.behind([kept] * ROWS)
+        states = brought.behind(Paths([kept] * ROWS))
         for row in range(ROWS):
             wanted, state = stepped(given, row, kept) if kept else (None, given["start"][row])
             torch.testing.assert_close(states[row], state, **CLOSE)
             if kept:
                 torch.testing.assert_close(out[row, :, count - 1], wanted, **CLOSE)
-    apart = brought.behind([[], *[list(range(nodes))] * (ROWS - 1)])
+    apart = brought.behind(Paths([[], *[list(range(nodes))] * (ROWS - 1)]))
     torch.testing.assert_close(apart[1:], states[1:], **CLOSE)
     assert torch.equal(apart[0], given["start"][0])
 
@@ -125,7 +126,7 @@ def test_rows_that_stopped_keep_their_state_and_poison_beside_a_path_is_not_read
         beside = [node for node in range(NODES) if node not in path]
         for one in (brought.key, brought.update, brought.decay):
             one[row][:, beside] = torch.nan
-    states = brought.behind(paths)
+    states = brought.behind(Paths(paths))
     assert torch.equal(states[0], given["start"][0])
     for row in (1, 2):
         torch.testing.assert_close(states[row], stepped(given, row, paths[row])[1], **CLOSE)
@@ -143,14 +144,14 @@ def test_a_tree_convolution_reads_each_node_s_own_ancestors(taps: int) -> None:
         wrong = 0.0
         for node in range(NODES):
             paths = paths_to(tree, node)
-            window = window_behind(full, held, paths)
+            window = window_behind(full, held, Paths(paths))
             for row, path in enumerate(paths):
                 own = torch.cat([full[row, :, :held], full[row][:, [held + n for n in path]]], 1)
                 torch.testing.assert_close(out[row, :, node], (own[:, -taps:] * weight).sum(1) + bias, **CLOSE)
                 assert torch.equal(window[row], own[:, -held:])
                 wrong = max(wrong, float((order[row, :, node] - out[row, :, node]).abs().max()))
         assert wrong > 1e-2, "a convolution over nodes in their order"
-    assert torch.equal(window_behind(full, held, [[], [0], []])[0], full[0, :, :held])
+    assert torch.equal(window_behind(full, held, Paths([[], [0], []]))[0], full[0, :, :held])
 
 
 @pytest.mark.parametrize("held", (3, 4))
@@ -165,11 +166,11 @@ def test_a_chain_s_convolution_is_the_tree_s(nodes: int, held: int) -> None:
     for count in range(nodes + 1):
         kept = list(range(count))
         # of three rows one stops, so that the rest go the other way
-        one, other = window_behind(full, held, [kept] * ROWS), window_behind(full, held, [[], kept, kept])
+        one, other = (window_behind(full, held, Paths(rows)) for rows in ([kept] * ROWS, [[], kept, kept]))
         assert torch.equal(one[1:], other[1:]) and torch.equal(one[0], full[0, :, count : count + held])
 
 
 def test_a_tree_is_straight_where_all_its_rows_are_chains() -> None:
     assert chain(0).straight and chain(3).straight and not tree_of(0).straight
-    assert leading([[0, 1], [0, 1]]) == 2 and leading([[]]) == 0
-    assert leading([[0, 2]]) is None and leading([[0, 1], [0]]) is None
+    assert Paths([[0, 1], [0, 1]]).leading == 2 and Paths([[]]).leading == 0
+    assert Paths([[0, 2]]).leading is None and Paths([[0, 1], [0]]).leading is None

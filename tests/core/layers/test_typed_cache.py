@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.plan import Layer, Plan, plan_of
 from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer, SlotLayer
 from mmspec.core.layers.state_layer import MixedLayer, StateLayer, States
@@ -69,8 +70,8 @@ class Noted:
     def __init__(self) -> None:
         self.asked: list[list[list[int]]] = []
 
-    def behind(self, states: States, path: list[list[int]]) -> States:
-        self.asked.append(path)
+    def behind(self, states: States, paths: Paths) -> States:
+        self.asked.append(paths.rows)
         return States({0: states.conv[0] + 1})
 
 
@@ -82,14 +83,14 @@ def test_states_move_only_by_a_commit_and_once() -> None:
     assert torch.equal(layer.update_conv_state(prompt, 0, conv_kernel_size=2), prompt)
     window: Tensor = layer.committed.conv[0]
     assert torch.equal(window, prompt[..., -2:])
-    layer.commit([[0]])
+    layer.commit(Paths([[0]]))
     assert torch.equal(layer.committed.conv[0], window)
     forgotten, kept = Noted(), Noted()
     for part in (forgotten, kept):
         cache.open(chain(2))
         layer.pending.append(part)
-    layer.commit([[0, 1]])
-    layer.commit([[0]])  # nothing is left to move
+    layer.commit(Paths([[0, 1]]))
+    layer.commit(Paths([[0]]))  # nothing is left to move
     assert not forgotten.asked and kept.asked == [[[0, 1]]] and torch.equal(layer.committed.conv[0], window + 1)
 
 
