@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mmspec.core.files import replacing
 from mmspec.core.loading import mismatch
 from mmspec.core.readers import open_tensors, read_shapes
+from mmspec.vlm.training.muon import Muon
 
 
 def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -65,7 +66,12 @@ def _check(path: Path, moments: dict[int, dict[str, Tensor]], optimizer: torch.o
     if optimizer is None or not moments:
         return
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    hidden = optimizer.matrices if isinstance(optimizer, Muon) else 0
     for number, fields in moments.items():
+        if (number < hidden) != ("momentum" in fields):
+            names = ("Muon", "AdamW") if number < hidden else ("AdamW", "Muon")
+            raise ValueError(f"{path}: expected moments of {names[0]} for parameter {number}, got {names[1]}'s; train with "
+                             "the settings they were written with, or start over")  # fmt: skip
         own = parameters[number].shape if number < len(parameters) else None
         for field, value in fields.items():
             if own is None or value.dim() and value.shape != own:  # a count of steps has no axis

@@ -26,12 +26,10 @@ class Muon(torch.optim.AdamW):
         hidden = {"params": list(matrices), "gain": gain, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([hidden, *groups], lr=lr, betas=betas, fused=True)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises ValueError for the state of another optimizer."""
-        moments = [state_dict["state"].get(number) for number in range(len(self.param_groups[0]["params"]))]
-        if any(one is not None and "momentum" not in one for one in moments):
-            raise ValueError("expected the training state of a run under Muon, got one of AdamW; start over")
-        super().load_state_dict(state_dict)
+    @property
+    def matrices(self) -> int:
+        """How many of its parameters, the first ones, take orthogonalised steps."""
+        return len(self.param_groups[0]["params"])
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:

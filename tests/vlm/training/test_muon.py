@@ -99,15 +99,16 @@ def test_a_resumed_run_ends_as_one_that_nothing_stopped(tmp_path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))
 
 
-def test_a_state_of_adamw_is_refused_and_changes_nothing(tmp_path) -> None:
+@pytest.mark.parametrize("before, now", ((0.0, GAIN), (GAIN, 0.0)))
+def test_a_state_of_the_other_optimizer_is_refused_and_changes_nothing(tmp_path, before: float, now: float) -> None:
     layer = nn.Linear(4, 4, bias=False)  # moments of the same shape, of another kind
 
     def loss_of(step):
         return layer.weight.square().sum(), {}
 
-    train(layer, loss_of, Plan(steps=2, lr=LR, warmup=1), tmp_path, "t")
+    train(layer, loss_of, Plan(steps=2, lr=LR, warmup=1, muon=before), tmp_path, "t")
     trained, fresh = layer.weight.detach().clone(), torch.ones(4, 4)
     layer.weight.data.copy_(fresh)
-    with pytest.raises(ValueError, match="Muon"):
-        train(layer, loss_of, Plan(steps=4, lr=LR, warmup=1, muon=GAIN), tmp_path, "t")
+    with pytest.raises(ValueError, match=f"moments of {'Muon' if now else 'AdamW'}"):
+        train(layer, loss_of, Plan(steps=4, lr=LR, warmup=1, muon=now), tmp_path, "t")
     assert torch.equal(layer.weight, fresh) and not torch.equal(trained, fresh)
