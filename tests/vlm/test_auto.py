@@ -77,7 +77,7 @@ def test_the_zoo_offers_its_best_drafter() -> None:
 
     model, _ = mmspec.zoo.load("vlm")
     drafter = at_hand(model)
-    assert drafter.kind == draft_for_vlm().kind == "msd" and drafter.shape_for(False) == Chain(FixedLength(12))
+    assert drafter.kind == draft_for_vlm().kind == "dspark" and drafter.shape_for(False) == Chain(FixedLength(12))
 
 
 def test_other_words_are_refused(model: torch.nn.Module) -> None:

@@ -114,7 +114,7 @@ def _goodput(name: str, title: str) -> VlmMethod:
     return VlmMethod(f"{name}-goodput", f"{title}, goodput", drafter=name, change=change, rivals=name, controlled=True)
 
 
-_EAGLE, _BEST, _BLOCK = "eagle", "msd", "dflash_vision"
+_EAGLE, _BEST, _BLOCK = "eagle", "dspark", "dflash_vision"
 _AUTO = VlmMethod("auto", "auto", drafter="auto", rivals=_BEST, controlled=True)
 _UNTRAINED = (
     VlmMethod("lookup", "prompt lookup", drafter="lookup"),

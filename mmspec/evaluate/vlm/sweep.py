@@ -32,7 +32,7 @@ from mmspec.zoo.world.scene import sample_scene
 RELAXED = ("typical",)
 _DOCUMENT = "document"  # the category of prompts about one
 MODELS = ("vlm", HYBRID)
-_DEFAULTS = ("hybrid-dflash", "hybrid-mtp", "eagle", "msd", "vispec", "flash", "small", "lookup", "recycling")
+_DEFAULTS = ("hybrid-dflash", "hybrid-mtp", "eagle", "msd", "dspark", "vispec", "flash", "small", "lookup", "recycling")
 
 
 def defaults(model: str) -> list[tuple[str, str]]:

@@ -26,10 +26,7 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
 def draft_for_vlm() -> Any:
     """What `drafter="auto"` drafts with for the zoo's VLM: the drafter that gains most there, in chains as long as the
     controller asks for."""
-    from mmspec.core.drafting.shapes import Chain
-    from mmspec.core.length import FixedLength
-
-    return load("vlm/msd").with_shape(Chain(FixedLength(12)))
+    return load("vlm/dspark")
 
 
 def load_small(folder: Path) -> tuple[Any, Any]:
@@ -45,13 +42,13 @@ def load_small(folder: Path) -> tuple[Any, Any]:
 def load_vlm_drafter(folder: Path) -> Any:
     """The trained drafter stored in `folder` (fp32, eval mode), drafting in the shapes that pay for the zoo's VLM on a CPU:
     its passes cost little more than their overhead, so long chains beat trees there, FLASH drafts four tokens a pass and
-    DFlash its whole block."""
+    DFlash and DSpark their whole block."""
     from mmspec.core.drafting.shapes import Chain
     from mmspec.core.length import FixedLength
     from mmspec.vlm.checkpoints import load_drafter
 
     drafter = load_drafter(folder)
-    if drafter.kind == "dflash":
+    if drafter.kind in ("dflash", "dspark"):
         return drafter
     if drafter.kind == "flash":
         return drafter.with_block(4).with_shape(Chain(FixedLength(8)))
@@ -209,7 +206,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dspark")
+UNSHIPPED = ("vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dflash_vision", "vlm/specdecpp", "car/draft")
 # whose weights transformers reads; importing it takes longer than drawing a picture
 _OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp")
 

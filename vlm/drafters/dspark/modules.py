@@ -45,9 +45,9 @@ class MarkovHead(nn.Module):
         if self.kind == "gated":
             return torch.cat([code, self.gate_proj(torch.cat([row, code], -1)).sigmoid() * code], -1)
         state = torch.zeros_like(code) if before is None else before[..., -self.rank :]
-        gate, candidate, out = self.joint_proj(torch.cat([state, code, row], -1)).chunk(3, -1)
-        gate = gate.sigmoid()
-        return torch.cat([code, out.tanh(), gate * state + (1 - gate) * candidate.tanh()], -1)
+        gate, rest = self.joint_proj(torch.cat([state, code, row], -1)).split((self.rank, 2 * self.rank), -1)
+        candidate, out = rest.tanh().chunk(2, -1)
+        return torch.cat([code, out, candidate.lerp(state, gate.sigmoid())], -1)
 
     def forward(self, carried: Tensor) -> Tensor:
         """The correction, float32 [B, n, drafted], of what `step` gave."""
