@@ -26,7 +26,7 @@ _WHAT = {
     "vlm/eagle3": "EAGLE-3 drafter for vlm",
     "vlm/dflash": "DFlash drafter for vlm, a block of tokens a pass",
     "vlm/dflash_vision": "DFlash drafter for vlm that reads a picture in 16 rows",
-    "vlm/dspark": "DSpark drafter for vlm: as dflash_vision, every token drawn behind those before it",
+    "vlm/dspark": "DSpark drafter for vlm: blocks over pictures in 16 rows, every token drawn behind those before it",
     "vlm/hybrid": "captions, answers and transcribed documents; gated delta and full attention layers (Qwen3.5)",
     "vlm/hybrid/dflash": "DFlash drafter for vlm/hybrid",
     "vlm/hybrid/mtp": "MTP layer for vlm/hybrid",
