@@ -33,7 +33,14 @@ def drawn(model: str, folder: Path, **changed: object) -> Records:
 
 @pytest.mark.parametrize(
     ("model", "missing"),
-    [("vlm", {"vispec", "dspark"}), ("t2i", set()), ("c2i", set()), ("car", set()), ("mar", set()), ("video/tokens", set())],
+    [
+        ("vlm", {"vispec", "dspark"}),
+        ("t2i", set()),
+        ("c2i", set()),
+        ("car", set()),
+        ("mar", set()),
+        ("video/tokens", set()),
+    ],
 )
 def test_the_default_grid_of_every_model_runs(
     model: str, missing: set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
