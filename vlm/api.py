@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
-from transformers.generation.stopping_criteria import StopStringCriteria
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter
@@ -24,11 +23,11 @@ from mmspec.vlm.auto import AUTO, automatic
 from mmspec.vlm.conversation.pictures import pictured
 from mmspec.vlm.conversation.request import past_of, placed, unread
 from mmspec.vlm.conversation.turn import Turn
-from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
+from mmspec.vlm.generate_call import TokenizerSignature, inputs_of_call, setting_of_call, streamer_of_call
 from mmspec.vlm.graphs.decoding import CapturedDecoding
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.output import Generated, RowsFailed, collect
-from mmspec.vlm.prompts import own_inputs
+from mmspec.vlm.prompts import healed, own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
@@ -67,7 +66,7 @@ def generate(
     (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
-    inputs = _servable(inputs)
+    _check(model, inputs)
     engine = _Engine(
         drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict
     )
@@ -91,7 +90,7 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
-    inputs = _servable(inputs)
+    _check(model, inputs)
     engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
     return called(model).generate(**inputs, custom_generate=engine)
 
@@ -107,16 +106,20 @@ def decode(
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
     strict: bool = False,
+    tokenizer: object | None = None,
     **model_kwargs,
 ) -> Tensor | Generated:
     """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
 
-    A `streamer=` given to `model.generate` is served although transformers does not pass it on.
+    A `streamer=` and a `tokenizer=` given to `model.generate` are served although transformers does not pass them on.
     """
     streamer = streamer_of_call()
     engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture, strict=strict)
     with ended(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
+
+
+decode.__signature__ = TokenizerSignature.of(decode)
 
 
 class _Engine:
@@ -144,16 +147,25 @@ class _Engine:
         self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
         self.strict = strict
         self.turn: Turn | None = None
+        self.__signature__ = TokenizerSignature.of(self.__call__)
 
     @torch.no_grad()
     def __call__(
-        self, model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs
+        self,
+        model,
+        input_ids,
+        logits_processor=None,
+        stopping_criteria=None,
+        generation_config=None,
+        tokenizer=None,
+        **model_kwargs,
     ):
         started = perf_counter()
         config, past = generation_config, past_of(model_kwargs)
         _refuse(input_ids, config, model_kwargs)
+        self.inputs = healed(self.inputs, input_ids, config)
         if past is not None:
-            self._take_on(past, model, input_ids, model_kwargs)
+            self._take_on(past, model, input_ids, config, model_kwargs)
         with nullcontext() if past is None else past.lent(self.turn):
             decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past)
             if self.open_only:
@@ -172,8 +184,12 @@ class _Engine:
             raise RowsFailed(result)
         return result if self.return_dict or wants else result.sequences
 
-    def _take_on(self, past, model, input_ids, model_kwargs) -> None:
+    def _take_on(self, past, model, input_ids, config, model_kwargs) -> None:
         """What of a conversation's prompt this call reads."""
+        if config.token_healing:
+            raise ValueError(
+                "token_healing: expected False in a conversation, got True; heal the prompt's tokens yourself"
+            )
         if self.open_only:
             raise ValueError("past_key_values: expected none to step by hand, got a conversation; call mmspec.generate")
         past.check(model, input_ids.shape[0])
@@ -243,16 +259,10 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
 
 
-def _servable(inputs: dict) -> dict:
-    """Arguments of `generate` as its `custom_generate` can serve them.   Raises ValueError for those it cannot."""
+def _check(model: nn.Module, inputs: dict) -> None:
+    """Raises ValueError for arguments of `generate` that its `custom_generate` cannot serve."""
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
-    if inputs.get("stop_strings") is not None:
-        inputs = dict(inputs)
-        tokenizer = inputs.pop("tokenizer", None)
-        if tokenizer is None:
-            raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
-        stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=inputs.pop("stop_strings"))
-        inputs["stopping_criteria"] = StoppingCriteriaList([*(inputs.get("stopping_criteria") or []), stop])
+    if inputs.get("tokenizer") is None and setting_of_call(unwrapped(model), inputs, "stop_strings") is not None:
+        raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
     check_numbers(inputs)
-    return inputs
