@@ -26,9 +26,10 @@ from mmspec.vlm.conversation.turn import Turn
 from mmspec.vlm.generate_call import TokenizerSignature, inputs_of_call, setting_of_call, streamer_of_call
 from mmspec.vlm.graphs.decoding import CapturedDecoding
 from mmspec.vlm.graphs.rounds import Rounds
-from mmspec.vlm.output import Generated, RowsFailed, collect
+from mmspec.vlm.output import Generated, RowsFailed, collect, complete
 from mmspec.vlm.prompts import healed, own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
+from mmspec.vlm.returned_cache import cache_to_fill, check_implementation, check_layout
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
 from mmspec.vlm.unwrapping import called, unwrapped
@@ -163,14 +164,18 @@ class _Engine:
         started = perf_counter()
         config, past = generation_config, past_of(model_kwargs)
         _refuse(input_ids, config, model_kwargs)
+        cache = cache_to_fill(model_kwargs.pop("past_key_values", None), self.inputs, config)
         self.inputs = healed(self.inputs, input_ids, config)
         if past is not None:
             self._take_on(past, model, input_ids, config, model_kwargs)
         with nullcontext() if past is None else past.lent(self.turn):
-            decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past)
+            decoding = self._open(
+                model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past, cache
+            )
             if self.open_only:
                 return decoding
             stats = decoding.run()
+            cache = complete(decoding, cache)
             stats.close(perf_counter() - started)
             if past is not None and not decoding.target.errors:
                 past.keep(decoding, pictured(own_inputs(self.inputs, config)))
@@ -178,7 +183,11 @@ class _Engine:
             self.on_stats(stats)
         wants = config.return_dict_in_generate
         result = collect(
-            decoding.target, stats, scores=wants and config.output_scores, logits=wants and config.output_logits
+            decoding.target,
+            stats,
+            scores=wants and config.output_scores,
+            logits=wants and config.output_logits,
+            cache=(cache if past is None else past) if wants else None,
         )
         if result.errors and not self.return_dict:
             raise RowsFailed(result)
@@ -200,11 +209,14 @@ class _Engine:
         self.inputs = past.with_pictures(parts, input_ids, self.inputs)
         self.turn = placed(past, self.turn, parts, input_ids, model_kwargs)
 
-    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past=None) -> Decoding:
+    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past, cache) -> Decoding:
         if self.streamer is not None and input_ids.shape[0] > 1:
             raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
+        if self.open_only and cache is not None:
+            raise ValueError("past_key_values: expected none to step by hand, got a cache; call mmspec.generate")
         pad = config._pad_token_tensor
         drafter = _drafter(model, self.drafter)
+        keep_scores = bool(config.return_dict_in_generate and (config.output_scores or config.output_logits))
         target = TextTarget(
             take_apart(model),
             input_ids,
@@ -215,11 +227,14 @@ class _Engine:
             model_kwargs=model_kwargs,
             inputs=own_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
-            keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
+            keep_scores=keep_scores,
             levels=getattr(drafter, "levels", None),
             turn=self.turn,
             strict=self.strict,
+            goes_on=keep_scores or cache is not None,
         )
+        if cache is not None:
+            check_layout(cache, target)
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
@@ -239,6 +254,7 @@ def _drafter(model: nn.Module, drafter: Drafter | Literal["auto"] | None) -> Dra
 def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
     check_rows(input_ids)
     check_numbers(vars(config))
+    check_implementation(config.cache_implementation)
     mode = config.get_generation_mode()
     if config.num_beams and config.num_beams > 1:
         raise ValueError(
@@ -250,10 +266,6 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
     if input_ids.shape[1] == 0 or (embeds is not None and embeds.shape[1] != input_ids.shape[1]):
         raise ValueError(f"input_ids: expected the ids of the whole prompt, got {input_ids.shape[1]} of them; "
                          "beside inputs_embeds, pass as many input_ids")  # fmt: skip
-    past = model_kwargs.pop("past_key_values", None)
-    if past is not None and past.get_seq_length() > 0:
-        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
-                         f"{type(past).__name__} with content; send the whole prompt without it")  # fmt: skip
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
@@ -265,4 +277,5 @@ def _check(model: nn.Module, inputs: dict) -> None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     if inputs.get("tokenizer") is None and setting_of_call(unwrapped(model), inputs, "stop_strings") is not None:
         raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
+    check_implementation(setting_of_call(unwrapped(model), inputs, "cache_implementation"))
     check_numbers(inputs)

@@ -12,7 +12,7 @@ from mmspec.core.loop import Drafter
 DOORS = ("generate", "custom_generate", "enable")
 
 
-def through(door: str, model: nn.Module, *, drafter: Drafter | None = None, **settings: Any) -> Any:
+def call_through(door: str, model: nn.Module, *, drafter: Drafter | None = None, **settings: Any) -> Any:
     """Calls `mmspec.generate`, `model.generate(custom_generate=mmspec.decode)` or `generate` of an enabled model."""
     if door == "generate":
         return mmspec.generate(model, drafter=drafter, **settings)

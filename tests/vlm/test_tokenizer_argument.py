@@ -15,7 +15,7 @@ from torch import nn
 import mmspec
 from mmspec.vlm.conversation import Past
 from mmspec.vlm.drafters import PromptLookup, SmallModel
-from tests.vlm.doors import DOORS, through
+from tests.vlm.doors import DOORS, call_through
 from tests.vlm.drafts import Scripted, continuation
 from tests.vlm.tiny import VOCAB, prompt, tiny, words
 
@@ -53,7 +53,7 @@ def test_stop_strings_from_anywhere(door: str, where: str) -> None:
     assert expected.shape[1] < inputs["input_ids"].shape[1] + STEPS
     truth = continuation(expected, inputs["input_ids"].shape[1])
     for drafter in (None, Scripted(truth), SmallModel(model)):
-        found = through(door, model, drafter=drafter, **inputs, **settings, tokenizer=words())
+        found = call_through(door, model, drafter=drafter, **inputs, **settings, tokenizer=words())
         assert torch.equal(found, expected)
 
 
@@ -77,7 +77,7 @@ def test_stop_strings_without_a_tokenizer(door: str, where: str) -> None:
     else:
         model = with_defaults(model, stop_strings=["a"])
     with pytest.raises(ValueError, match="tokenizer"):
-        through(door, model, **prompt("llama"), **settings)
+        call_through(door, model, **prompt("llama"), **settings)
 
 
 def test_a_class_proves_itself_beside_stop_strings() -> None:
@@ -104,7 +104,7 @@ def test_token_healing(door: str) -> None:
     expected = model.generate(**settings)
     assert (expected[:, 3] != ids[:, 3]).any()  # something was healed
     for drafter in (None, Scripted(continuation(expected, 4)), PromptLookup(), SmallModel(model)):
-        found = through(door, model, drafter=drafter, **settings)
+        found = call_through(door, model, drafter=drafter, **settings)
         assert torch.equal(found, expected)
     accepted = mmspec.generate(model, drafter=SmallModel(model), return_dict=True, **settings).stats
     assert accepted.target_passes < 12  # the drafter read the healed prompt, too
