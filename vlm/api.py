@@ -51,7 +51,7 @@ def generate(
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
 
     inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...);
-        `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`.
+        `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
     drafter: None decodes plainly through the same loop; "auto" drafts with what is at hand for the model as long as it pays
         by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.

@@ -10,6 +10,8 @@ from transformers import Cache, DynamicCache, GenerationConfig, QuantizedCache, 
 import mmspec
 from mmspec.vlm.conversation import Past
 from mmspec.vlm.drafters import PromptLookup
+from tests.vlm.classes.build import config_of, model_of
+from tests.vlm.classes.rows import crossed
 from tests.vlm.doors import DOORS, call_through
 from tests.vlm.drafts import Scripted, continuation
 from tests.vlm.layer_kinds import KINDS, model_with, ragged
@@ -90,6 +92,26 @@ def test_behind_pictures_and_padding(kind: str, door: str) -> None:
     out = call_through(door, model, drafter=drafter, **inputs, **WANTS)
     assert torch.equal(out.sequences, expected.sequences)
     alike(out.past_key_values, expected.past_key_values, inputs["attention_mask"] == 0)
+
+
+def test_layers_of_cross_attention() -> None:
+    model = model_of("MllamaForConditionalGeneration", config_of("MllamaForConditionalGeneration"))
+    inputs = crossed(model, (2, 1, 1), torch.Generator().manual_seed(0))
+    plain = continuation(model.generate(**inputs, **WANTS).sequences, inputs["input_ids"].shape[1])
+    settings = dict(inputs, **WANTS, eos_token_id=[plain[1][3], plain[2][6]])
+    expected = model.generate(**settings)
+    out = mmspec.generate(model, drafter=Scripted(plain, "chain", vocab=61), **settings)
+    alike(out.past_key_values, expected.past_key_values, inputs["attention_mask"] == 0)
+
+
+def test_a_cache_that_offloads_its_layers_does_so_when_it_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs, own = tiny("llama"), prompt("llama", seed=3), DynamicCache()
+    moved = []
+    own.offloading, own.only_non_sliding = True, False  # its own constructor wants an accelerator
+    monkeypatch.setattr(own, "offload", lambda layer, only: moved.append((layer, only)))
+    mmspec.generate(model, **inputs, max_new_tokens=STEPS, past_key_values=own)
+    assert moved == [(0, False), (1, False)]
+    alike(own, mmspec.generate(model, **inputs, **WANTS).past_key_values)
 
 
 @pytest.mark.parametrize("door", DOORS)
