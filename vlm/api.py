@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
-from transformers.generation.stopping_criteria import StopStringCriteria
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter
@@ -24,12 +23,13 @@ from mmspec.vlm.auto import AUTO, automatic
 from mmspec.vlm.conversation.pictures import pictured
 from mmspec.vlm.conversation.request import past_of, placed, unread
 from mmspec.vlm.conversation.turn import Turn
-from mmspec.vlm.generate_call import inputs_of_call, streamer_of_call
+from mmspec.vlm.generate_call import TokenizerSignature, inputs_of_call, setting_of_call, streamer_of_call
 from mmspec.vlm.graphs.decoding import CapturedDecoding
 from mmspec.vlm.graphs.rounds import Rounds
-from mmspec.vlm.output import Generated, RowsFailed, collect
-from mmspec.vlm.prompts import own_inputs
+from mmspec.vlm.output import Generated, RowsFailed, collect, complete
+from mmspec.vlm.prompts import healed, own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
+from mmspec.vlm.returned_cache import cache_to_fill, check_implementation, check_layout
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
 from mmspec.vlm.unwrapping import called, unwrapped
@@ -51,7 +51,7 @@ def generate(
     """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
 
     inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...);
-        `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`.
+        `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
     drafter: None decodes plainly through the same loop; "auto" drafts with what is at hand for the model as long as it pays
         by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
     seed: an int, one int per row, or None to draw one from torch's global generator.
@@ -67,7 +67,7 @@ def generate(
     (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
-    inputs = _servable(inputs)
+    _check(model, inputs)
     engine = _Engine(
         drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict
     )
@@ -91,7 +91,7 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
-    inputs = _servable(inputs)
+    _check(model, inputs)
     engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
     return called(model).generate(**inputs, custom_generate=engine)
 
@@ -107,16 +107,20 @@ def decode(
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
     strict: bool = False,
+    tokenizer: object | None = None,
     **model_kwargs,
 ) -> Tensor | Generated:
     """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
 
-    A `streamer=` given to `model.generate` is served although transformers does not pass it on.
+    A `streamer=` and a `tokenizer=` given to `model.generate` are served although transformers does not pass them on.
     """
     streamer = streamer_of_call()
     engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture, strict=strict)
     with ended(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
+
+
+decode.__signature__ = TokenizerSignature.of(decode)
 
 
 class _Engine:
@@ -144,21 +148,34 @@ class _Engine:
         self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
         self.strict = strict
         self.turn: Turn | None = None
+        self.__signature__ = TokenizerSignature.of(self.__call__)
 
     @torch.no_grad()
     def __call__(
-        self, model, input_ids, logits_processor=None, stopping_criteria=None, generation_config=None, **model_kwargs
+        self,
+        model,
+        input_ids,
+        logits_processor=None,
+        stopping_criteria=None,
+        generation_config=None,
+        tokenizer=None,
+        **model_kwargs,
     ):
         started = perf_counter()
         config, past = generation_config, past_of(model_kwargs)
         _refuse(input_ids, config, model_kwargs)
+        cache = cache_to_fill(model_kwargs.pop("past_key_values", None), self.inputs, config)
+        self.inputs = healed(self.inputs, input_ids, config)
         if past is not None:
-            self._take_on(past, model, input_ids, model_kwargs)
+            self._take_on(past, model, input_ids, config, model_kwargs)
         with nullcontext() if past is None else past.lent(self.turn):
-            decoding = self._open(model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past)
+            decoding = self._open(
+                model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past, cache
+            )
             if self.open_only:
                 return decoding
             stats = decoding.run()
+            cache = complete(decoding, cache)
             stats.close(perf_counter() - started)
             if past is not None and not decoding.target.errors:
                 past.keep(decoding, pictured(own_inputs(self.inputs, config)))
@@ -166,14 +183,22 @@ class _Engine:
             self.on_stats(stats)
         wants = config.return_dict_in_generate
         result = collect(
-            decoding.target, stats, scores=wants and config.output_scores, logits=wants and config.output_logits
+            decoding.target,
+            stats,
+            scores=wants and config.output_scores,
+            logits=wants and config.output_logits,
+            cache=(cache if past is None else past) if wants else None,
         )
         if result.errors and not self.return_dict:
             raise RowsFailed(result)
         return result if self.return_dict or wants else result.sequences
 
-    def _take_on(self, past, model, input_ids, model_kwargs) -> None:
+    def _take_on(self, past, model, input_ids, config, model_kwargs) -> None:
         """What of a conversation's prompt this call reads."""
+        if config.token_healing:
+            raise ValueError(
+                "token_healing: expected False in a conversation, got True; heal the prompt's tokens yourself"
+            )
         if self.open_only:
             raise ValueError("past_key_values: expected none to step by hand, got a conversation; call mmspec.generate")
         past.check(model, input_ids.shape[0])
@@ -184,11 +209,14 @@ class _Engine:
         self.inputs = past.with_pictures(parts, input_ids, self.inputs)
         self.turn = placed(past, self.turn, parts, input_ids, model_kwargs)
 
-    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past=None) -> Decoding:
+    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past, cache) -> Decoding:
         if self.streamer is not None and input_ids.shape[0] > 1:
             raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
+        if self.open_only and cache is not None:
+            raise ValueError("past_key_values: expected none to step by hand, got a cache; call mmspec.generate")
         pad = config._pad_token_tensor
         drafter = _drafter(model, self.drafter)
+        keep_scores = bool(config.return_dict_in_generate and (config.output_scores or config.output_logits))
         target = TextTarget(
             take_apart(model),
             input_ids,
@@ -199,11 +227,14 @@ class _Engine:
             model_kwargs=model_kwargs,
             inputs=own_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
-            keep_scores=bool(config.return_dict_in_generate and (config.output_scores or config.output_logits)),
+            keep_scores=keep_scores,
             levels=getattr(drafter, "levels", None),
             turn=self.turn,
             strict=self.strict,
+            goes_on=keep_scores or cache is not None,
         )
+        if cache is not None:
+            check_layout(cache, target)
         check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
         admit(target)
         rule = resolve(self.rule, greedy=target.greedy)
@@ -223,6 +254,7 @@ def _drafter(model: nn.Module, drafter: Drafter | Literal["auto"] | None) -> Dra
 def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
     check_rows(input_ids)
     check_numbers(vars(config))
+    check_implementation(config.cache_implementation)
     mode = config.get_generation_mode()
     if config.num_beams and config.num_beams > 1:
         raise ValueError(
@@ -234,25 +266,16 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
     if input_ids.shape[1] == 0 or (embeds is not None and embeds.shape[1] != input_ids.shape[1]):
         raise ValueError(f"input_ids: expected the ids of the whole prompt, got {input_ids.shape[1]} of them; "
                          "beside inputs_embeds, pass as many input_ids")  # fmt: skip
-    past = model_kwargs.pop("past_key_values", None)
-    if past is not None and past.get_seq_length() > 0:
-        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
-                         f"{type(past).__name__} with content; send the whole prompt without it")  # fmt: skip
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
 
 
-def _servable(inputs: dict) -> dict:
-    """Arguments of `generate` as its `custom_generate` can serve them.   Raises ValueError for those it cannot."""
+def _check(model: nn.Module, inputs: dict) -> None:
+    """Raises ValueError for arguments of `generate` that its `custom_generate` cannot serve."""
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
-    if inputs.get("stop_strings") is not None:
-        inputs = dict(inputs)
-        tokenizer = inputs.pop("tokenizer", None)
-        if tokenizer is None:
-            raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
-        stop = StopStringCriteria(tokenizer=tokenizer, stop_strings=inputs.pop("stop_strings"))
-        inputs["stopping_criteria"] = StoppingCriteriaList([*(inputs.get("stopping_criteria") or []), stop])
+    if inputs.get("tokenizer") is None and setting_of_call(unwrapped(model), inputs, "stop_strings") is not None:
+        raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
+    check_implementation(setting_of_call(unwrapped(model), inputs, "cache_implementation"))
     check_numbers(inputs)
-    return inputs

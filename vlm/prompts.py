@@ -13,6 +13,8 @@ from mmspec.vlm.capture import masked
 
 _NOT_PROMPT = {"streamer", "logits_processor", "stopping_criteria", "generation_config", "prefix_allowed_tokens_fn",
                "custom_generate", "tokenizer", "past_key_values", "assistant_model", "synced_gpus"}  # fmt: skip
+# settings of a model's own defaults that need a tokenizer
+PROMPT_ALONE = {"stop_strings": None, "token_healing": False}
 
 
 def own_inputs(inputs: dict | None, config: GenerationConfig) -> dict | None:
@@ -23,12 +25,20 @@ def own_inputs(inputs: dict | None, config: GenerationConfig) -> dict | None:
     return prompt | {"num_return_sequences": config.num_return_sequences or 1}
 
 
+def healed(inputs: dict | None, ids: Tensor, config: GenerationConfig) -> dict | None:
+    """The arguments of a `generate` call with the ids int64 [B, P] that token healing has made of the prompt's."""
+    if inputs is None or not config.token_healing:
+        return inputs
+    copies = config.num_return_sequences or 1
+    return {name: one for name, one in inputs.items() if name != "inputs"} | {"input_ids": ids[::copies]}
+
+
 def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
     """What `model.generate` makes of `inputs` (see `own_inputs`): the ids [B, P] and the arguments of its first pass.
 
     Runs the model's own vision tower where the prompt holds pictures.
     """
-    return model.generate(**inputs, do_sample=True, max_new_tokens=1, custom_generate=_take)
+    return model.generate(**inputs, **PROMPT_ALONE, do_sample=True, max_new_tokens=1, custom_generate=_take)
 
 
 def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> dict:

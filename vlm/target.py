@@ -49,6 +49,7 @@ class TextTarget(BatchTarget):
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
     lasting: what every pass is given again, see `prompts.lasting`.
     asks: whether a pass may ask the device whether its logits are finite.
+    goes_on: the rows are read on after they have ended, so that the cache then holds exactly their tokens but the last.
     strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
     """
 
@@ -70,6 +71,7 @@ class TextTarget(BatchTarget):
         levels: tuple[Level, ...] | None = None,
         turn: Turn | None = None,
         strict: bool = False,
+        goes_on: bool = False,
     ):
         super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
@@ -77,6 +79,7 @@ class TextTarget(BatchTarget):
         self.stopping = Stopping(stopping, input_ids)
         self.model_kwargs, self.inputs = model_kwargs, inputs
         self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
+        self.goes_on = goes_on or turn is not None
         # closed forms of recurrences over a tree add up in another order than single steps
         self.strict, self.mixers = strict, stepwise(parts.mixers) if strict else parts.mixers
         room = min(self.stopping.most or _ROOM, _ROOM)
@@ -263,15 +266,19 @@ class TextTarget(BatchTarget):
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         accepted = self.take_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
-        if self.keep_scores:
-            self._record(evidence)
         if self.turn is not None and self.paths[0]:
             self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
+        self.keep_paths(evidence)
+        self.pending = verdict.correction
+        return accepted
+
+    def keep_paths(self, evidence: Evidence) -> None:
+        """Records and commits the nodes in `paths`, whose tokens the rows have taken.   evidence: the pass over them."""
+        if self.keep_scores:
+            self._record(evidence)
         with single_steps() if self.strict else nullcontext():
             self.cache.commit(self.paths)
         self.next_position = self.next_position + self.steps
-        self.pending = verdict.correction
-        return accepted
 
     def _failure(self, evidence: Evidence) -> Tensor | None:
         """Which of _FAILURES stands behind every node, bool or int64 [B, N]; None for none anywhere."""
@@ -283,7 +290,7 @@ class TextTarget(BatchTarget):
         """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
         self.tokens[row] += kept
-        if self.turn is not None:  # so that the cache holds all of the row's tokens but the last, where it ends too
+        if self.goes_on:  # so that the cache holds all of the row's tokens but the last, where it ends too
             del self.paths[row][len(kept) :]
         self.live[row] = not stop
         if failure and not stop:

@@ -10,6 +10,7 @@ from transformers import TextIteratorStreamer, TextStreamer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 import mmspec
+from tests.vlm.doors import DOORS, call_through
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import VOCAB, prompt, tiny, words
 
@@ -132,15 +133,21 @@ def test_scores_and_logits(batch: int, settings: dict, shape: str | None) -> Non
         torch.testing.assert_close(torch.stack(out.logits), torch.stack(expected.logits), rtol=1e-4, atol=5e-4)
 
 
-def test_scores_of_rows_that_end_early() -> None:
-    inputs, _, truth = case(4)
-    wants = dict(return_dict_in_generate=True, output_scores=True, eos_token_id=[truth[1][4], truth[2][7]])
-    expected = tiny("llava").generate(**inputs, **wants)
-    out = call("generate", drafter=Scripted(truth, "static"), **inputs, **wants)
-    assert torch.equal(out.sequences, expected.sequences) and out.logits is None
-    for row, count in enumerate(out.stats.emitted):
-        for step in range(count):
-            torch.testing.assert_close(out.scores[step][row], expected.scores[step][row], rtol=1e-4, atol=5e-4)
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("settings", ({}, dict(repetition_penalty=1.3)), ids=("plain", "penalty"))
+def test_scores_and_logits_behind_the_end_of_a_row(settings: dict, door: str) -> None:
+    """transformers goes on with padding where other rows still run, and gives what the model says there."""
+    inputs = dict(prompt("llava", 1, batch=4, seed=2), max_new_tokens=STEPS, **settings)
+    truth = continuation(tiny("llava").generate(**inputs), inputs["input_ids"].shape[1])
+    wants = dict(return_dict_in_generate=True, output_scores=True, output_logits=True)
+    inputs |= wants | dict(eos_token_id=[truth[1][4], truth[2][7]], pad_token_id=5)
+    expected = tiny("llava").generate(**inputs)
+    for drafter in (None, Scripted(truth, "static"), Scripted(truth, "dynamic")):
+        out = call_through(door, tiny("llava"), drafter=drafter, **inputs)
+        assert torch.equal(out.sequences, expected.sequences)
+        assert min(out.stats.emitted) < max(out.stats.emitted) == len(out.scores) == len(expected.scores)
+        torch.testing.assert_close(torch.stack(out.scores), torch.stack(expected.scores), rtol=1e-4, atol=5e-4)
+        torch.testing.assert_close(torch.stack(out.logits), torch.stack(expected.logits), rtol=1e-4, atol=5e-4)
 
 
 def test_plain_calls_return_tensors() -> None:

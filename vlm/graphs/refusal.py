@@ -23,6 +23,7 @@ def check(target: TextTarget, state: object) -> None:
         (not target.strict, "passes of any bits", "strict ones, which look at lengths"),
         (target.turn is None, "a request of its own", "a turn of a conversation"),
         (not target.keep_scores, "tokens alone to be returned", "scores of every step"),
+        (not target.goes_on, "tokens alone to be returned", "the cache too, as past_key_values"),
         (not target.processors.bound, "logits processors that look at no prefix", "one that does"),
         (not target.stopping.others, "eos ids and a length to stop at", "other stopping criteria"),
         (_holds(state), "no drafter or one of a fixed shape that reads accepted pairs", f"a {type(state).__name__}"),

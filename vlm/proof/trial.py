@@ -17,7 +17,7 @@ from mmspec.core.draft import Draft, Law
 from mmspec.core.tree import chain, static_tree
 from mmspec.core.verdict import Verdict
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.prompts import prepare
+from mmspec.vlm.prompts import PROMPT_ALONE, prepare
 from mmspec.vlm.proof.differs import Differs
 from mmspec.vlm.proof.ordinary_tokens import ordinary, padding_id
 from mmspec.vlm.target import TextTarget
@@ -48,7 +48,7 @@ def compare(parts: Parts, inputs: dict, where: str) -> None:
         max_new_tokens=STEPS, output_logits=True, return_dict_in_generate=True, pad_token_id=padding_id(parts.model)
     )
     forced = LogitsProcessorList([_Forced(script, ids.shape[1])])
-    plain = parts.model.generate(**inputs, do_sample=True, logits_processor=forced, **settings)
+    plain = parts.model.generate(**inputs, do_sample=True, logits_processor=forced, **settings, **PROMPT_ALONE)
     expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
     if not torch.equal(plain.sequences[:, -STEPS:], script):
         raise Differs("another continuation than the one that was forced")
