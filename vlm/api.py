@@ -32,7 +32,7 @@ from mmspec.vlm.prompts import own_inputs
 from mmspec.vlm.requests import check_length, check_numbers, check_rows
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
-from mmspec.vlm.unwrapping import called, unwrapped
+from mmspec.vlm.unwrapping import drafted_generate, unwrapped
 
 
 def generate(
@@ -74,7 +74,7 @@ def generate(
     with ended(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
-        return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
+        return drafted_generate(model)(**inputs, streamer=streamer, custom_generate=engine)
 
 
 def start(
@@ -93,7 +93,7 @@ def start(
     """
     inputs = _servable(inputs)
     engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
-    return called(model).generate(**inputs, custom_generate=engine)
+    return drafted_generate(model)(**inputs, custom_generate=engine)
 
 
 def decode(
@@ -245,10 +245,12 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
 
 def _servable(inputs: dict) -> dict:
     """Arguments of `generate` as its `custom_generate` can serve them.   Raises ValueError for those it cannot."""
+    if inputs.get("custom_generate") is not None:
+        raise ValueError("custom_generate: expected none, as mmspec.generate is one; call model.generate with it")
+    inputs = {name: value for name, value in inputs.items() if name != "custom_generate"}
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     if inputs.get("stop_strings") is not None:
-        inputs = dict(inputs)
         tokenizer = inputs.pop("tokenizer", None)
         if tokenizer is None:
             raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
