@@ -64,7 +64,7 @@ def test_a_call_that_names_the_folder_drafts(folder: Path) -> None:
 
 def test_a_model_loaded_with_its_file_drafts_in_every_call(folder: Path) -> None:
     plain = hf.LlamaForCausalLM.from_pretrained(folder)
-    model = hf.LlamaForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
     inputs = dict(prompt("llama"), max_new_tokens=STEPS)
     expected = plain.generate(**inputs)
     assert "generate" in vars(model) and torch.equal(model.generate(**inputs), expected) and rounds(model)
