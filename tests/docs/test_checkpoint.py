@@ -94,7 +94,8 @@ def test_a_streamer_is_served(folder: Path) -> None:
         def end(self) -> None:
             tokens.append(-1)
 
-    thread = Thread(target=model.generate, kwargs=dict(prompt("llama"), max_new_tokens=STEPS, streamer=Streamer()))
+    asked = dict(prompt("llama"), generation_config=model.generation_config, tokenizer=object(), streamer=Streamer())
+    thread = Thread(target=model.generate, kwargs=dict(asked, max_new_tokens=STEPS))
     thread.start()
     thread.join()
     assert tokens == [*tiny("llama").generate(**prompt("llama"), max_new_tokens=STEPS)[0].tolist(), -1]
