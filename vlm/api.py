@@ -32,7 +32,7 @@ from mmspec.vlm.requests import check_length, check_numbers, check_rows
 from mmspec.vlm.returned_cache import cache_to_fill, check_implementation, check_layout
 from mmspec.vlm.streaming import StreamerFeed, ended
 from mmspec.vlm.target import TextTarget
-from mmspec.vlm.unwrapping import called, unwrapped
+from mmspec.vlm.unwrapping import drafted_generate, unwrapped
 
 
 def generate(
@@ -74,7 +74,7 @@ def generate(
     with ended(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
-        return called(model).generate(**inputs, streamer=streamer, custom_generate=engine)
+        return drafted_generate(model)(**inputs, streamer=streamer, custom_generate=engine)
 
 
 def start(
@@ -93,7 +93,7 @@ def start(
     """
     _check(model, inputs)
     engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
-    return called(model).generate(**inputs, custom_generate=engine)
+    return drafted_generate(model)(**inputs, custom_generate=engine)
 
 
 def decode(
@@ -272,7 +272,10 @@ def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> 
 
 
 def _check(model: nn.Module, inputs: dict) -> None:
-    """Raises ValueError for arguments of `generate` that its `custom_generate` cannot serve."""
+    """Raises ValueError for arguments of `generate` that its `custom_generate` cannot serve. Takes an empty
+    `custom_generate` out of `inputs`, since ours comes in its place."""
+    if inputs.pop("custom_generate", None) is not None:
+        raise ValueError("custom_generate: expected none, as mmspec.generate is one; call model.generate with it")
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     if inputs.get("tokenizer") is None and setting_of_call(unwrapped(model), inputs, "stop_strings") is not None:

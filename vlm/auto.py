@@ -31,6 +31,18 @@ def offer(model: nn.Module, make: Callable[[], Drafter]) -> None:
         _controls.pop(unwrapped(model), None)
 
 
+def hand_on(model: nn.Module, copied: nn.Module) -> None:
+    """Offer for a copy of a model the drafter that is offered for the model.
+
+    Args:
+        model: The transformers model, without wrappers.
+        copied: Its copy, which may not have its attributes yet.
+    """
+    with _lock:
+        if (make := _offered.get(model)) is not None:
+            _offered[copied] = make
+
+
 def at_hand(model: nn.Module) -> Drafter:
     """What was offered for `model`, as the zoo does for its own, else prompt lookup, which needs no training."""
     with _lock:

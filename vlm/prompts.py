@@ -10,6 +10,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.layers.plan import Plan
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.capture import masked
+from mmspec.vlm.unwrapping import class_generate
 
 _NOT_PROMPT = {"streamer", "logits_processor", "stopping_criteria", "generation_config", "prefix_allowed_tokens_fn",
                "custom_generate", "tokenizer", "past_key_values", "assistant_model", "synced_gpus"}  # fmt: skip
@@ -38,7 +39,7 @@ def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
 
     Runs the model's own vision tower where the prompt holds pictures.
     """
-    return model.generate(**inputs, **PROMPT_ALONE, do_sample=True, max_new_tokens=1, custom_generate=_take)
+    return class_generate(model)(**inputs, **PROMPT_ALONE, do_sample=True, max_new_tokens=1, custom_generate=_take)
 
 
 def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> dict:

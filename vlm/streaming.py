@@ -34,6 +34,49 @@ class StreamerFeed:
             self.streamer.put(torch.tensor([token]))
 
 
+class PromptHeld:
+    """Stands in for a streamer while it is open whether the request is served: the prompt waits for the first token.
+
+    Args:
+        streamer: The streamer. A refused request leaves it untouched, so that another request may use it.
+    """
+
+    def __init__(self, streamer: Any):
+        self.streamer, self.begun = streamer, False
+        self._prompt: list[Any] = []
+        if hasattr(streamer, "put_run"):
+            self.put_run = self._put_run
+
+    def put(self, value: Any) -> None:
+        """The prompt at first, then tokens."""
+        if self._prompt or self.begun:
+            self._begin()
+            self.streamer.put(value)
+        else:
+            self._prompt.append(value)
+
+    def end(self) -> None:
+        """The end of a request that has given tokens; that of another one waits for `close`."""
+        if self.begun:
+            self.streamer.end()
+
+    def close(self) -> None:
+        """The end of a request that is over without a token."""
+        if not self.begun:
+            self._begin()
+            self.streamer.end()
+
+    def _put_run(self, run: list[int], accepted: int) -> None:
+        self._begin()
+        self.streamer.put_run(run, accepted)
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            for value in self._prompt:
+                self.streamer.put(value)
+
+
 class TextRuns:
     """A streamer for one row: `write(text, drafted)` is called as soon as a token's text is known.
 

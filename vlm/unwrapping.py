@@ -1,6 +1,8 @@
-"""The model behind what other libraries wrap around it."""
+"""The model behind what other libraries wrap around it, and the `generate` of its class."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 from torch import nn
 
@@ -11,20 +13,53 @@ def unwrapped(model: nn.Module) -> nn.Module:
     Adapters that change layers stay at work in it.   Raises ValueError for those that put a learned prompt before the
     request's own: that prompt is the wrapper's and would be lost.
     """
-    while True:
-        configs = getattr(model, "peft_config", None)
+    for inner in _inwards(model):
+        configs = getattr(inner, "peft_config", None)
         if isinstance(configs, dict) and any(getattr(one, "is_prompt_learning", False) for one in configs.values()):
             raise ValueError("model: expected an adapter that changes layers, such as LoRA, got one that learns a prompt, "
                              "which drafted decoding would lose; decode it with model.generate")  # fmt: skip
+    return inner
+
+
+def class_generate(model: nn.Module) -> Callable:
+    """The `generate` that the class of a model defines, bound to the model.
+
+    An attribute of the object itself is passed over: it may be a handle of `mmspec.enable`, or the `custom_generate` of a
+    checkpoint, and both call this package. The package decodes through no other `generate`.
+
+    Args:
+        model: A transformers model or a wrapper. A wrapper whose class has its own `generate` may have work to do around
+            it, so that method is taken; otherwise the method of the model inside is taken.
+
+    Returns:
+        The bound method.
+
+    Raises:
+        ValueError: If no class has such a method.
+    """
+    for inner in _inwards(model):
+        if callable(method := getattr(type(inner), "generate", None)):
+            return method.__get__(inner)
+    raise ValueError(f"model: expected a transformers model that generates text, got {type(model).__name__}")
+
+
+def drafted_generate(model: nn.Module) -> Callable:
+    """`class_generate` for a drafted request.
+
+    Raises:
+        ValueError: As `unwrapped` does.
+    """
+    unwrapped(model)
+    return class_generate(model)
+
+
+def _inwards(model: nn.Module) -> Iterator[nn.Module]:
+    """The model as it is given, then whatever each wrapper holds, up to the transformers model."""
+    while True:
+        yield model
         if hasattr(model, "get_base_model"):
             model = model.get_base_model()
         elif hasattr(model, "_orig_mod"):
             model = model._orig_mod
         else:
-            return model
-
-
-def called(model: nn.Module) -> nn.Module:
-    """Whose `generate` a request goes through: the wrapper's own, which may have work to do around it, where it has one."""
-    inner = unwrapped(model)
-    return model if hasattr(model, "generate") else inner
+            return

@@ -6,6 +6,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
+from mmspec.attach.copies import leave_handles_out
 from mmspec.attach.handle import Handle, handle_on
 from mmspec.attach.report import Summary
 from mmspec.core.rules.base import Rule
@@ -20,6 +21,7 @@ def enable(
     *,
     mode: Literal["exact", "relaxed"] = "exact",
     rule: str | Rule | None = None,
+    otherwise: Literal["refuse", "plain"] = "refuse",
 ) -> Handle:
     """From now on `obj` drafts and verifies: `model.generate(...)` and `pipe(...)` are called as before.
 
@@ -30,14 +32,19 @@ def enable(
         None decodes plainly through the same loop.
     mode: "exact" keeps the law: a decoding or rule that does not is refused, here or, where a call names another, then.
         "relaxed" has to be asked for by name.   rule: a rule's name or a Rule, None for the exact one or the decoding's own.
+    otherwise: of a model, what becomes of a request that drafting cannot serve (beams, contrastive search...). "refuse" raises
+        ValueError and counts it in the summary. "plain" decodes it through the `generate` of the model's own class, with a
+        warning and a count in the summary; a call that names settings of this package, such as `seed`, is still refused.
     Returns the handle: a context manager with `summary()` and `close()`.
 
-    Requests that drafting cannot serve (beams, contrastive search...) raise ValueError and are told in the summary; there is
-    no silent fallback.   Raises ValueError for an object that is enabled already or cannot be, and for a drafter that is none
-    or does not fit.
+    The handle acts for `obj` alone. Pickled, saved and shallow copies of `obj` are plain; a deep copy has a handle of its own,
+    which shares the drafter.
+    Raises ValueError for an object that is enabled already or cannot be, and for a drafter that is none or does not fit.
     """
     if mode not in ("exact", "relaxed"):
         raise ValueError(f"mode: expected exact or relaxed, got {mode!r}; use one of them")
+    if otherwise not in ("refuse", "plain"):
+        raise ValueError(f"otherwise: expected refuse or plain, got {otherwise!r}; use one of them")
     if handle_on(obj) is not None:
         raise ValueError(
             f"enable: expected an object that is not enabled, got {type(obj).__name__} that is; disable it first"
@@ -49,9 +56,14 @@ def enable(
 
         rule = rule or "exact"
         _check(resolve(rule, greedy=False), exact)
-        return OnModel(obj, name, _drafter(obj, drafter), rule, exact)
+        drafter = _drafter(obj, drafter)
+        leave_handles_out(type(obj))
+        return OnModel(obj, name, drafter, rule, exact, otherwise)
     from mmspec.attach.pipelines import OnPipeline
 
+    if otherwise == "plain":
+        raise ValueError(f"otherwise: expected it left out for {type(obj).__name__}, got 'plain'; it is for models of "
+                         "transformers")  # fmt: skip
     if isinstance(drafter, str | Path) and drafter != AUTO:
         raise ValueError(
             f"drafter: expected 'auto' or a decoding of this pipeline, got {str(drafter)!r}; make one, such as "
@@ -62,6 +74,7 @@ def enable(
             f"rule: expected it left out for {type(obj).__name__}, got {rule!r}; its decoding brings its own"
         )
     _check(_rule_of(obj, drafter, rule), exact)
+    leave_handles_out(type(obj))
     return OnPipeline(obj, name, drafter, rule, exact)
 
 
@@ -106,11 +119,12 @@ def _method_of(obj: Any) -> str:
 
 
 def _drafter(model: Any, drafter: Any) -> Any:
-    """The drafter of a model.   Raises ValueError as the loaders do."""
+    """The drafter of a model; "auto" stays that, and is at hand now.   Raises ValueError as the loaders do."""
     if drafter == AUTO:
         from mmspec.vlm.auto import automatic
 
-        return automatic(model)
+        automatic(model)
+        return AUTO
     if isinstance(drafter, str | Path):
         from mmspec.vlm.checkpoints import load_drafter
 

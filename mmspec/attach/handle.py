@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
+from copy import deepcopy
+from functools import WRAPPER_ASSIGNMENTS
 from typing import Any
 from weakref import ref
 
@@ -18,18 +19,67 @@ ATTRIBUTES = ("generate", "start")  # where one is put
 class Handle:
     """An enabled object. It stands in the object's own `__dict__`, in front of the method of its class; nothing else changes.
 
-    obj: the object.   name: of the method.   drafter: what drafts, None for nothing.   rule: a name or a Rule, None for the
-    object's default.   exact: calls that would be relaxed are refused.   closed: it has been taken off.
+    It acts only for the object that it was put on, and never travels: see `copies.py` for copies of the object. A pickled
+    handle is the object's plain method, a deep copy is the handle of the object's deep copy.
     A context manager, which ends with `close`.
+
+    Args:
+        obj: The object.
+        name: The name of the method.
+        drafter: A drafter or a decoding, "auto", or None for plain decoding. Deep copies share it.
+        rule: The name of a rule or a Rule; None for the object's default.
+        exact: Whether relaxed calls are refused.
     """
 
     def __init__(self, obj: Any, name: str, drafter: Any, rule: str | Rule | None, exact: bool):
-        self.obj, self.name, self.drafter, self.rule, self.exact = obj, name, drafter, rule, exact
-        self.original: Callable = getattr(obj, name)
-        self._had, self.closed = name in vars(obj), False
-        self._total, self._open = Summary(), []
-        update_wrapper(self, self.original, updated=())  # its signature and words are still the method's
+        there = vars(obj).get(name)
+        # a handle of another object came along with its `__dict__`
+        self._belong(obj, name, None if isinstance(there, Handle) else there)
+        self.drafter, self.rule, self.exact = drafter, rule, exact
+        for word in WRAPPER_ASSIGNMENTS:  # its words are still those of the method
+            if hasattr(self.original, word):
+                setattr(self, word, getattr(self.original, word))
         vars(obj)[name] = self
+
+    def _belong(self, obj: Any, name: str, earlier: Callable | None) -> None:
+        self.obj, self.name, self.earlier, self.closed = obj, name, earlier, False
+        self._total, self._open = Summary(), []
+
+    @property
+    def original(self) -> Callable:
+        """The method in whose place the handle stands: an attribute that was there before, else the method of the class."""
+        return self._of_class() if self.earlier is None else self.earlier
+
+    __wrapped__ = original  # the signature is still that of the method
+
+    def _of_class(self) -> Callable:
+        return getattr(type(self.obj), self.name).__get__(self.obj)
+
+    def __copy__(self) -> Handle:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Handle:
+        if id(self.obj) in memo:
+            return self._copied(memo)
+        copied = deepcopy(self.obj, memo)
+        if id(self) not in memo:  # the object's class makes its copies by itself, or the handle was taken off
+            handle = self._copied(memo)
+            if not self.closed:
+                vars(copied)[self.name] = handle
+        return memo[id(self)]
+
+    def _copied(self, memo: dict) -> Handle:
+        """The handle of the object's deep copy, which may not have its attributes yet."""
+        handle = object.__new__(type(self))
+        memo[id(self)] = handle
+        vars(handle).update(vars(self))
+        handle._belong(memo[id(self.obj)], self.name, deepcopy(self.earlier, memo))
+        if self.closed:
+            handle.closed, handle._total = True, self.summary()
+        return handle
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return getattr, (self.obj, self.name)
 
     def close(self) -> None:
         """Takes it off: the object is as it was. A second time does nothing.
@@ -43,10 +93,10 @@ class Handle:
             raise ValueError(
                 f"disable: expected `{self.name}` as `enable` left it, got {there!r} in its place; take that off first"
             )
-        if self._had:
-            vars(self.obj)[self.name] = self.original
-        else:
+        if self.earlier is None:
             del vars(self.obj)[self.name]
+        else:
+            vars(self.obj)[self.name] = self.earlier
         self.closed = True
 
     def __enter__(self) -> Handle:
@@ -85,6 +135,7 @@ class Handle:
 
 
 def handle_on(obj: Any) -> Handle | None:
-    """The handle that stands on an object."""
-    found = getattr(obj, "__dict__", {})
-    return next((found[name] for name in ATTRIBUTES if isinstance(found.get(name), Handle)), None)
+    """The handle that acts for an object."""
+    attributes = getattr(obj, "__dict__", {})
+    handles = [one for name in ATTRIBUTES if isinstance(one := attributes.get(name), Handle) and one.obj is obj]
+    return handles[0] if handles else None

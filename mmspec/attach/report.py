@@ -13,6 +13,7 @@ DEEPEST = 32  # positions that are told apart
 @dataclass(slots=True)
 class Summary:
     """All calls so far. calls: requests that ran.   refused: why others could not, and how often.
+    plain: why requests were decoded plainly by transformers, and how often; they are not among the calls.
     emitted: values (tokens, codes, vectors, blocks).   target_passes, drafter_passes: see `Stats`.
     accept_length: values per target pass and row, bonus included.
     kept: the share of drafted rounds that kept at least 1, 2, ... drafted values.   seconds: by part.
@@ -21,6 +22,7 @@ class Summary:
 
     calls: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    plain: dict[str, int] = field(default_factory=dict)
     emitted: int = 0
     target_passes: int = 0
     drafter_passes: int = 0
@@ -60,8 +62,11 @@ class Summary:
 
     def refuse(self, error: ValueError) -> None:
         """Counts a request that could not run."""
-        sentence = " ".join(str(error).split())
-        self.refused[sentence] = self.refused.get(sentence, 0) + 1
+        _count(self.refused, error)
+
+    def decode_plainly(self, error: ValueError) -> None:
+        """Counts a request that transformers decoded, with the error of the refusal."""
+        _count(self.plain, error)
 
     def _round(self, count: int) -> None:
         self.rounds.extend([0] * (count + 1 - len(self.rounds)))
@@ -72,7 +77,7 @@ class Summary:
         lists = {name: list(getattr(self, name)) for name in ("rounds", "rules", "drafters")}
         return Summary(self.calls, emitted=self.emitted, target_passes=self.target_passes, row_passes=self.row_passes,
                        drafter_passes=self.drafter_passes, exact=self.exact, seconds=dict(self.seconds),
-                       refused=dict(self.refused), **lists)  # fmt: skip
+                       refused=dict(self.refused), plain=dict(self.plain), **lists)  # fmt: skip
 
     def to_dict(self) -> dict:
         """For JSON."""
@@ -80,8 +85,10 @@ class Summary:
 
     def __str__(self) -> str:
         refused = sum(self.refused.values())
+        reasons = [f"refused {count} times: {sentence}" for sentence, count in self.refused.items()]
+        reasons += [f"decoded plainly {count} times: {sentence}" for sentence, count in self.plain.items()]
         if not self.calls:
-            return f"no call has run, {refused} were refused"
+            return "\n".join([f"no call has run, {refused} were refused", *reasons])
         law = "exact" if self.exact else "relaxed"
         positions = ", ".join(f"{share:.0%}" for share in self.kept[:8]) or "none"
         total = sum(self.seconds.values())
@@ -92,5 +99,10 @@ class Summary:
             f"{self.emitted} values in {self.target_passes} target passes: {self.accept_length:.2f} a pass and row",
             f"rounds that kept at least 1, 2, ... drafted values: {positions}",
             f"{total:.2f} s: {split}",
-            *(f"refused {count} times: {sentence}" for sentence, count in self.refused.items()),
+            *reasons,
         ])  # fmt: skip
+
+
+def _count(reasons: dict[str, int], error: ValueError) -> None:
+    sentence = " ".join(str(error).split())
+    reasons[sentence] = reasons.get(sentence, 0) + 1

@@ -36,7 +36,7 @@ def supported(json: Json = None) -> None:
         f"Rules are tested by {RULES_BY}; sampled output by {', and by '.join(sampled)}.\n"
         f"Classes: tiny random models of {len(table['classes'])} classes, greedily with and without drafts, against "
         "transformers.generate;\nyes: the same tokens, partly: some requests are refused. A class that is not in the first "
-        "table proves itself when it is first used.\n"
+        "table proves itself when it is first used; by enable: the first use of a fresh model through mmspec.enable.\n"
         "Exact: sampled output has the model's law, greedy output its tokens (in fp32; at lower precision two nearly "
         "equal logits can change places).",
         soft_wrap=True,

@@ -102,7 +102,8 @@ def model_records() -> list[dict]:
 @cache
 def greedy_table() -> dict:
     """What the suite found for every causal and image-text class of transformers: its version, and by class the inputs,
-    the outcomes by variant and the reasons. Made by `python -m tests.vlm.classes`, never by hand."""
+    the outcomes by variant, those of a first use through `mmspec.enable`, and the reasons. Made by
+    `python -m tests.vlm.classes`, never by hand."""
     return read_json(Path(__file__).with_name("greedy_table.json"))
 
 
@@ -113,7 +114,9 @@ def class_records() -> list[dict]:
         outcomes = found.get("outcomes", {})
         if "same" in outcomes.get("default", ""):
             forms = {title: _form(outcomes.get(variant)) for variant, title in _VARIANTS.items()}
-            records.append({"model class": name, "prompts hold": ", ".join(found["inputs"]), **forms})
+            # the first use of a fresh model through `mmspec.enable`
+            first = {"by enable": _form(found.get("enable", {}).get("default"))}
+            records.append({"model class": name, "prompts hold": ", ".join(found["inputs"]), **first, **forms})
     return records
 
 

@@ -124,6 +124,7 @@ def test_what_is_shown_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPa
         "A": {
             "inputs": ["text"],
             "outcomes": {"default": "same", "window": "same+refused"},
+            "enable": {"default": "same", "window": "same+refused"},
             "reasons": {"window": "w"},
         },
         "B": {"inputs": [], "outcomes": {"default": "refused", "dynamic": "refused"}, "reasons": {"default": "why"}},
@@ -135,6 +136,7 @@ def test_what_is_shown_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPa
     a, e = class_records()
     assert (a["model class"], a["prompts hold"], a["small windows"], a["dynamic RoPE"]) == ("A", "text", "partly", "-")
     assert (e["model class"], e["dynamic RoPE"]) == ("E", "differs")
+    assert (a["by enable"], e["by enable"]) == ("yes", "-")
     reasons = {one["model class"]: one["reason"] for one in refused_records()}
     assert reasons == {
         "B": "why", "C": "transformers.generate itself: KeyError: 1", "D": "not built tiny: ValueError",

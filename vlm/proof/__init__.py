@@ -2,7 +2,8 @@
 
 What a class does with masks, positions and cached keys is not told by its name. A class that the suite does not test whole
 proves itself: `trial.py` compares a scripted continuation with transformers' own, `reach.py` looks how far back every layer
-sees. Strict passes are proven for every class, bit for bit: `bits.py`. Outcomes are remembered beside the model, never on it.
+sees. Strict passes are proven for every class, bit for bit: `bits.py`.
+What a trial has found is remembered beside the model, never on it.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ def prove_reach(parts: Parts, total: int) -> None:
     rounded = 1 << (total - 1).bit_length()
     longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or rounded
     for slots in dict.fromkeys((max(min(rounded, longest), total), total)):
-        outcome = _outcome(parts, lambda slots=slots: reaches(parts, slots - 1))
-        if outcome is None:
+        failure = _failure(parts, lambda slots=slots: reaches(parts, slots - 1))
+        if failure is None:
             _REACHED[model] = slots
             return
-    raise ValueError(outcome)
+    raise failure
 
 
 def prove_bits(parts: Parts) -> None:
@@ -70,26 +71,40 @@ def prove_bits(parts: Parts) -> None:
 
 
 def _once(parts: Parts, key: tuple, check: Callable[[], None], remedy: str = _DECODE) -> None:
-    """Runs a check, or repeats its outcome."""
+    """Runs a check, or repeats what it found. A check that broke off has found nothing and runs again the next time."""
     model = parts.model
     key = (*key, parts.dtype, str(parts.device), model.config._attn_implementation)
     known = _OUTCOMES.setdefault(model, {})
     if key not in known:
-        known[key] = _outcome(parts, check, remedy)
+        failure = _failure(parts, check, remedy)
+        if failure is not None and failure.__cause__ is not None:
+            raise failure
+        known[key] = None if failure is None else str(failure)
     if known[key] is not None:
         raise ValueError(known[key])
 
 
-def _outcome(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> str | None:
+def _failure(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> ValueError | None:
+    """Runs a check. Returns None, or the error to raise; it has a cause where the check broke off.
+
+    What breaks a check may be the class, which does not know such a pass, or passing trouble. A lack of memory says nothing
+    about the class and is raised as it is.
+    """
     name, device = type(parts.model).__name__, parts.device
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             check()
     except Differs as found:
-        return f"model: expected drafted passes of {name} to give what its single steps give, got {found}; {remedy}"
-    except Exception as error:  # whatever a class raises over a pass that it does not know
-        told = " ".join(str(error).split())[:200]
-        return (
-            f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({told}); {remedy}"
+        return ValueError(
+            f"model: expected drafted passes of {name} to give what its single steps give, got {found}; {remedy}"
         )
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a class raises over a pass that it does not know
+        sentence = " ".join(str(error).split())[:200]
+        failure = ValueError(
+            f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({sentence}); {remedy}"
+        )
+        failure.__cause__ = error
+        return failure
     return None

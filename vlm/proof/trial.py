@@ -21,6 +21,7 @@ from mmspec.vlm.prompts import PROMPT_ALONE, prepare
 from mmspec.vlm.proof.differs import Differs
 from mmspec.vlm.proof.ordinary_tokens import ordinary, padding_id
 from mmspec.vlm.target import TextTarget
+from mmspec.vlm.unwrapping import class_generate
 
 STEPS = 5  # scripted tokens
 _TREE = (0, 0, 0, 1, 2, 4)  # behind the root: wrong, right, wrong, right, wrong
@@ -48,7 +49,7 @@ def compare(parts: Parts, inputs: dict, where: str) -> None:
         max_new_tokens=STEPS, output_logits=True, return_dict_in_generate=True, pad_token_id=padding_id(parts.model)
     )
     forced = LogitsProcessorList([_Forced(script, ids.shape[1])])
-    plain = parts.model.generate(**inputs, do_sample=True, logits_processor=forced, **settings, **PROMPT_ALONE)
+    plain = class_generate(parts.model)(**inputs, do_sample=True, logits_processor=forced, **settings, **PROMPT_ALONE)
     expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
     if not torch.equal(plain.sequences[:, -STEPS:], script):
         raise Differs("another continuation than the one that was forced")

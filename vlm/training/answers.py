@@ -16,6 +16,7 @@ from mmspec.core.interrupts import Stopped, stop_requests
 from mmspec.core.readers import read_json_lines, read_text
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.training.examples import Example, encode
+from mmspec.vlm.unwrapping import class_generate
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def _answer(model, processor, examples, how: Answering, temperature: float, seed
     torch.manual_seed(seed)
     # a placeholder in an answer would stand for a picture that is not there
     banned = {"suppress_tokens": list(placeholders_of(model.config)) or None}
-    sequences = model.generate(**inputs, max_new_tokens=how.new_tokens, **banned, **(sampling or {"do_sample": False}))
+    settings = banned | (sampling or {"do_sample": False})
+    sequences = class_generate(model)(**inputs, max_new_tokens=how.new_tokens, **settings)
     ends = model.generation_config.eos_token_id
     ends = set() if ends is None else {ends} if isinstance(ends, int) else set(ends)
     rows = []

@@ -11,6 +11,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.vlm.training.examples import Example, encode
+from mmspec.vlm.unwrapping import class_generate
 from mmspec.zoo.world.captions import REQUESTS
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
 from mmspec.zoo.world.documents import sample_document, words_right
@@ -68,7 +69,7 @@ def generate_texts(
             ],
         )
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
-        out = model.generate(
+        out = class_generate(model)(
             **inputs,
             max_new_tokens=LIMIT,
             do_sample=sample,

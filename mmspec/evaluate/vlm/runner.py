@@ -15,6 +15,7 @@ from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.vlm import Rounds
+from mmspec.vlm.unwrapping import class_generate
 
 Inputs = Mapping[str, Tensor]
 
@@ -78,7 +79,7 @@ def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: obje
     torch.manual_seed(seed)
     with torch.no_grad(), counted(model) as passes:
         began = perf_counter()
-        sequences = model.generate(**inputs, **generation)
+        sequences = class_generate(model)(**inputs, **generation)
         seconds = perf_counter() - began
     ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
     ids = tuple(_ended(row, ends) for row in _generated(sequences, inputs))

@@ -1,6 +1,6 @@
 """`python -m tests.vlm.classes --out FILE`: the whole table, one line per class as it goes.
 
---only REGEX makes the classes whose name has it again and keeps the others of an existing FILE.
+--only REGEX makes the classes whose name has it again and keeps the others of the existing files.
 --ship FILE also writes what `mmspec supported` shows of it.
 """
 
@@ -38,7 +38,8 @@ def main() -> None:
         print(f"{number}/{len(names)} {name}: {dict(counts)}", flush=True)
     _write(options.out, rows)
     if options.ship:
-        _write(options.ship, {name: summary(found) for name, found in rows.items()})
+        kept = _kept(options.ship) if options.only else {}
+        _write(options.ship, kept | {name: summary(found) for name, found in rows.items()})
     unbuilt = [name for name, found in rows.items() if "unbuilt" in found]
     print(f"{len(rows)} classes, {len(unbuilt)} not built: {', '.join(unbuilt)}")
 

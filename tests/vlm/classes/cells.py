@@ -14,6 +14,7 @@ from tests.vlm.drafts import Scripted, continuation
 
 STEPS = 24
 WAYS = ("plain", "chain", "tree", "lookup")
+ENABLED = "enable"  # the first use of a fresh model through `mmspec.enable`, which drafts by lookup
 NEAR = 1e-4  # a gap between two logits, relative to the larger, below which fp32 may order them either way
 WRONG_BELOW = 61  # wrong siblings are ordinary words: no drafter may propose placeholders of pictures
 
@@ -36,9 +37,14 @@ def reference(model: nn.Module, inputs: dict[str, Tensor]) -> Reference:
 
 def outcome(model: nn.Module, inputs: dict[str, Tensor], way: str, truth: Reference) -> str:
     """same, near-tie, or one of refused, differs and crashes with what happened behind a colon."""
-    drafter = _drafter(way, continuation(truth.sequences, inputs["input_ids"].shape[1]))
+    settings = dict(inputs, max_new_tokens=STEPS, do_sample=False)
     try:
-        ours = mmspec.generate(model, drafter=drafter, **inputs, max_new_tokens=STEPS, do_sample=False)
+        if way == ENABLED:
+            with mmspec.enable(model, mmspec.drafters.PromptLookup()):
+                ours = model.generate(**settings)
+        else:
+            drafter = _drafter(way, continuation(truth.sequences, inputs["input_ids"].shape[1]))
+            ours = mmspec.generate(model, drafter=drafter, **settings)
     except Exception as error:  # whatever it is goes into the table
         return f"{'refused' if _ours(error) else 'crashes'}: {told(error)}"
     return compare(ours, truth)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tests.vlm.classes.cells import ENABLED, WAYS
 from tests.vlm.classes.pictures import COUNTS
 
 NEAR = "near-tie"  # counts as the same
@@ -23,17 +24,29 @@ def summary(found: dict) -> dict:
     """A class's record as it is shipped.
 
     inputs: what prompts held where output was the same.   outcomes: by variant same, refused, differs, crashes or
-    unrunnable (transformers itself fails), several with a plus.   reasons: why, by variant, the first one.
+    unrunnable (transformers itself fails), several with a plus.   enable: the same, of a fresh model's first use through
+    `mmspec.enable`.   reasons: why, by variant, the first one.
     """
     if "unbuilt" in found:
         return {"unbuilt": found["unbuilt"]}
-    variants = found["variants"]
+    variants = {label: _without(cells, {ENABLED}) for label, cells in found["variants"].items()}
+    enabled = {label: _without(cells, set(WAYS)) for label, cells in found["variants"].items()}
     reasons = {label: reason for label, cells in variants.items() if (reason := _reason(cells))}
     return {
         "inputs": _inputs(variants),
         "outcomes": {label: "+".join(_words(cells)) for label, cells in variants.items()},
+        "enable": {label: "+".join(_words(cells)) for label, cells in enabled.items()},
         "reasons": reasons,
     }
+
+
+def _without(cells: dict | str, ways: set[str]) -> dict | str:
+    """The cells of a variant without some ways of decoding, and without the prompts that have no others."""
+    if isinstance(cells, str):
+        return cells
+    left = {kind: row if isinstance(row, str) else {way: one for way, one in row.items() if way not in ways}
+            for kind, row in cells.items()}  # fmt: skip
+    return {kind: row for kind, row in left.items() if row}
 
 
 def _words(cells: dict | str) -> list[str]:

@@ -14,13 +14,14 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from tests.vlm.classes.build import model_of
-from tests.vlm.classes.cells import WAYS, outcome, reference, told
+from tests.vlm.classes.cells import ENABLED, WAYS, outcome, reference, told
 from tests.vlm.classes.pictures import COUNTS, picture_kinds, picture_prompt
 from tests.vlm.classes.prompts import LENGTHS, text_prompt
 from tests.vlm.classes.variants import variants
 
 TEXT = tuple(LENGTHS)
 PROMPTS = (*TEXT, *COUNTS)
+FIRST = ("ragged", "rows")  # prompts that are also a model's first use through `enable`
 
 
 def class_names() -> list[str]:
@@ -57,4 +58,5 @@ def _cell(name: str, model: nn.Module, ours: nn.Module, kind: str) -> dict | str
         truth = reference(model, inputs)
     except Exception as error:  # of transformers' own code
         return f"unrunnable: {told(error)}"
-    return {way: outcome(ours, inputs, way, truth) for way in WAYS}
+    found = {way: outcome(ours, inputs, way, truth) for way in WAYS}
+    return found | ({ENABLED: outcome(copy.deepcopy(model), inputs, ENABLED, truth)} if kind in FIRST else {})
