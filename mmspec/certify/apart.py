@@ -14,21 +14,24 @@ from typing import TextIO
 from mmspec.certify.cases import Shape
 from mmspec.certify.certificate import CaseResult, Certificate
 from mmspec.certify.outcome import Told
+from mmspec.certify.probes import PROBES
 from mmspec.certify.step import StepFailed
 
+PROBED = 1 / 20  # of the limit of a case goes to its probes
 START = 300.0  # seconds for Python and torch to get ready, on any machine
 
 
 def certify_apart(
-    spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, arrays: str = "torch",
-    limit: float = 120.0, told: Told | None = None,
+    spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, probes: int = PROBES,
+    arrays: str = "torch", limit: float = 120.0, told: Told | None = None,
 ) -> Certificate:  # fmt: skip
     """`certify` of the step named MODULE:CALLABLE, in another process that has this one's import path.
 
-    limit: seconds without a finished case after which it is stopped. Runs the module's code.
+    limit: seconds without a finished case after which it is stopped; probes get a twentieth of it. Runs the module's code.
     Raises StepFailed as `certify` and `step_named` do, and for a step that hangs or takes its process down.
     """
-    order = {"step": spec, "values": values, "samples": samples, "arrays": arrays,
+    order = {"step": spec, "values": values, "samples": samples, "probes": probes,
+             "seconds": PROBED * limit, "arrays": arrays,
              "shapes": None if shapes is None else [(one.parents, one.drawn) for one in shapes]}  # fmt: skip
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "mmspec.certify.child", json.dumps(order)]

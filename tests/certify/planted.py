@@ -188,3 +188,35 @@ def in_float32(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[
     u = uniforms.float()
     assert float(u.max()) < 1 and float(u.min()) >= 0
     return judge(tokens, q.float(), p.float(), u)
+
+
+class Island:
+    """A right step that answers wrongly where one of its uniforms falls into a narrow band.
+
+    Args:
+        place: Seed of the band's place: its lower end, the uniform and the draft.
+        width: Width of the band.
+        one_draft: Whether the defect concerns one of the nine drafts of two values, or all of them.
+    """
+
+    def __init__(self, place: int, width: float, one_draft: bool):
+        dice = torch.Generator().manual_seed(place)
+        self.low = float(torch.rand((), generator=dice, dtype=torch.float64)) * (1 - width)
+        self.high, self.one_draft = self.low + width, one_draft
+        self.axis = int(torch.randint(3, (), generator=dice))
+        self.draft = torch.randint(3, (2,), generator=dice)
+
+    def __call__(self, tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        accepted, following = judge(tokens, q, p, uniforms)
+        coin = uniforms[:, self.axis]
+        is_wrong = (coin >= self.low) & (coin < self.high)
+        if self.one_draft:
+            is_wrong &= (tokens == self.draft).all(1)
+        return torch.where(is_wrong, 0, accepted), torch.where(is_wrong, (following + 1) % 3, following)
+
+
+def wrong_in_large_batches(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row behind the first four thousand is answered as the row that many places before it."""
+    accepted, following = judge(tokens, q, p, uniforms)
+    row = torch.arange(len(tokens)) % 4096
+    return accepted[row], following[row]
