@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,9 +14,10 @@ from mmspec.certify.certificate import TOLERANCE
 from mmspec.certify.law import Found, distance, impossible, law_of_answers
 from mmspec.certify.manners import HIGH, Company, Manners, ask_beside, companies
 from mmspec.certify.outcome import BATCH, MEMORY, STATE, Outcome, Told
-from mmspec.certify.probes import Effort, Swayed, probe, visible_island
-from mmspec.certify.regions import RegionMap
+from mmspec.certify.probes import Effort, Ragged, Swayed, probe, visible_island
+from mmspec.certify.regions import RegionMap, Uneven
 from mmspec.certify.step import Answer, Step
+from mmspec.certify.strays import shift, strays
 
 AT_ONCE = 1 << 15  # rows a call
 Ask = Callable[[Tensor, Tensor], Answer]
@@ -53,7 +55,10 @@ def by_regions(step: Step, several: list[Case], manners: Manners, effort: Effort
 
 
 def _cases(out: Outcome, step: Step, several: list[Case], effort: Effort) -> None:
-    """All cases in turn, until a row is seen to change in a large batch."""
+    """All cases in turn.
+
+    Ends early where a row is seen to change in a large batch, and where a step that has failed already shows no regions.
+    """
     stale = []
     for case in several:
         try:
@@ -63,6 +68,10 @@ def _cases(out: Outcome, step: Step, several: list[Case], effort: Effort) -> Non
             share = 1.0 / torch.bincount(batch.rows)[batch.rows].double()
             _keep(out, case, _law(case, batch.rows, share, batch.codes), asked=len(batch.rows), regions=None)
             return
+        except Uneven:
+            if out.passed:
+                raise
+            break
     out.blame = STATE if max(stale) else None
 
 
@@ -89,9 +98,19 @@ def _integrate(out: Outcome, case: Case, ask: Ask, effort: Effort | None = None)
     regions = cut.regions()
     law = _law(case, regions.row, regions.volume, regions.code)
     if effort is not None and out.passed and distance(case, law.law) <= TOLERANCE:
-        probes = probe(cut, effort)
-        regions = cut.regions()
-        law = _law(case, regions.row, regions.volume, regions.code)
+        try:
+            probes = probe(cut, effort)
+        except Ragged:
+            difference = shift(case, strays(cut, effort))
+            if difference is None:
+                raise
+            law = replace(law, law=law.law + difference)
+            out.notes.append(
+                f"{case.kind}: the answers are wrong on islands that are not boxes; the distance is an estimate"
+            )
+        else:
+            regions = cut.regions()
+            law = _law(case, regions.row, regions.volume, regions.code)
     _keep(out, case, law, asked=cut.queries, regions=len(regions.row), probes=probes)
     return law.stale
 

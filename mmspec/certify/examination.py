@@ -12,7 +12,7 @@ from mmspec.certify.certificate import TOLERANCE, Certificate
 from mmspec.certify.gaussians import GaussianRule
 from mmspec.certify.manners import manners_of
 from mmspec.certify.outcome import BATCH, MEMORY, STATE, Outcome, Told
-from mmspec.certify.probes import PROBES, SECONDS, Effort
+from mmspec.certify.probes import FEWEST, PROBES, SECONDS, Effort
 from mmspec.certify.regions import Uneven
 from mmspec.certify.step import Arrays, Step
 from mmspec.certify.suspects import nearest, suspects_of
@@ -63,8 +63,8 @@ def certify(
         StepFailed: A ValueError, for a step that raises or answers something else.
         ValueError: The step is not made for such drafts, or an argument is out of range.
     """
-    if probes < 1:
-        raise ValueError(f"probes: expected at least 1, got {probes}; ask for 1000 or more")
+    if probes < FEWEST:
+        raise ValueError(f"probes: expected at least {FEWEST}, got {probes}; ask for 1000 or more")
     if isinstance(function, GaussianRule):
         return function.certificate(told)
     step = Step(function, arrays)
@@ -118,8 +118,9 @@ def _named(step: Step, several: list[Case], out: Outcome) -> tuple[str | None, s
             if all(found.fits(one.law(case)).passed for case, found in zip(several, out.drawn, strict=True)):
                 return one.name, one.says
         return (BATCH, _SAYS[BATCH]) if right_alone(step, several, out.drawn) else (None, _UNKNOWN)
-    shape = several[max(range(len(several)), key=lambda i: out.results[i].distance)].shape
-    mine = [i for i, case in enumerate(several) if case.shape == shape]
+    examined = range(len(out.results))
+    shape = several[max(examined, key=lambda i: out.results[i].distance)].shape
+    mine = [i for i in examined if several[i].shape == shape]
     found = nearest([several[i] for i in mine], [out.laws[i] for i in mine], [out.results[i].accepted for i in mine])
     worst = max(out.results[i].distance for i in mine)
     if found.apart <= max(10 * TOLERANCE, worst / 100):

@@ -31,6 +31,10 @@ class Effort:
     seconds: float = SECONDS
 
 
+class Ragged(Uneven):
+    """There are islands that are not made of boxes."""
+
+
 class Swayed(ValueError):
     """A row has another answer in a large batch than by itself.
 
@@ -69,7 +73,8 @@ def probe(found: RegionMap, effort: Effort) -> int:
 
     Raises:
         Swayed: A row has another answer in a large batch.
-        Uneven: The islands do not come in boxes, or the step draws random numbers of its own.
+        Ragged: The islands are not made of boxes; the map is without these.
+        Uneven: The step draws random numbers of its own.
     """
     dice = torch.Generator().manual_seed(2)
     counts = torch.zeros(found.rows, dtype=torch.long)
@@ -89,7 +94,10 @@ def probe(found: RegionMap, effort: Effort) -> int:
         is_island = ((codes.view_as(place.code) != place.code) & is_evidence).flatten()
         if bool(is_island.any()):
             _check_company(found.ask, owner, flat, codes, is_island)
-            found.refine(owner[is_island], flat[is_island], place.box.flatten()[is_island], codes[is_island])
+            try:
+                found.refine(owner[is_island], flat[is_island], place.box.flatten()[is_island], codes[is_island])
+            except Uneven as error:
+                raise Ragged(str(error)) from error
             counts[owner[is_island]] = 0
 
 

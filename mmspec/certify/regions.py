@@ -138,16 +138,22 @@ class RegionMap:
             codes: int64 [M], the answers at the points.
 
         Raises:
-            Uneven: The boxes do not come to an end, or a point has its box's answer after all.
+            Uneven: The boxes do not come to an end, or a point has its box's answer after all; the map stays as it was.
         """
         walks, changed = [], rows.unique().tolist()
+        before = [([axis.copy() for axis in self._edges[row]], self._regions[row]) for row in changed]
         for row in changed:
             low, high = _boxes(self._edges[row])
             mine = (rows == row).nonzero()[:, 0]
             for i in mine[_spread(torch.arange(len(mine)), boxes[mine], codes[mine])].tolist():
                 walks.append((row, (low[boxes[i]] + high[boxes[i]]) / 2, points[i]))
-        self._cut(walks)
-        self.search(changed)
+        try:
+            self._cut(walks)
+            self.search(changed)
+        except Uneven:
+            for row, (edges, regions) in zip(changed, before, strict=True):
+                self._edges[row], self._regions[row] = edges, regions
+            raise
 
     def regions(self) -> Regions:
         """All regions of all rows, whose search has ended."""

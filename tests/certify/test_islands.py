@@ -54,6 +54,11 @@ def test_by_default_an_island_of_a_thousandth_would_be_seen() -> None:
     assert found.exact and found.island < 0.001
 
 
+def test_too_few_probes_are_refused() -> None:
+    with pytest.raises(ValueError, match="probes: expected at least 100, got 99"):
+        certify(planted.right, probes=99)
+
+
 def test_a_step_that_fails_has_no_bound() -> None:
     found = certify(planted.one_row_late, laws=("random",))
     assert not found.exact and found.island is None and found.cases[0].probes == 0
@@ -106,3 +111,35 @@ def test_probes_within_rounding_of_an_edge_are_no_evidence() -> None:
 def test_a_row_that_changes_in_a_large_batch_is_named() -> None:
     found = certify(planted.wrong_in_large_batches, laws=("random",))
     assert not found.exact and found.behaves_like == BATCH and found.distance > 0.01
+
+
+# a ball of this radius has a volume of 0.003
+RADIUS = (0.003 * 3 / 4 / math.pi) ** (1 / 3)
+
+
+@pytest.mark.parametrize("one_draft", (True, False))
+def test_an_island_that_is_no_box_is_seen(one_draft: bool) -> None:
+    found = certify(planted.Ball(0, RADIUS, one_draft), laws=("random",))
+    assert not found.exact and found.method == "regions" and 1e-5 < found.distance < 0.004
+    assert any("not boxes" in note for note in found.notes)
+
+
+def test_an_island_that_keeps_the_law_is_sampled() -> None:
+    found = certify(planted.Ball(0, 0.2, one_draft=False, keeps_the_law=True), laws=("random",), samples=5000)
+    assert found.exact and found.method == "samples" and "so it was sampled" in found.notes[0]
+
+
+def test_a_step_that_has_failed_is_not_sampled_for_its_later_cases() -> None:
+    def step(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        # wrong where the laws are far apart, and without regions where they are equal
+        if torch.equal(p[:, :-1], q):
+            return planted.mixes(tokens, q, p, uniforms)
+        return planted.one_row_late(tokens, q, p, uniforms)
+
+    found = certify(step, laws=("far", "equal"))
+    assert not found.exact and found.method == "regions" and [case.laws for case in found.cases] == ["far"]
+
+
+@pytest.mark.whole
+def test_a_ball_is_seen_in_twenty_places_of_twenty() -> None:
+    assert not any(certify(planted.Ball(place, RADIUS, one_draft=True)).exact for place in range(20))
