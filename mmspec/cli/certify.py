@@ -99,5 +99,6 @@ def _show(found: Certificate) -> None:
         verdict = f"[green]exact[/green] to rounding: a distance of at most {found.distance:.2g}; {found.bound()}"
     out.print(verdict, soft_wrap=True)
     like = f'behaves like "{found.behaves_like}": {found.says}' if found.behaves_like else found.says
-    for line in (like, *(f"note: {note}" for note in found.notes), f"tried: {found.sizes()}"):
+    claim = [] if found.bound() else [like]  # a verdict with a bound says all of it
+    for line in (*claim, *(f"note: {note}" for note in found.notes), f"tried: {found.sizes()}"):
         out.print(line, markup=False, soft_wrap=True)
