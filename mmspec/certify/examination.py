@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from mmspec.certify.by_regions import by_regions
 from mmspec.certify.by_samples import by_samples, right_alone
@@ -11,6 +12,7 @@ from mmspec.certify.certificate import TOLERANCE, Certificate
 from mmspec.certify.gaussians import GaussianRule
 from mmspec.certify.manners import manners_of
 from mmspec.certify.outcome import BATCH, MEMORY, STATE, Outcome, Told
+from mmspec.certify.probes import FEWEST, PROBES, SECONDS, Effort
 from mmspec.certify.regions import Uneven
 from mmspec.certify.step import Arrays, Step
 from mmspec.certify.suspects import nearest, suspects_of
@@ -30,35 +32,50 @@ _SAYS = {
 
 def certify(
     function: Callable, *, shapes: Sequence[Shape] | None = None, values: int = 3, laws: Sequence[str] | None = None,
-    samples: int = 40_000, arrays: Arrays = "torch", name: str | None = None, told: Told | None = None,
+    samples: int = 40_000, probes: int = PROBES, seconds: float = SECONDS, arrays: Arrays = "torch",
+    name: str | None = None, told: Told | None = None,
 ) -> Certificate:  # fmt: skip
     """Examines an accept step; `mmspec certify` on the command line.
 
-    function: any callable whose arguments are among `tokens`, `q`, `p`, `uniforms`, `parents`, `q_uncut` and `top_k` (see
-        `Question`) and that returns (accepted, next token) or (accepted, next token, kept), int [R] each (see `Answer`).
-    shapes: of the drafts; None for those in its attribute `shapes`, else a chain of two and, where it takes `parents`, a tree.
-    values: of the vocabulary.   laws: which pairs of laws, None for all of `SAMPLED`.
-    samples: a case, of a step that draws its own random numbers.   arrays: what it is given.   name: of the step.
-    told: called with every case once it is done.
+    A step that takes `uniforms` is certified by regions: every draft is enumerated, and for each the cube of uniforms is cut
+    into the boxes on which the answer is one and the same (see `RegionMap`), so that the joint law of the first D + 1 values
+    is known to rounding. Independent probes of the whole cube look for islands that the cutting has missed, and the
+    certificate states how large an island they could have missed. A step that takes no `uniforms`, or that mixes them, is
+    sampled: see `samples`, whose sizes and power the certificate states.
 
-    A step that takes `uniforms` is certified without sampling: every draft is enumerated, and for each the cube of uniforms
-    is cut into the boxes on which the answer is one and the same (see `regions`), so that the joint law of the first D + 1
-    values is known to rounding. A step that does not, or that mixes its uniforms, is sampled: see `samples`, whose sizes and
-    power the certificate states.
     Runs the step's code in this process, without a limit of time.
-    Raises StepFailed, a ValueError, for a step that raises or answers something else, and ValueError for drafts it is not made
-    for.
+
+    Args:
+        function: Any callable whose arguments are among `tokens`, `q`, `p`, `uniforms`, `parents`, `q_uncut` and `top_k` (see
+            `Question`) and that returns (accepted, next token) or (accepted, next token, kept), int [R] each (see `Answer`).
+        shapes: The shapes of the drafts; None for those in its attribute `shapes`, else a chain of two and, where it takes
+            `parents`, a tree.
+        values: The size of the vocabulary.
+        laws: The pairs of laws, None for all of `SAMPLED`.
+        samples: Rounds of a case, for a step that draws its own random numbers.
+        probes: Random uniforms of each draft at which a step that takes `uniforms` is probed for islands.
+        seconds: The time for the probes of a case. A step that is slower is probed less, but at least 100 times a draft.
+        arrays: The kind of arrays that the step is given.
+        name: The step's name in the certificate.
+        told: Called with every case once it is done.
+
+    Raises:
+        StepFailed: A ValueError, for a step that raises or answers something else.
+        ValueError: The step is not made for such drafts, or an argument is out of range.
     """
+    if probes < FEWEST:
+        raise ValueError(f"probes: expected at least {FEWEST}, got {probes}; ask for 1000 or more")
     if isinstance(function, GaussianRule):
         return function.certificate(told)
     step = Step(function, arrays)
     shapes = tuple(shapes or getattr(function, "shapes", None) or _default(step))
     several = [case for shape in shapes for case in _cases(step, shape, values, laws)]
     name = name or getattr(function, "__name__", type(function).__name__)
-    out = _outcome(step, several, samples, told or (lambda result: None))
+    out = _outcome(step, several, samples, Effort(probes, seconds), told or (lambda result: None))
     method = "samples" if out.drawn else "regions"
     like, says = (None, _PASSED[method]) if out.passed else _named(step, several, out)
-    return Certificate(name, method, out.passed, out.worst, like, says, out.notes, out.results)
+    certificate = Certificate(name, method, out.passed, out.worst, like, says, out.notes, out.results)
+    return replace(certificate, says=f"{says}; {certificate.bound()}") if certificate.bound() else certificate
 
 
 def _default(step: Step) -> tuple[Shape, ...]:
@@ -78,13 +95,13 @@ def _cases(step: Step, shape: Shape, values: int, laws: Sequence[str] | None) ->
     return found
 
 
-def _outcome(step: Step, several: list[Case], samples: int, told: Told) -> Outcome:
+def _outcome(step: Step, several: list[Case], samples: int, effort: Effort, told: Told) -> Outcome:
     if step.draws:
         return by_samples(step, several, samples, told)
     manners, note = manners_of(step, several[0]), "the same uniforms give other answers when asked again"
     if manners.repeats:
         try:
-            return by_regions(step, several, manners, told)
+            return by_regions(step, several, manners, effort, told)
         except Uneven as uneven:
             note = str(uneven)
     out = by_samples(step, several, samples, told)
@@ -101,8 +118,9 @@ def _named(step: Step, several: list[Case], out: Outcome) -> tuple[str | None, s
             if all(found.fits(one.law(case)).passed for case, found in zip(several, out.drawn, strict=True)):
                 return one.name, one.says
         return (BATCH, _SAYS[BATCH]) if right_alone(step, several, out.drawn) else (None, _UNKNOWN)
-    shape = several[max(range(len(several)), key=lambda i: out.results[i].distance)].shape
-    mine = [i for i, case in enumerate(several) if case.shape == shape]
+    examined = range(len(out.results))
+    shape = several[max(examined, key=lambda i: out.results[i].distance)].shape
+    mine = [i for i in examined if several[i].shape == shape]
     found = nearest([several[i] for i in mine], [out.laws[i] for i in mine], [out.results[i].accepted for i in mine])
     worst = max(out.results[i].distance for i in mine)
     if found.apart <= max(10 * TOLERANCE, worst / 100):

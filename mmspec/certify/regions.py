@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Ask = Callable[[Tensor, Tensor], Tensor]  # rows int64 [M], points float64 [M, A] -> codes int64 [M]
+Ask = Callable[[Tensor, Tensor], Tensor]
 
 HALVINGS = 46  # a boundary is known to 2^-46
 NEAR = 1e-9  # how near to the corners of a region it is looked at
@@ -22,60 +22,170 @@ class Uneven(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """row: int64 [C], whose region it is.   volume: float64 [C].   code: int64 [C], the answer there.   asked: all rows
-    that were asked."""
+    """row: int64 [C], whose region it is.   volume: float64 [C].   code: int64 [C], the answer there."""
 
     row: Tensor
     volume: Tensor
     code: Tensor
-    asked: int
 
 
-def regions(ask: Ask, rows: int, axes: int) -> Regions:
-    """Cuts the cube of uniforms of every row into boxes of one answer.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where points lie, int64 or float64 [M, K] each.
+
+    box: The number of the box among those of its row.   code: The answer there.
+    margin: The distance to the nearest edge of the box, along any uniform.
+    """
+
+    box: Tensor
+    code: Tensor
+    margin: Tensor
+
+
+class RegionMap:
+    """The cube of uniforms of every row, cut into boxes of one answer.
 
     A step that compares each uniform with something that does not depend on the other uniforms, as accept tests and inverse
-    distribution functions do, is constant on boxes. They are found without knowing the formula: every box is asked in its
-    middle, near two opposite corners and at a random point, and the cube at random points besides; where an answer is not
-    that of the middle, one walks from the middle to that point a uniform at a time and halves the step on which the answer
-    changes until the boundary is known to rounding. It ends when a round finds nothing new. What could still be missed is
-    an island inside a box, with the same answer all around it. Such a box would give its volume to the wrong answer, so a law
-    found this way that equals the target's to rounding has none that matters.
-    Raises Uneven where the boxes do not come to an end.
+    distribution functions do, is constant on boxes. They are found without knowing the formula. What a search can miss is
+    an island inside a box, with the same answer all around it: a law that equals the target's does not exclude it, as the
+    map of a right step with a small defect is that of the right step. So `probes` looks for islands, and bounds them.
+
+    Args:
+        ask: The step: rows int64 [M] and points float64 [M, A] -> codes int64 [M].
+        rows: How many rows there are.
+        axes: A, how many uniforms a row has.
     """
-    edges = [[[] for _ in range(axes)] for _ in range(rows)]
-    dice = torch.Generator().manual_seed(0)
-    done: list[tuple[Tensor, Tensor, Tensor]] = [None] * rows
-    open_rows, asked = list(range(rows)), 0
-    for _ in range(ROUNDS):
-        boxes = [_boxes(edges[row]) for row in open_rows]
-        if max(len(low) for low, _ in boxes) > MOST_BOXES:
-            break
-        middles = [(low + high) / 2 for low, high in boxes]
-        owner = _owner(open_rows, middles)
-        codes = ask(owner, torch.cat(middles))
-        points, box = _probes(boxes, edges, open_rows, dice)
-        found = ask(_owner(open_rows, points), torch.cat(points))
-        asked += len(codes) + len(found)
-        still, walks = [], []
-        split = codes.split([len(m) for m in middles])
-        for row, (low, high), middle, mine, point, inside, seen in zip(
-            open_rows, boxes, middles, split, points, box, found.split([len(p) for p in points]), strict=True
-        ):
-            wrong = (seen != mine[inside]).nonzero()[:, 0]
-            if len(wrong) == 0:
-                done[row] = (torch.full((len(mine),), row), (high - low).prod(-1), mine)
-                continue
-            still.append(row)
-            for one in _spread(wrong, inside, seen):
-                walks.append((row, middle[inside[one]], point[one]))
-        if not still:
-            return Regions(*(torch.cat(part) for part in zip(*done, strict=True)), asked)
-        asked += _cut(ask, walks, edges, axes)
-        open_rows = still
-    raise Uneven(
-        "uniforms: expected answers that are the same on boxes, got ever more of them; they are mixed with another"
-    )
+
+    def __init__(self, ask: Ask, rows: int, axes: int):
+        self.rows, self.axes, self.queries = rows, axes, 0
+        self._step = ask
+        self._edges: list[list[list[float]]] = [[[] for _ in range(axes)] for _ in range(rows)]
+        self._regions: list[tuple[Tensor, Tensor, Tensor] | None] = [None] * rows
+        self._dice = torch.Generator().manual_seed(0)
+
+    def ask(self, rows: Tensor, points: Tensor) -> Tensor:
+        """Codes int64 [M] of rows int64 [M] at points float64 [M, A]; counted in `queries`."""
+        self.queries += len(rows)
+        return self._step(rows, points)
+
+    def search(self, rows: list[int]) -> None:
+        """Cuts the cubes of these rows until a round of looking finds nothing new.
+
+        Every box is asked in its middle, near two opposite corners and at a random point, and the cube at random points
+        besides. Where an answer is not that of the middle, one walks from the middle to that point a uniform at a time and
+        halves the step on which the answer changes until the boundary is known to rounding.
+
+        Raises:
+            Uneven: The boxes do not come to an end.
+        """
+        for _ in range(ROUNDS):
+            boxes = [_boxes(self._edges[row]) for row in rows]
+            if max(len(low) for low, _ in boxes) > MOST_BOXES:
+                break
+            middles = [(low + high) / 2 for low, high in boxes]
+            codes = self.ask(_owner(rows, middles), torch.cat(middles))
+            points, box = _probes(boxes, self._edges, rows, self._dice)
+            seen_there = self.ask(_owner(rows, points), torch.cat(points))
+            still, walks = [], []
+            split = codes.split([len(m) for m in middles])
+            for row, (low, high), middle, mine, point, inside, seen in zip(
+                rows, boxes, middles, split, points, box, seen_there.split([len(p) for p in points]), strict=True
+            ):
+                wrong = (seen != mine[inside]).nonzero()[:, 0]
+                if len(wrong) == 0:
+                    self._regions[row] = (torch.full((len(mine),), row), (high - low).prod(-1), mine)
+                    continue
+                still.append(row)
+                walks += [(row, middle[inside[i]], point[i]) for i in _spread(wrong, inside, seen)]
+            if not still:
+                return
+            self._cut(walks)
+            rows = still
+        raise Uneven(
+            "uniforms: expected answers that are the same on boxes, got ever more of them; they are mixed with another"
+        )
+
+    def locate(self, rows: Tensor, points: Tensor) -> Place:
+        """The boxes in which points lie.
+
+        Args:
+            rows: int64 [M], whose search has ended.
+            points: float64 [M, K, A].
+        """
+        edges = [self._edges[row] for row in rows.tolist()]
+        most = max(len(axis) for row in edges for axis in row)
+        # [M, A, most + 2]
+        ends = torch.tensor([[[0.0, *axis, *[1.0] * (most + 1 - len(axis))] for axis in row] for row in edges],
+                            dtype=torch.float64)  # fmt: skip
+        along = points.transpose(1, 2).contiguous()
+        place = torch.searchsorted(ends[..., 1:-1].contiguous(), along, right=True)
+        margin = torch.minimum(along - ends.gather(2, place), ends.gather(2, place + 1) - along).amin(1)
+        box = torch.zeros_like(place[:, 0])
+        for axis in range(self.axes):
+            count = torch.tensor([len(row[axis]) + 1 for row in edges])
+            box = box * count[:, None] + place[:, axis]
+        codes = [self._regions[row][2] for row in rows.tolist()]
+        first = torch.tensor([0, *map(len, codes[:-1])]).cumsum(0)
+        return Place(box, torch.cat(codes)[first[:, None] + box], margin)
+
+    def refine(self, rows: Tensor, points: Tensor, boxes: Tensor, codes: Tensor) -> None:
+        """Cuts the cubes toward points whose answer is not that of their box, and searches these rows again.
+
+        Args:
+            rows: int64 [M].
+            points: float64 [M, A].
+            boxes: int64 [M], the box in which each point lies; see `Place`.
+            codes: int64 [M], the answers at the points.
+
+        Raises:
+            Uneven: The boxes do not come to an end, or a point has its box's answer after all; the map stays as it was.
+        """
+        walks, changed = [], rows.unique().tolist()
+        before = [([axis.copy() for axis in self._edges[row]], self._regions[row]) for row in changed]
+        for row in changed:
+            low, high = _boxes(self._edges[row])
+            mine = (rows == row).nonzero()[:, 0]
+            for i in mine[_spread(torch.arange(len(mine)), boxes[mine], codes[mine])].tolist():
+                walks.append((row, (low[boxes[i]] + high[boxes[i]]) / 2, points[i]))
+        try:
+            self._cut(walks)
+            self.search(changed)
+        except Uneven:
+            for row, (edges, regions) in zip(changed, before, strict=True):
+                self._edges[row], self._regions[row] = edges, regions
+            raise
+
+    def regions(self) -> Regions:
+        """All regions of all rows, whose search has ended."""
+        return Regions(*(torch.cat(part) for part in zip(*self._regions, strict=True)))
+
+    def _cut(self, walks: list[tuple[int, Tensor, Tensor]]) -> None:
+        """Adds the boundaries that lie on the walks to the edges."""
+        row = torch.tensor([walk[0] for walk in walks])
+        start, goal = (torch.stack([walk[i] for walk in walks]) for i in (1, 2))
+        stops = torch.stack(
+            [torch.cat((goal[:, :axis], start[:, axis:]), 1) for axis in range(self.axes + 1)], 1
+        )  # [W, A + 1, A]
+        codes = self.ask(row.repeat_interleave(self.axes + 1), stops.flatten(0, 1)).view(len(walks), -1)
+        walk, axis = (codes[:, 1:] != codes[:, :-1]).nonzero(as_tuple=True)
+        if len(walk) == 0:
+            raise Uneven("uniforms: expected one answer to one question, got another when it was asked again")
+        here, before = stops[walk, axis], codes[walk, axis]
+        near, far = start[walk, axis], goal[walk, axis]
+        for _ in range(HALVINGS):
+            middle = (near + far) / 2
+            here = here.scatter(1, axis[:, None], middle[:, None])
+            same = self.ask(row[walk], here) == before
+            near, far = torch.where(same, middle, near), torch.where(same, far, middle)
+        places = torch.maximum(near, far).tolist()
+        for owner, where, place in zip(row[walk].tolist(), axis.tolist(), places, strict=True):
+            known = self._edges[owner][where]
+            if all(abs(place - edge) > 1e-13 for edge in known):
+                known.append(place)
+                known.sort()
+            if len(known) > MOST_EDGES:
+                raise Uneven(f"uniforms: expected answers that are the same on boxes, got more than {MOST_EDGES} along "
+                             f"uniform {where}; it is mixed with another")  # fmt: skip
 
 
 def _boxes(edges: list[list[float]]) -> tuple[Tensor, Tensor]:
@@ -112,35 +222,6 @@ def _spread(wrong: Tensor, inside: Tensor, seen: Tensor) -> list[int]:
         first.setdefault((int(inside[one]), int(seen[one])), one)
     chosen = list(first.values())
     return chosen[:: max(len(chosen) // AT_ONCE, 1)][:AT_ONCE]
-
-
-def _cut(ask: Ask, walks: list[tuple[int, Tensor, Tensor]], edges: list, axes: int) -> int:
-    """Adds the boundaries that lie on the walks to the edges; returns how many rows were asked."""
-    row = torch.tensor([walk[0] for walk in walks])
-    start, goal = (torch.stack([walk[i] for walk in walks]) for i in (1, 2))
-    stops = torch.stack(
-        [torch.cat((goal[:, :axis], start[:, axis:]), 1) for axis in range(axes + 1)], 1
-    )  # [W, A + 1, A]
-    codes = ask(row.repeat_interleave(axes + 1), stops.flatten(0, 1)).view(len(walks), -1)
-    walk, axis = (codes[:, 1:] != codes[:, :-1]).nonzero(as_tuple=True)
-    if len(walk) == 0:
-        raise Uneven("uniforms: expected one answer to one question, got another when it was asked again")
-    here, before = stops[walk, axis], codes[walk, axis]
-    near, far = start[walk, axis], goal[walk, axis]
-    for _ in range(HALVINGS):
-        middle = (near + far) / 2
-        here = here.scatter(1, axis[:, None], middle[:, None])
-        same = ask(row[walk], here) == before
-        near, far = torch.where(same, middle, near), torch.where(same, far, middle)
-    for owner, where, place in zip(row[walk].tolist(), axis.tolist(), torch.maximum(near, far).tolist(), strict=True):
-        known = edges[owner][where]
-        if all(abs(place - one) > 1e-13 for one in known):
-            known.append(place)
-            known.sort()
-        if len(known) > MOST_EDGES:
-            raise Uneven(f"uniforms: expected answers that are the same on boxes, got more than {MOST_EDGES} along uniform "
-                         f"{where}; it is mixed with another")  # fmt: skip
-    return codes.numel() + len(walk) * HALVINGS
 
 
 def _owner(rows: list[int], points: list[Tensor]) -> Tensor:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.cases import Case
+from mmspec.certify.certificate import POWER
 from mmspec.certify.manners import Company
 from mmspec.certify.step import Answer, Question, Step
 from mmspec.core.simulation import ChiSquare, chi_square
 from mmspec.kernels.sample import sample_categorical
-
-POWER = 0.99
 
 
 @dataclass(frozen=True, slots=True)

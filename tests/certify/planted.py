@@ -188,3 +188,62 @@ def in_float32(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[
     u = uniforms.float()
     assert float(u.max()) < 1 and float(u.min()) >= 0
     return judge(tokens, q.float(), p.float(), u)
+
+
+class Island:
+    """A right step that answers wrongly where one of its uniforms falls into a narrow band.
+
+    Args:
+        place: Seed of the band's place: its lower end, the uniform and the draft.
+        width: Width of the band.
+        one_draft: Whether the defect concerns one of the nine drafts of two values, or all of them.
+    """
+
+    def __init__(self, place: int, width: float, one_draft: bool):
+        dice = torch.Generator().manual_seed(place)
+        self.low = float(torch.rand((), generator=dice, dtype=torch.float64)) * (1 - width)
+        self.high, self.one_draft = self.low + width, one_draft
+        self.axis = int(torch.randint(3, (), generator=dice))
+        self.draft = torch.randint(3, (2,), generator=dice)
+
+    def __call__(self, tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        accepted, following = judge(tokens, q, p, uniforms)
+        coin = uniforms[:, self.axis]
+        is_wrong = (coin >= self.low) & (coin < self.high)
+        if self.one_draft:
+            is_wrong &= (tokens == self.draft).all(1)
+        return torch.where(is_wrong, 0, accepted), torch.where(is_wrong, (following + 1) % 3, following)
+
+
+def wrong_in_large_batches(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row behind the first four thousand is answered as the row that many places before it."""
+    accepted, following = judge(tokens, q, p, uniforms)
+    row = torch.arange(len(tokens)) % 4096
+    return accepted[row], following[row]
+
+
+class Ball(Island):
+    """A right step that answers wrongly where its uniforms fall into a ball.
+
+    Args:
+        place: Seed of the centre and of the draft.
+        radius: Radius of the ball.
+        one_draft: As of `Island`.
+        keeps_the_law: Whether the answers on the two halves of the ball are only exchanged.
+    """
+
+    def __init__(self, place: int, radius: float, one_draft: bool, keeps_the_law: bool = False):
+        super().__init__(place, 2 * radius, one_draft)
+        dice = torch.Generator().manual_seed(place)
+        self.centre = radius + (1 - 2 * radius) * torch.rand(3, generator=dice, dtype=torch.float64)
+        self.radius, self.keeps_the_law = radius, keeps_the_law
+
+    def __call__(self, tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        accepted, following = judge(tokens, q, p, uniforms)
+        away = uniforms - self.centre
+        is_wrong = away.square().sum(1) < self.radius**2
+        if self.one_draft:
+            is_wrong &= (tokens == self.draft).all(1)
+        if self.keeps_the_law:
+            return judge(tokens, q, p, torch.where(is_wrong[:, None], self.centre - away, uniforms))
+        return torch.where(is_wrong, 0, accepted), torch.where(is_wrong, (following + 1) % 3, following)

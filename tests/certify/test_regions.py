@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.certify.regions import Uneven, regions
+from mmspec.certify.regions import RegionMap, Regions, Uneven
+
+
+def regions(ask, rows: int, axes: int) -> Regions:
+    found = RegionMap(ask, rows, axes)
+    found.search([*range(rows)])
+    return found.regions()
 
 
 def volumes(ask, axes: int, rows: int = 1) -> dict[int, float]:
@@ -50,3 +56,18 @@ def test_answers_that_change_by_themselves_are_refused() -> None:
     dice = torch.Generator().manual_seed(0)
     with pytest.raises(Uneven):
         regions(lambda row, point: torch.randint(3, (len(row),), generator=dice), 1, 2)
+
+
+def test_a_point_is_located_in_its_box() -> None:
+    at = torch.tensor([0.25, 0.5, 0.5])
+
+    def ask(row: Tensor, point: Tensor) -> Tensor:
+        return 10 * row + 2 * (point[:, 0] >= at[row]).long() + (point[:, 1] >= 0.75).long() * (row < 2)
+
+    found = RegionMap(ask, 3, 2)
+    found.search([0, 1, 2])
+    rows = torch.tensor([2, 0])
+    points = torch.tensor([[[0.4, 0.9], [0.6, 0.9]], [[0.1, 0.7], [0.26, 0.9]]], dtype=torch.float64)
+    place = found.locate(rows, points)
+    assert place.code.tolist() == [[20, 22], [0, 3]] and place.box.tolist() == [[0, 1], [0, 3]]
+    assert place.margin.flatten().tolist() == pytest.approx([0.1, 0.1, 0.05, 0.01], abs=1e-9)

@@ -50,10 +50,12 @@ def run(*arguments: str) -> Result:
 def test_an_exact_step_ends_with_0_and_its_own_words_are_not_taken_for_ours() -> None:
     result = run("engine:accepts_nothing", "--json", "out.json")
     assert result.exit_code == 0, result.output
-    assert "exact to rounding" in result.output and "6 pairs of laws" in result.output
+    (verdict,) = (line for line in result.output.splitlines() if line.startswith("exact"))
+    assert "islands of more than 0.00046" in verdict and "6 pairs of laws" in result.output
     found = json.loads(Path("out.json").read_text())
     assert found["exact"] and found["method"] == "regions" and found["step"] == "engine:accepts_nothing"
     assert len(found["cases"]) == 6 and all(case["passed"] and case["regions"] for case in found["cases"])
+    assert all(case["probes"] >= 10_000 and case["island"] < 0.0005 for case in found["cases"])
 
 
 @pytest.mark.usefixtures("engine")
@@ -121,6 +123,7 @@ def test_what_cannot_be_examined_is_one_sentence(
         (["--values", "1"], "--values: expected"),
         (["--limit", "0"], "--limit: expected"),
         (["--samples", "3"], "--samples: expected"),
+        (["--probes", "3"], "--probes: expected"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_runs(options: list[str], sentence: str) -> None:
