@@ -13,6 +13,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation import GenerationMode
 from transformers.generation.stopping_criteria import StopStringCriteria
 
+from mmspec.core.arguments import boolean
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Rule
@@ -141,8 +142,9 @@ class _Engine:
             )
         self.rounds = Rounds() if capture is True else capture or None
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
-        self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
-        self.strict = strict
+        self.return_dict = boolean("return_dict", return_dict)
+        self.inputs, self.open_only, self.on_stats = inputs, open_only, on_stats
+        self.strict = boolean("strict", strict)
         self.turn: Turn | None = None
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
@@ -52,6 +53,7 @@ class SDVG:
     optimistic: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self, infinite=("threshold",))
         if (self.threshold is None) == (self.router is None):
             raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; say which "
                              "drafts stand")  # fmt: skip
