@@ -128,8 +128,9 @@ class MARPipeline(BasePipeline):
         keys = Keys.of(seed, len(labels), model.device)
         order = decoding.orders(keys, model.total) if order is None else _checked(order, len(labels), model.total)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
-        if (getattr(noise, "steps", None), getattr(noise, "dim", None)) != (head.steps, head.dim):
-            raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {noise!r:.60}; "
+        size = getattr(noise, "steps", None), getattr(noise, "dim", None)
+        if size != (head.steps, head.dim):
+            raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {size[0]} of {size[1]}; "
                              "draw it for this head")  # fmt: skip
         target = decoding.target(model, labels, num_sampling_steps=num_sampling_steps, steps=steps, guidance=guidance,
                                  temperature=temperature, order=order.to(model.device, torch.long), noise=noise,

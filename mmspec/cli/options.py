@@ -24,10 +24,19 @@ Drafter = Annotated[
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
 
 
-def check_at_least(name: str, value: float, least: float) -> None:
-    """Refuses a value below `least`, and NaN."""
-    if not least <= value < float("inf"):
-        raise BadOption(f"{name}: expected a number of at least {least}, got {value}, change it")
+def check_at_least(name: str, value: float, least: float, most: float = float("inf")) -> None:
+    """Refuses a value below `least` or above `most`, NaN and infinities."""
+    if not least <= value <= most or value == float("inf"):
+        wanted = f"at least {least}" if most == float("inf") else f"{least} to {most:g}"
+        raise BadOption(f"{name}: expected a number of {wanted}, got {value}, change it")
+
+
+def check_scale(name: str, value: float | None) -> None:
+    """Refuses a scale of guidance or noise that overflows in the first pass; None passes."""
+    if value is not None:
+        from mmspec.core.arguments import LARGEST_SCALE
+
+        check_at_least(name, value, 0, LARGEST_SCALE)
 
 
 def check_drafter(name: str | None) -> str | None:

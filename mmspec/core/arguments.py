@@ -7,7 +7,7 @@ An argument that is none of what it should be would therefore change a result wi
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from functools import cache
 from numbers import Real
@@ -121,6 +121,25 @@ def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
             continue
         if not _fits(value, hint):
             raise ValueError(f"{field.name}: expected {field.type}, got {value!r:.60}; change it")
+
+
+def check_words(texts: Sequence[str], ids: Tensor, mask: Tensor, tokenizer: Any) -> None:
+    """Checks that a tokenizer knows a word of each prompt: without one, any picture would do.
+
+    Args:
+        texts: the B prompts. An empty text says nothing on purpose and passes.
+        ids: int64 [B, L], what the tokenizer made of them.
+        mask: int64 [B, L], 0 at padding.
+        tokenizer: of transformers.
+
+    Raises:
+        ValueError: for a text without a known word.
+    """
+    special = set(tokenizer.all_special_ids)
+    for text, row, real in zip(texts, ids, mask.bool(), strict=True):
+        known = tokenizer.convert_ids_to_tokens([one for one in row[real].tolist() if one not in special])
+        if text.strip() and not any(letter.isalnum() for token in known for letter in token):
+            raise ValueError(f"prompts: expected words this model knows, got none in {text!r}; say it in other words")
 
 
 @cache

@@ -53,7 +53,6 @@ class SDVG:
     optimistic: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, infinite=("threshold",))
         if (self.threshold is None) == (self.router is None):
             raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; say which "
                              "drafts stand")  # fmt: skip
@@ -64,6 +63,7 @@ class SDVG:
         if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
         self.judging()
+        check_fields(self, infinite=("threshold",))
 
     @property
     def name(self) -> str:
