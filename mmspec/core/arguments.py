@@ -13,12 +13,12 @@ from functools import cache
 from numbers import Real
 from operator import index
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from torch import Tensor
-from torch import bool as torch_bool
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from mmspec.core.config_fields import fits
+
+if TYPE_CHECKING:  # options of commands are checked before torch is loaded
+    from torch import Tensor
 
 LARGEST_SCALE = 1000.0  # of guidance and of noise: fifty times what is published, and far from any overflow
 _PLAIN = (bool, int, float, str, NoneType)
@@ -76,13 +76,13 @@ def number(
     Raises:
         ValueError: for truth values and texts, NaN, infinities without `infinite`, and numbers outside the limits.
     """
-    is_number = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
+    is_number = isinstance(value, Real) or (hasattr(value, "numel") and value.numel() == 1)
     try:
         found = float(value) if is_number and not _is_truth(value) else math.nan
     except OverflowError:
         found = math.nan
     if not least <= found <= most or (math.isinf(found) and not infinite):
-        raise ValueError(f"{name}: expected {_range(least, most)}, got {value!r:.60}; change it")
+        raise ValueError(f"{name}: expected {_range(least, most, infinite)}, got {value!r:.60}; change it")
     return found
 
 
@@ -164,10 +164,11 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _is_truth(value: object) -> bool:
-    return isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch_bool)
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
-def _range(least: float, most: float) -> str:
+def _range(least: float, most: float, infinite: bool) -> str:
     if most == math.inf:
-        return "a number" if least == -math.inf else f"a number of {least:g} or more"
+        unlimited = "a number or an infinity" if infinite else "a number"
+        return unlimited if least == -math.inf else f"a number of {least:g} or more"
     return f"a number from {least:g} to {most:g}"

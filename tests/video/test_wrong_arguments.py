@@ -11,7 +11,7 @@ import pytest
 
 from mmspec import video
 from mmspec.evaluate.video.routers import router_of
-from tests.video.decoding.tiny import drafter, pipeline
+from tests.video.decoding.tiny import bright, drafter, pipeline
 from tests.wrong_values import cases, refused
 
 _SCHEDULER = SimpleNamespace(config=SimpleNamespace(stages=3))
@@ -26,7 +26,7 @@ SETTINGS: dict[Callable, Callable] = {
     video.Random: video.Random,
     video.Rebuilt: video.Rebuilt,
     video.Relative: video.Relative,
-    video.SDVG: partial(video.SDVG, drafter(), lambda frames, prompt: frames),
+    video.SDVG: partial(video.SDVG, drafter(), bright, threshold=0.0),
     video.Scheduled: partial(video.Scheduled, _SCHEDULER),
     video.Strided: video.Strided,
     video.Threshold: video.Threshold,
@@ -59,7 +59,7 @@ def test_a_request_for_videos_refuses_wrong_numbers_before_it_computes() -> None
 def test_parts_that_are_missing_are_named() -> None:
     for value in (None, 3, "draft"):
         with pytest.raises(ValueError, match="^drafter: expected BlockVideoModel"):
-            video.SDVG(value, threshold=math.inf)
+            video.SDVG(value, bright, 0.0)
 
 
 @pytest.mark.parametrize(
