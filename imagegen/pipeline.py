@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import number, whole
+from mmspec.core.arguments import LARGEST_SCALE, number, whole
 from mmspec.core.goodput import Goodput
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter, check_drafter
@@ -91,7 +91,7 @@ class ImagePipeline(BasePipeline):
     ) -> Decoding:
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = self.guidance_scale if guidance_scale is None else guidance_scale
-        guidance = scale if isinstance(scale, Guidance) else Guidance(number("guidance_scale", scale))
+        guidance = scale if isinstance(scale, Guidance) else Guidance(number("guidance_scale", scale, 0, LARGEST_SCALE))
         most = self.top_k if top_k is None else whole("top_k", top_k)
         warp = Warp(number("temperature", temperature, 0), most, number("top_p", top_p, 0, 1), filter_order)
         decoding = self.automatic if decoding == AUTO else decoding

@@ -119,7 +119,8 @@ class MARPipeline(BasePipeline):
         guidance = guidance_scale
         if not isinstance(guidance, TokenGuidance):
             scale = self.guidance_scale if guidance_scale is None else guidance_scale
-            guidance = TokenGuidance(number("guidance_scale", scale), guidance_schedule or self.guidance_schedule)
+            scale = number("guidance_scale", scale, 0, LARGEST_SCALE)
+            guidance = TokenGuidance(scale, guidance_schedule or self.guidance_schedule)
         elif guidance_schedule is not None:
             raise ValueError(f"guidance_schedule: expected it left out beside a TokenGuidance, got {guidance_schedule!r}; "
                              "say it there")  # fmt: skip
