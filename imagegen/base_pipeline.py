@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.core.arguments import boolean
 from mmspec.core.loop import Decoding, Target, completed
 from mmspec.imagegen.output import ImageOutput
 from mmspec.imagegen.pixels import to_pil
@@ -36,7 +37,7 @@ class BasePipeline:
 
     def generate(self, prompts: object, pixels: bool, **how: Any) -> ImageOutput:
         """Runs what `start` makes. Raises ValueError where pixels are asked for and there are none."""
-        if pixels and self.model.no_pixels:  # before anything is generated
+        if boolean("pixels", pixels) and self.model.no_pixels:  # before anything is generated
             raise ValueError(self.model.no_pixels)
         run = completed(lambda: self.start(prompts, **how))
         stats, target = run.stats, run.target

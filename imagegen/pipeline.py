@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import LARGEST_SCALE, number, whole
 from mmspec.core.goodput import Goodput
-from mmspec.core.keys import Keys, whole
-from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Decoding, Drafter, check_drafter
 from mmspec.core.rules.base import Misfit, Rule
 from mmspec.core.rules.resolve import resolve
 from mmspec.imagegen.auto import AUTO, automatic_of
@@ -90,10 +91,11 @@ class ImagePipeline(BasePipeline):
     ) -> Decoding:
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = self.guidance_scale if guidance_scale is None else guidance_scale
-        guidance = scale if isinstance(scale, Guidance) else Guidance(float(scale))
+        guidance = scale if isinstance(scale, Guidance) else Guidance(number("guidance_scale", scale, 0, LARGEST_SCALE))
         most = self.top_k if top_k is None else whole("top_k", top_k)
-        warp = Warp(float(temperature), most, float(top_p), filter_order)
+        warp = Warp(number("temperature", temperature, 0), most, number("top_p", top_p, 0, 1), filter_order)
         decoding = self.automatic if decoding == AUTO else decoding
+        check_drafter("decoding", decoding)
         non_raster = isinstance(decoding, NonRasterOrder)
         if non_raster and rule is not None:
             raise Misfit(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "

@@ -5,13 +5,13 @@ Both steps are pure functions of logits and position, so that a draft's law and 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import LARGEST_SCALE, check_fields, number, whole
 from mmspec.core.sample import without_tail
 
 COLDEST = 1e-5
@@ -24,7 +24,7 @@ class Guidance:
 
     scale: s; up to 1 only the conditional branch is run.   interval: guides indices 0..interval + 1 and leaves the later
     ones conditional, as LlamaGen's `cfg_interval` does; None or below 0 guides all.   final: s goes linearly from `scale`
-    at the first value to `final` at the last one.   Raises ValueError for a scale below 0 or when both schedules are given.
+    at the first value to `final` at the last one.   Raises ValueError for a scale outside 0..1000, and for both schedules.
     """
 
     scale: float = 1.0
@@ -33,8 +33,8 @@ class Guidance:
 
     def __post_init__(self) -> None:
         for scale in (self.scale, self.final or 0.0):
-            if not 0 <= scale < math.inf:
-                raise ValueError(f"guidance_scale: expected a number of 0 or more, got {scale}")
+            number("guidance_scale", scale, 0, LARGEST_SCALE)
+        check_fields(self)
         if self.interval is not None and self.final is not None:
             raise ValueError("guidance: expected an interval or a final scale, got both; leave one out")
 
@@ -70,12 +70,11 @@ class Warp:
     filter_order: FilterOrder = "top_k_first"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature: expected a number of 0 or more, got {self.temperature}")
-        if not isinstance(self.top_k, int):
-            raise ValueError(f"top_k: expected a whole number, got {self.top_k!r}")
-        if self.top_k < 0 or not 0 < self.top_p <= 1:
-            raise ValueError(f"expected top_k >= 0 and top_p in (0, 1], got {self.top_k} and {self.top_p}")
+        check_fields(self)
+        number("temperature", self.temperature, 0)
+        whole("top_k", self.top_k, 0)
+        if not 0 < number("top_p", self.top_p, 0, 1):
+            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 leaves everything in")
         if self.filter_order not in get_args(FilterOrder):
             raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got {self.filter_order!r}; "
                              "use one of these")  # fmt: skip

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import boolean, whole
 from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.interrupts import stop_requests
-from mmspec.core.keys import Keys, whole
+from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, completed
 from mmspec.core.readers import naming
 from mmspec.video.decoding.judging import ALONE
@@ -103,6 +104,7 @@ class BlockVideoPipeline:
         decoding = None if decoding == "auto" else decoding
         if decoding is not None and not isinstance(decoding, SDVG):
             raise ValueError(f"decoding: expected None, 'auto' or an SDVG, got {decoding!r}; leave it out or make one")
+        boolean("pixels", pixels)
         judging = ALONE
         if decoding is not None:
             decoding.check(self)
@@ -134,9 +136,9 @@ class BlockVideoPipeline:
 
     def _grid(self, size: Sequence[int]) -> tuple[int, int]:
         stride = self.vae.layout.stride
-        if len(size) != 2 or any(side < 1 or side % stride for side in size):
+        if not (isinstance(size, Sequence) and len(size) == 2 and all(_fits(side, stride) for side in size)):
             raise ValueError(
-                f"size: expected height and width, multiples of {stride}, got {tuple(size)}; use such a size"
+                f"size: expected height and width, multiples of {stride}, got {size!r:.60}; use such a size"
             )
         return size[0] // stride, size[1] // stride
 
@@ -167,6 +169,10 @@ class BlockVideoPipeline:
         if isinstance(encoder := getattr(self.encoder, "encoder", None), torch.nn.Module):
             encoder.to(device=device, dtype=dtype)
         return self
+
+
+def _fits(side: object, stride: int) -> bool:
+    return isinstance(side, int) and not isinstance(side, bool) and side > 0 and side % stride == 0
 
 
 def _blocks(blocks: Any) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmspec.core.arguments import check_fields
+
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
@@ -18,6 +20,7 @@ class BlockPlan:
     apart: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.first is not None and not isinstance(self.first, int):
             object.__setattr__(self, "first", tuple(self.first))
         if min(self.size, *self._heads, 1) < 1:

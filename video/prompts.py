@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from mmspec.core.arguments import whole
 from mmspec.video.decoding.script import Prompt
 
 Prompts = str | Sequence[str] | Tensor
@@ -38,7 +39,11 @@ def by_block(
 ) -> list[dict[int, Prompt]]:
     """Per row, from which block on there is which prompt.   Raises ValueError for a block the video does not have."""
     timeline = [{0: prompt} for prompt in first]
-    for block, prompts in sorted((later or {}).items()):
+    if not isinstance(later, Mapping | None):
+        raise ValueError(
+            f"{name}: expected prompts by the block from which on they hold, got {later!r:.60}; pass a dict"
+        )
+    for block, prompts in sorted((whole(name, block), prompts) for block, prompts in (later or {}).items()):
         if not 0 <= block < blocks:
             raise ValueError(f"{name}: expected blocks 0 to {blocks - 1}, got {block}; name one of the video's")
         for row, prompt in zip(timeline, rows_of(prompts, len(timeline), name), strict=True):

@@ -8,6 +8,8 @@ from html import unescape
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.arguments import check_words
+
 # texts -> float [B, L, d], zeros where a text is shorter
 Encode = Callable[[list[str]], Tensor]
 
@@ -26,7 +28,10 @@ class PromptEncoder:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> Tensor:
-        """float [B, length, d], zero at padding."""
+        """float [B, length, d], zero at padding.
+
+        Raises ValueError for a text of which the tokenizer knows no word; an empty text says nothing on purpose and passes.
+        """
         rows = self.tokenizer(
             [" ".join(unescape(unescape(text)).split()) for text in texts],  # as these models' texts were cleaned
             max_length=self.length,
@@ -34,6 +39,7 @@ class PromptEncoder:
             truncation=True,
             return_tensors="pt",
         )
+        check_words(texts, rows["input_ids"], rows["attention_mask"], self.tokenizer)
         device = next(self.encoder.parameters()).device
         ids, mask = rows["input_ids"].to(device), rows["attention_mask"].to(device)
         states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state

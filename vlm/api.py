@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
 
+from mmspec.core.arguments import boolean
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding, Drafter
 from mmspec.core.rules.base import Rule
@@ -145,8 +146,9 @@ class _Engine:
             )
         self.rounds = Rounds() if capture is True else capture or None
         self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
-        self.return_dict, self.inputs, self.open_only, self.on_stats = return_dict, inputs, open_only, on_stats
-        self.strict = strict
+        self.return_dict = boolean("return_dict", return_dict)
+        self.inputs, self.open_only, self.on_stats = inputs, open_only, on_stats
+        self.strict = boolean("strict", strict)
         self.turn: Turn | None = None
         self.__signature__ = TokenizerSignature.of(self.__call__)
 

@@ -13,6 +13,7 @@ from mmspec.core.layers.plan import Plan, plan_of
 from mmspec.vlm.mixers import Mixer, mixers_of
 from mmspec.vlm.placed import execution_device, layer_devices, returning
 from mmspec.vlm.ranks import group_of
+from mmspec.vlm.unwrapping import check_layers, uncompiled
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 
@@ -141,6 +142,7 @@ def _parts(model: nn.Module) -> Parts:
     if "position_ids" not in signature(model.forward).parameters:
         raise ValueError(f"model: expected a forward that takes position_ids, got {name}; drafts on a tree need them")
     head, decoder, embed = _modules(model)
+    check_layers(decoder, head)
     tested = name in _BY_NAME and _of_transformers(model)
     return Parts(
         model=model,
@@ -162,11 +164,12 @@ def _parts(model: nn.Module) -> Parts:
 
 def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
     """The output head, the decoder and the token embeddings."""
-    inner = getattr(model, "language_model", model)  # some wrappers name their text model and nothing of it
+    inner = uncompiled(getattr(model, "language_model", model))  # some wrappers name their text model and nothing of it
     try:
-        decoder, embed = model.get_decoder(), model.get_input_embeddings()
-        head = model.get_output_embeddings() or inner.get_output_embeddings()
-        decoder = inner.get_decoder() if decoder is inner or decoder is model else decoder
+        decoder, embed = uncompiled(model.get_decoder()), uncompiled(model.get_input_embeddings())
+        head = model.get_output_embeddings()
+        head = uncompiled(inner.get_output_embeddings() if head is None else head)
+        decoder = uncompiled(inner.get_decoder()) if decoder is inner or decoder is model else decoder
     except (AttributeError, NotImplementedError):
         head = decoder = embed = None
     if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):

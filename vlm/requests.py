@@ -8,20 +8,26 @@ from warnings import warn
 
 from torch import Tensor, nn
 
-from mmspec.core.keys import whole
+from mmspec.core.arguments import boolean, whole
 from mmspec.vlm.architectures import Parts
 
-_COUNTS = ("max_new_tokens", "min_new_tokens", "max_length", "min_length", "num_beams", "num_return_sequences")
+_COUNTS = ("max_new_tokens", "min_new_tokens", "max_length", "min_length", "num_beams", "num_return_sequences", "top_k")
+_SWITCHES = ("do_sample", "use_cache", "renormalize_logits", "remove_invalid_values", "return_dict_in_generate",
+             "output_scores", "output_logits", "output_attentions", "output_hidden_states")  # fmt: skip
 
 
 def check_numbers(settings: Mapping[str, object]) -> None:
-    """Raises ValueError for a count that is no whole number and for NaN, which transformers takes without a word.
+    """Raises ValueError for a count that is no whole number, a switch that is no truth value, and for NaN; transformers takes
+    them without a word.
 
     settings: arguments of `generate`, or the fields of a generation config.
     """
     for name in _COUNTS:
         if settings.get(name) is not None:
             whole(name, settings[name])
+    for name in _SWITCHES:
+        if settings.get(name) is not None:
+            boolean(name, settings[name])
     for name, value in settings.items():
         if isinstance(value, float) and math.isnan(value):
             raise ValueError(f"{name}: expected a number, got nan; change it or leave it out")

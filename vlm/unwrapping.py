@@ -1,4 +1,4 @@
-"""The model behind what other libraries wrap around it, and the `generate` of its class."""
+"""The model behind the wrappers of other libraries, the `generate` of its class, and the layers that it may not have."""
 
 from __future__ import annotations
 
@@ -63,3 +63,29 @@ def _inwards(model: nn.Module) -> Iterator[nn.Module]:
             model = model._orig_mod
         else:
             return
+
+
+def uncompiled(module: nn.Module | None) -> nn.Module | None:
+    """The module behind `torch.compile`; any other as it is.
+
+    Passes over drafts have many shapes, for each of which a compiled module would be compiled again.
+    """
+    while isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+        module = inner
+    return module
+
+
+def check_layers(decoder: nn.Module, head: nn.Module) -> None:
+    """Checks that passes of a decoder keep a cache, and that a token's result does not depend on the others in its pass.
+
+    Raises:
+        ValueError: for gradient checkpointing in training mode, and for layers that are quantised dynamically.
+    """
+    for part in (*decoder.modules(), *head.modules()):
+        if part.training and getattr(part, "gradient_checkpointing", False):
+            raise ValueError("model: expected one in eval mode or without gradient checkpointing, which keeps no cache while "
+                             "it trains; call model.eval() or model.gradient_checkpointing_disable() first")  # fmt: skip
+        if type(part).__module__.startswith("torch.ao.nn.quantized.dynamic"):
+            raise ValueError("model: expected layers that round each token by itself, got dynamic quantisation of torch.ao, "
+                             "which scales all tokens of a pass together; quantise the weights alone, as torchao's "
+                             "Int8WeightOnlyConfig does, or decode it with model.generate")  # fmt: skip

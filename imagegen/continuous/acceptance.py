@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.imagegen.continuous.head import Gaussian, Trajectory
 
 Determinants = Literal["derived", "published", "none"]
@@ -31,7 +32,8 @@ class Relaxation:
     determinants: Determinants = "derived"
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
+        check_fields(self)
+        if not self.temperature > 0:
             raise ValueError(
                 f"temperature: expected a number above 0, got {self.temperature}; 1 for none, 42 as published"
             )

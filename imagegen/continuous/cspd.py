@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number
 from mmspec.core.draft import Draft, Law, gather_nodes
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
@@ -77,7 +78,7 @@ class CSpD(Schedules):
         if self.context is None:
             object.__setattr__(self, "context", "prefix" if self.window == "patch" else "drafts")
         if not isinstance(self.relaxation, Relaxation):
-            object.__setattr__(self, "relaxation", Relaxation(float(self.relaxation)))
+            object.__setattr__(self, "relaxation", Relaxation(number("relaxation", self.relaxation)))
         object.__setattr__(self, "drafter", getattr(self.drafter, "model", self.drafter))
         if self.tolerance is not None and (self.window, self.context) != ("truncate", "drafts"):
             raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "

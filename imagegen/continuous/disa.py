@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.imagegen.continuous.mar.order import Step
 
 Shape = Literal["linear", "cosine", "constant", "two-stage"]
@@ -32,6 +33,7 @@ class Annealing:
     switch: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.shape not in get_args(Shape):
             raise ValueError(
                 f"shape: expected one of {', '.join(get_args(Shape))}, got {self.shape!r}; use one of these"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -10,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import LARGEST_SCALE, check_fields, number
 from mmspec.imagegen.continuous.mar.order import Step
 
 Schedule = Literal["linear", "constant"]
@@ -20,15 +20,15 @@ class TokenGuidance:
     """scale: s; at exactly 1 only the conditional branch is run.   schedule: "constant", or "linear" from about 1 at the
     first token to s at the last: 1 + (s - 1) (total - masked) / total, with what a step leaves masked.
 
-    Raises ValueError for a scale below 0 and an unknown schedule.
+    Raises ValueError for a scale outside 0..1000 and an unknown schedule.
     """
 
     scale: float = 1.0
     schedule: Schedule = "linear"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.scale < math.inf:
-            raise ValueError(f"guidance_scale: expected a number of 0 or more, got {self.scale}")
+        number("guidance_scale", self.scale, 0, LARGEST_SCALE)
+        check_fields(self)
         if self.schedule not in get_args(Schedule):
             raise ValueError(f"guidance_schedule: expected one of {', '.join(get_args(Schedule))}, got {self.schedule!r}; use "
                              "one of these")  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.imagegen.continuous.model import MaskedModel
 from mmspec.imagegen.continuous.token_cache import ALL, Slots, TokenCache
 
@@ -30,6 +31,7 @@ class Lazy:
     tokens: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.full < 1 or self.every < 1:
             raise ValueError(f"full, every: expected at least 1 pass, got {self.full} and {self.every}; use 1 or more")
         if self.tokens is None and not self.null:

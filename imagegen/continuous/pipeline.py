@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import LARGEST_SCALE, number
 from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Decoding
@@ -115,12 +115,12 @@ class MARPipeline(BasePipeline):
         model = self.model
         decoding = PlainSteps() if decoding in (None, AUTO) else decoding
         judge = self._rule(decoding, rule)
-        if not 0 <= temperature < math.inf:
-            raise ValueError(f"temperature: expected a number of 0 or more, got {temperature}")
+        temperature = number("temperature", temperature, 0, LARGEST_SCALE)
         guidance = guidance_scale
         if not isinstance(guidance, TokenGuidance):
             scale = self.guidance_scale if guidance_scale is None else guidance_scale
-            guidance = TokenGuidance(float(scale), guidance_schedule or self.guidance_schedule)
+            scale = number("guidance_scale", scale, 0, LARGEST_SCALE)
+            guidance = TokenGuidance(scale, guidance_schedule or self.guidance_schedule)
         elif guidance_schedule is not None:
             raise ValueError(f"guidance_schedule: expected it left out beside a TokenGuidance, got {guidance_schedule!r}; "
                              "say it there")  # fmt: skip
@@ -129,11 +129,12 @@ class MARPipeline(BasePipeline):
         keys = Keys.of(seed, len(labels), model.device)
         order = decoding.orders(keys, model.total) if order is None else _checked(order, len(labels), model.total)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
-        if (noise.steps, noise.dim) != (head.steps, head.dim):
-            raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {noise.steps} of {noise.dim}; "
+        size = getattr(noise, "steps", None), getattr(noise, "dim", None)
+        if size != (head.steps, head.dim):
+            raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {size[0]} of {size[1]}; "
                              "draw it for this head")  # fmt: skip
         target = decoding.target(model, labels, num_sampling_steps=num_sampling_steps, steps=steps, guidance=guidance,
-                                 temperature=float(temperature), order=order.to(model.device, torch.long), noise=noise,
+                                 temperature=temperature, order=order.to(model.device, torch.long), noise=noise,
                                  listener=listener, keys=keys)  # fmt: skip
         return Decoding(target, decoding, judge, keys)
 
@@ -188,6 +189,8 @@ class MARPipeline(BasePipeline):
 
 
 def _checked(order: Tensor, rows: int, total: int) -> Tensor:
+    if not isinstance(order, Tensor):
+        raise ValueError(f"order: expected an integer tensor of shape [{rows}, {total}], got {order!r:.60}; pass one")
     sound = order.shape == (rows, total) and not order.is_floating_point()
     if not sound or not torch.equal(order.sort(-1).values.cpu(), torch.arange(total).expand(rows, -1)):
         raise ValueError(f"order: expected a permutation of 0..{total - 1} for each of {rows} rows, got "

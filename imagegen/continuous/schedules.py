@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.keys import Keys
 from mmspec.imagegen.continuous.gtr import checkerboard_orders, checkerboard_steps
 from mmspec.imagegen.continuous.lazy import Lazy, LazyModel
@@ -32,6 +33,7 @@ class Schedules(MaskedDecoding):
     lazy: Lazy | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not isinstance(self.lazy, Lazy | None):
             raise ValueError(f"lazy: expected None or a Lazy, got {self.lazy!r}; write Lazy(5, 9)")
 

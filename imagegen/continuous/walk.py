@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.keys import Keys, Purpose
 from mmspec.imagegen.continuous.disa import Annealing
 from mmspec.imagegen.continuous.head import Gaussian, Head, Trajectory, sample
@@ -46,6 +47,7 @@ class HeadWalk:
     annealing: Annealing | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.window < 1:
             raise ValueError(f"window: expected at least 1 state, got {self.window}; 1 is plain sampling")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from mmspec.core.arguments import check_fields
 from mmspec.imagegen.jacobi.coupling import Coupling
 from mmspec.imagegen.jacobi.initialisation import INITS, Init
 from mmspec.imagegen.jacobi.state import JacobiState
@@ -51,6 +52,7 @@ class SJD:
     tree: Proactive | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.window < 2:
             raise ValueError(f"window: expected 2 or more, got {self.window}; use decoding=None to draft nothing")
         if self.init not in INITS:

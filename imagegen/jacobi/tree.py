@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.sample import law_of, sample_categorical
 from mmspec.core.tree import Tree, static_tree
 
@@ -29,6 +30,7 @@ class Proactive:
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.depth < 1 or self.width < 2:
             raise ValueError(f"tree: expected depth >= 1 and width >= 2, got {self.depth} and {self.width}")
         if self.drawn not in ("without_replacement", "with_replacement"):

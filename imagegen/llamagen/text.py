@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.arguments import check_words
 from mmspec.imagegen.llamagen.cleaning import clean
 
 
@@ -44,13 +45,8 @@ class CaptionEncoder:
         words = [clean(clean(text)) for text in texts] if self.cleaned else texts
         rows = self.tokenizer(words, max_length=self.length, padding="max_length", padding_side="right", truncation=True,
                               return_tensors="pt")  # fmt: skip
-        ids, mask, special = rows["input_ids"], rows["attention_mask"], set(self.tokenizer.all_special_ids)
-        for text, row, real in zip(texts, ids, mask.bool(), strict=True):
-            known = self.tokenizer.convert_ids_to_tokens([one for one in row[real].tolist() if one not in special])
-            if text.strip() and not any(letter.isalnum() for token in known for letter in token):
-                raise ValueError(
-                    f"prompts: expected words this model knows, got none in {text!r}; say it in other words"
-                )
+        ids, mask = rows["input_ids"], rows["attention_mask"]
+        check_words(texts, ids, mask, self.tokenizer)
         return ids, mask
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.loop import Drafter
 from mmspec.imagegen.canvas import CanvasTarget
 from mmspec.imagegen.model import ImageModel
@@ -48,6 +49,7 @@ class MuLo(NonRasterOrder):
     downsampler: Upsampler | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, infinite=("threshold",))
         if not self.threshold >= 0:
             raise ValueError(f"threshold: expected 0 or more, got {self.threshold}; probabilities reach 1")
         if self.k < 1:

@@ -9,6 +9,8 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
+from mmspec.core.arguments import check_fields
+
 
 class Upsampler(Protocol):
     """scale: how many codes of the large picture, per side, one code of the small one becomes. `down` is needed only where
@@ -37,6 +39,7 @@ class PixelUpsampler:
     scale: int = 2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.scale < 2:
             raise ValueError(f"scale: expected 2 or more, got {self.scale}")
 

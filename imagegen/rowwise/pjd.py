@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmspec.core.arguments import check_fields
 from mmspec.imagegen.canvas import CanvasTarget
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.non_raster import NonRasterOrder
@@ -29,6 +30,7 @@ class PJD(NonRasterOrder):
     window: int = 8
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("context", "window"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1 value, got {getattr(self, name)}; use 1 or more")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.draft import Draft, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
@@ -45,6 +46,7 @@ class RowDrafts:
     sight: Literal["window", "row"] = "window"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.lead < 1:
             raise ValueError(f"lead: expected at least 1 value, got {self.lead}; use the window alone for none")
         if self.sight not in ("window", "row"):

@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.draft import Draft, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
@@ -41,6 +42,7 @@ class ZipAR(NonRasterOrder):
     adaptive: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.window < 1:
             raise ValueError(f"window: expected at least 1 value, got {self.window}; use 1 or more")
 

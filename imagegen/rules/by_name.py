@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from mmspec.core.arguments import number_in_text
 from mmspec.core.rules import Rule
 from mmspec.core.rules.resolve import names as exact_names
 from mmspec.imagegen.model import ImageModel
@@ -70,13 +71,5 @@ def rule_from_name(text: str, model: ImageModel) -> str | Rule:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key not in kinds or not equals:
             raise ValueError(f"rule {name!r}: expected settings of {', '.join(kinds)} as setting=value, got {part!r}")
-        settings[key] = _read(name, key, value, kinds[key])
+        settings[key] = number_in_text(f"rule {name!r}: {key}", value, kinds[key])
     return make(model, **settings)
-
-
-def _read(name: str, key: str, value: str, kind: type) -> object:
-    try:
-        return kind(value)
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise ValueError(f"rule {name!r}: expected {wanted} for {key}, got {value!r}") from None

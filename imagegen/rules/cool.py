@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmspec.core.arguments import number, whole
 from mmspec.core.draft import Draft
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules import Weights
@@ -42,6 +43,9 @@ class CoolSD(Relaxed):
     def __init__(
         self, delta: float = 1.1, decay: float = 0.7, mu: float | None = None, block: int = 5, floor: float = 1.0
     ):
+        for name, value in (("delta", delta), ("decay", decay), ("mu", 0 if mu is None else mu), ("floor", floor)):
+            number(name, value)
+        whole("block", block)
         if not 0 < delta < math.inf or not 0 <= decay < math.inf or not math.isfinite(mu or 0.0):
             raise ValueError(
                 f"expected delta above 0, decay of at least 0 and mu, all finite, got {delta}, {decay}, {mu}"

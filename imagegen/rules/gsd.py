@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number, whole
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.sample import TINY, pooled_mass, ranked_window
@@ -47,12 +48,14 @@ class GSD(Relaxed):
         table: Tensor | None = None,
         cold: Literal["group", "plain"] = "group",
     ):
-        if group < 1:
+        if whole("group", group) < 1:
             raise ValueError(f"group: expected at least 1, got {group}")
-        if not delta_p > 0:
+        if not number("delta_p", delta_p, infinite=True) > 0:
             raise ValueError(f"delta_p: expected a number above 0, got {delta_p}")
         if (distance is None) != (table is None):
             raise ValueError("distance: expected both a limit and a table of embeddings or neither, got one of them")
+        if distance is not None:
+            number("distance", distance, 0, infinite=True)
         if cold not in ("group", "plain"):
             raise ValueError(f"cold: expected group or plain, got {cold!r}")
         self.group, self.delta_p, self.distance, self.table, self.cold = group, delta_p, distance, table, cold

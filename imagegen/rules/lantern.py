@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number, whole
 from mmspec.core.draft import Draft, expand_tree, gather_nodes
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
@@ -47,7 +48,7 @@ class Lantern(Relaxed):
     """
 
     def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
-        if not 0 <= delta <= 1:
+        if not 0 <= number("delta", delta) <= 1:
             raise ValueError(f"delta: expected 0 to 1, got {delta}; LanternPlus takes factors above 1")
         self._set("lantern", neighbours, k, residual)
         self.delta = delta
@@ -55,7 +56,7 @@ class Lantern(Relaxed):
     def _set(self, name: str, neighbours: Tensor, k: int, residual: Residual) -> None:
         if neighbours.dim() != 2 or neighbours.dtype != torch.long or not neighbours.shape[1]:
             raise ValueError(f"neighbours: expected int64 [K, width], got {neighbours.dtype} {tuple(neighbours.shape)}")
-        if k < 1:
+        if whole("k", k) < 1:
             raise ValueError(f"k: expected at least 1, got {k}")
         if residual not in get_args(Residual):
             raise ValueError(f"residual: expected one of {', '.join(get_args(Residual))}, got {residual!r}")
@@ -145,7 +146,7 @@ class LanternPlus(Lantern):
     """
 
     def __init__(self, neighbours: Tensor, k: int = 10, factor: float = 3.0, residual: Residual = "optimal"):
-        if not factor >= 1:
+        if not number("factor", factor) >= 1:
             raise ValueError(f"factor: expected 1 or more, got {factor}")
         self._set("lantern++", neighbours, k, residual)
         self.factor = factor

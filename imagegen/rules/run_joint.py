@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number, whole
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.rules.laws import law_row
@@ -36,9 +37,9 @@ class RunJoint(Relaxed):
     chains_only = True
 
     def __init__(self, alpha: float = 0.8, longest: int | None = None):
-        if not 0 < alpha <= 1:
+        if not 0 < number("alpha", alpha) <= 1:
             raise ValueError(f"alpha: expected a number above 0 and up to 1, got {alpha}")
-        if longest is not None and longest < 1:
+        if longest is not None and whole("longest", longest) < 1:
             raise ValueError(f"longest: expected at least 1 or None, got {longest}")
         self.alpha, self.longest = alpha, longest
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, screen, told, waiting
-from mmspec.cli.options import Json, numbers
+from mmspec.cli.options import Json, check_at_least, check_scale, numbers
 from mmspec.cli.report import need_plots, show_report
 from mmspec.cli.steps import steps
 
@@ -72,6 +72,7 @@ def evaluate(
     processes and machines are merged by copying their shards and media into one folder.
     """
     check_writable(json)
+    check_scale("--guidance", guidance)
     exports = _exports(export)
     with waiting("reading the plan"):
         quiet_transformers()
@@ -87,7 +88,10 @@ def evaluate(
             drawn = dict(
                 reward=reward, samples=samples, seed=seed, extractor=extractor, reference=reference, threads=threads
             )
-            drawn |= dict(temperatures=numbers("--temperature", temperature, float), part=_part(part))
+            temperatures = numbers("--temperature", temperature, float)
+            for one in temperatures or ():
+                check_at_least("--temperature", one, 0)
+            drawn |= dict(temperatures=temperatures, part=_part(part))
             work = _checked(_plan(run, wished, **given, **drawn), engine, workers, report)
     found = _run(work, workers, engine)
     for kind, folder in exports:

@@ -13,7 +13,7 @@ from mmspec.cli.console import BadOption, check_writable, progress, refusing, sa
 from mmspec.cli.image_codes import FILTER_ORDERS, open_codes
 from mmspec.cli.image_vectors import open_vectors
 from mmspec.cli.models import reading
-from mmspec.cli.options import Json, check_at_least
+from mmspec.cli.options import Json, check_at_least, check_scale
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -126,8 +126,8 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
     if not all(prompt.strip() for prompt in prompts):
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
     check_at_least("--temperature", temperature, 0)
+    check_scale("--guidance", guidance)
     for name, value, least in (
-        ("--guidance", guidance, 0),
         ("--top-k", top_k, 0),
         ("--seed", seed, 0),
         ("--grid", grid, 1),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mmspec.cli.console import BadOption, refusing, waiting
 from mmspec.cli.drawing import Opened
 from mmspec.cli.models import reading
+from mmspec.cli.options import check_scale
 
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.resources import ContinuousResources
@@ -19,6 +20,7 @@ FILTERS = {"top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # what t
 def open_vectors(model: str, decoding: str, wishes: dict[str, Any], settings: dict[str, Any]) -> Opened:
     """The pipeline and its arguments. settings: as for models of codes; vectors have no filters."""
     _check(model, wishes, settings)
+    check_scale("--temperature", settings["temperature"])
     with waiting("loading the model"):
         from mmspec.evaluate.continuous.decodings import Wishes, decoding_of
         from mmspec.evaluate.continuous.kinds import MASKED

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.console import BadOption
+from mmspec.core.arguments import LARGEST_SCALE
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a Markdown page to this file.")]
@@ -24,10 +25,17 @@ Drafter = Annotated[
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
 
 
-def check_at_least(name: str, value: float, least: float) -> None:
-    """Refuses a value below `least`, and NaN."""
-    if not least <= value < float("inf"):
-        raise BadOption(f"{name}: expected a number of at least {least}, got {value}, change it")
+def check_at_least(name: str, value: float, least: float, most: float = float("inf")) -> None:
+    """Refuses a value below `least` or above `most`, NaN and infinities."""
+    if not least <= value <= most or value == float("inf"):  # NaN is in no range
+        wanted = f"at most {most:g}" if value > most else f"at least {least}"
+        raise BadOption(f"{name}: expected a number of {wanted}, got {value}, change it")
+
+
+def check_scale(name: str, value: float | None) -> None:
+    """Refuses a scale of guidance or noise that overflows in the first pass; None passes."""
+    if value is not None:
+        check_at_least(name, value, 0, LARGEST_SCALE)
 
 
 def check_drafter(name: str | None) -> str | None:

@@ -11,10 +11,12 @@ from mmspec.cli.console import BadOption, check_writable, save_json, screen, tol
 from mmspec.cli.film import film_file
 from mmspec.cli.image_codes import FILTER_ORDERS
 from mmspec.cli.models import reading
-from mmspec.cli.options import Json, check_at_least
+from mmspec.cli.options import Json, check_at_least, check_scale
 
 if TYPE_CHECKING:
     from mmspec.cli.video_blocks import Filmed
+
+MOST_FPS = 1000
 
 
 @told
@@ -81,9 +83,11 @@ def video(
     """Draw a video of a prompt with drafted decoding."""
     if not prompt.strip():
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
-    for flag, value, least in (("--blocks", blocks, 1), ("--seed", seed, 0), ("--fps", fps, 1), ("--guidance", guidance, 0),
+    for flag, value, least in (("--blocks", blocks, 1), ("--seed", seed, 0),
                                ("--temperature", temperature, 0), ("--top-k", top_k, 0)):  # fmt: skip
         check_at_least(flag, least if value is None else value, least)
+    check_at_least("--fps", fps, 1, MOST_FPS)
+    check_scale("--guidance", guidance)
     out, instead = film_file(out)
     check_writable(out, json)
     of_blocks = {"threshold": threshold, "router": router, "reduction": reduction, "sync": sync, "draft": draft,

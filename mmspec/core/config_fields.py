@@ -46,16 +46,17 @@ def check_types(cls: type, given: Mapping[str, Any], names: Mapping[str, str] | 
     written, hints = {field.name: field.type for field in fields(cls)}, get_type_hints(cls)
     for name, value in given.items():
         own = (names or {}).get(name, name)
-        if own in hints and not _is(value, hints[own]):
+        if own in hints and not fits(value, hints[own]):
             raise ValueError(f"{name}: expected {written[own]}, got {value!r:.60}; correct the config")
 
 
-def _is(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotated type and, as a number, one that a tensor can hold."""
     kind = get_origin(hint)
     if kind in (UnionType, Union):
-        return any(_is(value, one) for one in get_args(hint))
+        return any(fits(value, one) for one in get_args(hint))
     if kind is tuple:  # a list in JSON
-        return isinstance(value, list | tuple) and all(_is(one, get_args(hint)[0]) for one in value)
+        return isinstance(value, list | tuple) and all(fits(one, get_args(hint)[0]) for one in value)
     if kind in (list, dict):
         return isinstance(value, kind)
     if kind is Literal:  # which of them there are the config itself says

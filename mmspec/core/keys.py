@@ -9,23 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from operator import index
 
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import whole
 from mmspec.kernels.backend import on_kernels
 from mmspec.kernels.counter import GOLDEN, mix, mix_int, shift, uniforms
 
 _AHEAD = 2048  # numbers made at once for the rounds to come
-
-
-def whole(name: str, value: object) -> int:
-    """value as an int. Raises ValueError for what is no whole number, floats among them."""
-    try:
-        return index(value)
-    except TypeError:
-        raise ValueError(f"{name}: expected a whole number, got {value!r}") from None
 
 
 class Purpose(IntEnum):
@@ -70,7 +62,7 @@ class Keys:
     def of(seed: int | Sequence[int] | None, batch: int, device: torch.device | str = "cpu") -> Keys:
         """Keys for `batch` rows. An int gives row b the seed derived from (seed, b); a sequence gives row b its own;
         None draws one from torch's global generator. Raises ValueError when a sequence has another length than `batch`,
-        and for what is no whole number.
+        and for what is no whole number, True and False included.
         """
         if seed is None:
             seed = int(torch.randint(2**62, ()))

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
+
 
 @lru_cache(maxsize=64)
 def doubling(deepest: int) -> tuple[int, ...]:
@@ -44,6 +46,7 @@ class FixedLength:
     longest: int = 5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.longest < 1:
             raise ValueError(f"longest: expected at least 1, got {self.longest}")
 
@@ -60,6 +63,7 @@ class ConfidenceStop:
     shortest: int = 1
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold: expected a probability, got {self.threshold}")
         if not 1 <= self.shortest <= self.longest:

@@ -115,6 +115,22 @@ class NoDraft(Memoryless):
         return root_only(target.pending)
 
 
+def check_drafter(name: str, drafter: object) -> None:
+    """Refuses what drafts nothing.
+
+    Args:
+        name: of the argument that took it, for the error.
+        drafter: None to decode plainly, or the drafter.
+
+    Raises:
+        ValueError: for anything else, a drafter's class included.
+    """
+    if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
+        raise ValueError(
+            f"{name}: expected None, 'auto' or a drafter object, got {drafter!r:.60}; make one, such as SJD(window=16)"
+        )
+
+
 class Decoding:
     """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn.
 
@@ -134,10 +150,7 @@ class Decoding:
         earlier: DraftState | None = None,
         lasts: bool = False,
     ):
-        if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
-            raise ValueError(
-                f"drafter: expected None, 'auto' or a drafter object, got {drafter!r}; make one, such as SJD(window=16)"
-            )
+        check_drafter("drafter", drafter)
         self.target, self.drafter, self.rule, self.keys = target, drafter or NoDraft(), rule, keys
         self.stats = Stats() if stats is None else stats
         self.stats.rule, self.stats.drafter, self.stats.exact = rule.name, self.drafter.name, rule.exact

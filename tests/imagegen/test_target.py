@@ -206,7 +206,7 @@ def test_nan_in_the_middle_keeps_what_came_before(oracle: bool) -> None:
 
 @pytest.mark.parametrize("wrong", ("sjd", SJD))
 def test_what_is_no_drafter_is_refused(wrong: object) -> None:
-    with pytest.raises(ValueError, match="drafter: expected None, 'auto' or a drafter object, got"):
+    with pytest.raises(ValueError, match="decoding: expected None, 'auto' or a drafter object, got"):
         generate(TinyModel(), [0], wrong)
 
 
@@ -218,7 +218,7 @@ def test_what_is_no_drafter_is_refused(wrong: object) -> None:
         (dict(seed=[1.5]), "seed: expected a whole number, got 1.5"),
         (dict(temperature=float("inf")), "temperature: expected a number"),
         (dict(filter_order="top_p"), "filter_order: expected one of top_k_first, top_p_first, got 'top_p'"),
-        (dict(guidance_scale=float("nan")), "guidance_scale: expected a number of 0 or more, got nan"),
+        (dict(guidance_scale=float("nan")), "guidance_scale: expected a number from 0 to 1000, got nan"),
     ),
 )
 def test_wrong_numbers_are_refused(wrong: dict, message: str) -> None:
@@ -228,7 +228,7 @@ def test_wrong_numbers_are_refused(wrong: dict, message: str) -> None:
 
 def test_schedules_end_at_a_scale() -> None:
     for final in (-2.0, float("nan")):
-        with pytest.raises(ValueError, match="guidance_scale: expected a number of 0 or more"):
+        with pytest.raises(ValueError, match="guidance_scale: expected a number from 0 to 1000"):
             Guidance(3.0, final=final)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cache
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor
 
 import mmspec
@@ -17,6 +19,7 @@ from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters import PromptLookup
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.strict_models import KINDS, inputs_of, model_of, row_of
+from tests.vlm.tiny import PAD, VOCAB
 
 DTYPES = (torch.float32, torch.bfloat16)
 STEPS = 24
@@ -151,11 +154,26 @@ def test_a_model_whose_bits_are_not_kept_is_refused(name: str, monkeypatch: pyte
 
 def test_eager_attention_is_refused_and_the_model_goes_on_without() -> None:
     model, inputs = model_of("llama", torch.float32, "eager"), inputs_of("llama", 1)
-    with pytest.raises(
-        ValueError, match="other bits .*; leave strict out, or load the model with attn_implementation='sdpa'"
-    ):
+    with pytest.raises(ValueError, match="other bits .*eager.* attn_implementation='sdpa', or leave strict out"):
         mmspec.generate(model, strict=True, max_new_tokens=4, **inputs)
     assert mmspec.generate(model, max_new_tokens=4, **inputs).shape[1] == inputs["input_ids"].shape[1] + 4
+
+
+@pytest.mark.parametrize("kind", ("Gemma2", "GptOss"))
+def test_a_class_without_sdpa_is_not_told_to_load_it(kind: str) -> None:
+    sizes = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2, head_dim=16, pad_token_id=PAD)  # fmt: skip
+    sizes |= dict(num_local_experts=2, num_experts_per_tok=1) if kind == "GptOss" else {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = getattr(hf, f"{kind}ForCausalLM")(getattr(hf, f"{kind}Config")(**sizes)).eval()
+    inputs = dict(inputs_of("llama", 1), max_new_tokens=4, do_sample=False)
+    with pytest.raises(ValueError, match="eager attention .* leave strict out") as error:
+        mmspec.generate(model, strict=True, **inputs)
+    assert "attn_implementation" not in str(error.value)
+    with pytest.raises(ValueError, match="scaled_dot_product_attention"):  # as the class itself says
+        type(model)._from_config(copy.deepcopy(model.config), attn_implementation="sdpa")
+    assert torch.equal(mmspec.generate(model, drafter=PromptLookup(), **inputs), model.generate(**inputs))
 
 
 def test_the_proof_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
+
 
 @dataclass(frozen=True, slots=True)
 class VideoGuidance:
@@ -18,6 +20,7 @@ class VideoGuidance:
     negative: Tensor | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.scale > 1 and self.negative is None:
             raise ValueError(
                 f"negative: expected a text for guidance of {self.scale}, got none; encode the empty prompt"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.adapters.guidance import VideoGuidance
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.generation.pyramid import Pyramid
@@ -45,6 +46,7 @@ class HeliosVideo:
     name: str = "helios"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if isinstance(self.steps, int):
             first = self.steps
             if self.doubled:

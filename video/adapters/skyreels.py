@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.adapters.guidance import VideoGuidance
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.generation.sampler import Sampler
@@ -40,6 +41,7 @@ class SkyReelsVideo:
     name: str = "skyreels"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         masked = self.transformer.config.num_frame_per_block
         if self.plan.first not in (None, self.plan.size) or masked != self.plan.size or masked == 1:
             raise ValueError(f"plan: expected blocks of the transformer's {masked} frames each, more than one, got "

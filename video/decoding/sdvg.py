@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
@@ -62,6 +63,7 @@ class SDVG:
         if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
         self.judging()
+        check_fields(self, infinite=("threshold",))
 
     @property
     def name(self) -> str:

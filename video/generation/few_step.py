@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.generation.sampler import Velocity
 from mmspec.video.generation.schedule import level, warped
 
@@ -28,6 +29,7 @@ class FewStep:
     warp: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "steps", tuple(self.steps))
         steps = self.steps
         falling = all(one > other for one, other in zip(steps, steps[1:], strict=False))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.generation.sampler import Velocity
 from mmspec.video.generation.schedule import TRAINING_STEPS, shifted
 
@@ -26,6 +27,7 @@ class FlowMap:
     until: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.passes < 1:
             raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
         if not self.shift > 0:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.generation.sampler import Velocity
 from mmspec.video.generation.scheduled import dynamic_shift
 
@@ -33,6 +34,7 @@ class Pyramid:
     doubled: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "steps", tuple(self.steps))
         stages = self.scheduler.config.stages
         if not self.steps or min(self.steps) < 1 or len(self.steps) != stages:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.generation.sampler import Velocity
 
 
@@ -25,6 +26,7 @@ class Scheduled:
     how: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.passes < 1:
             raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
 

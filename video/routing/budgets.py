@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import whole
 from mmspec.video.decoding.evidence import BlockEvidence
 from mmspec.video.routing.router import Place, Router
 
@@ -19,8 +19,8 @@ class Budget(Router):
     judges = False
 
     def __init__(self, budget: int | Sequence[int]):
-        many = isinstance(budget, Sequence)
-        self.budgets = tuple(map(index, budget)) if many else (index(budget),)
+        many = isinstance(budget, Sequence) and not isinstance(budget, str)
+        self.budgets = tuple(whole("budget", one) for one in (budget if many else [budget]))
         self.by_row = many
         if not self.budgets or min(self.budgets) < 1:
             raise ValueError(

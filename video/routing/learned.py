@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.arguments import number
 from mmspec.core.drafting.pretrained import Pretrained
 from mmspec.video.decoding.evidence import BlockEvidence
 from mmspec.video.routing.features import FEATURES
@@ -61,9 +62,8 @@ class Learned(Router):
     scores_own, looks = "anchors", True
 
     def __init__(self, model: Advantage, gain: float = 0.0):
-        if math.isnan(gain):
-            raise ValueError(f"gain: expected a number or an infinity, got {gain}; say what redrawing must be worth")
-        self.model, self.gain, self.exact = model, float(gain), gain == -math.inf
+        self.model, self.gain = model, number("gain", gain, infinite=True)
+        self.exact = self.gain == -math.inf
         self.name = "target alone (gain -inf)" if self.exact else f"predicted gain <= {self.gain:g} (relaxed)"
 
     @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number, whole
 from mmspec.video.decoding.evidence import BlockEvidence
 from mmspec.video.routing.router import Place, Router
 
@@ -17,7 +18,7 @@ class Hybrid(Router):
     """
 
     def __init__(self, run: int, veto: Router):
-        if run < 0:
+        if whole("run", run) < 0:
             raise ValueError(f"run: expected 0 or more drafts in a row, got {run}; 0 is the target alone")
         self.run, self.veto = run, veto
         self.exact = run == 0 or veto.exact
@@ -43,9 +44,8 @@ class Explore(Router):
     scores_own, looks = "all", True
 
     def __init__(self, rate: float):
-        if not 0 <= rate <= 1:
-            raise ValueError(f"rate: expected a probability from 0 to 1, got {rate}; 0 is the target alone")
-        self.rate, self.exact = rate, rate == 0
+        self.rate = number("rate", rate, 0, 1)
+        self.exact = self.rate == 0
         self.name = "target alone (rate 0)" if self.exact else f"explore {rate:g} (relaxed)"
 
     def accept(self, evidence: BlockEvidence) -> Tensor:

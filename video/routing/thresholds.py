@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number
 from mmspec.video.decoding.evidence import BlockEvidence
 from mmspec.video.routing.router import Router
 
@@ -22,7 +23,7 @@ class Threshold(Router):
     """
 
     def __init__(self, least: float):
-        self.least = _number("threshold", least)
+        self.least = number("threshold", least, infinite=True)
         self.exact = self.least == math.inf
         self.name = "target alone (threshold inf)" if self.exact else f"reward >= {self.least:g} (relaxed)"
 
@@ -50,7 +51,7 @@ class Relative(Router):
     scores_own = "anchors"
 
     def __init__(self, margin: float):
-        self.margin = _number("margin", margin)
+        self.margin = number("margin", margin, infinite=True)
         self.exact = self.margin == -math.inf
         told = f"reward >= first block - {self.margin:g} (relaxed)"
         self.name = "target alone (margin -inf)" if self.exact else told
@@ -76,9 +77,3 @@ def least_of(share: float, scores: Sequence[float]) -> float:
         return math.inf if share == 0 else -math.inf
     ranked = values.flatten().sort(descending=True).values
     return ranked[max(1, round(share * len(ranked))) - 1].item()
-
-
-def _number(name: str, value: float) -> float:
-    if math.isnan(value):
-        raise ValueError(f"{name}: expected a number or an infinity, got {value}; say how good a draft must be")
-    return float(value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.chunk_cache import ChunkCache, Held, Positions
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.model import Film
@@ -36,6 +37,7 @@ class Cached:
     recache: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.at_once is not None and self.at_once < 1:
             raise ValueError(f"at_once: expected None or at least 1, got {self.at_once}; read one block a pass or more")
         ChunkCache(positions=self.positions)

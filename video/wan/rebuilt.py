@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.video.chunk_cache import ChunkCache
 from mmspec.video.generation.noise import BlockNoise
 from mmspec.video.model import Film
@@ -32,6 +33,7 @@ class Rebuilt:
     vae: StreamingVAE | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.frames < 1:
             raise ValueError(f"frames: expected at least 1, got {self.frames}; keep one frame of context or more")
 

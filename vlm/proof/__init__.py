@@ -66,8 +66,17 @@ def prove_bits(parts: Parts) -> None:
 
     Raises ValueError that names what differed.
     """
-    remedy = "leave strict out, or load the model with attn_implementation='sdpa'"
-    _once(parts, ("bits", torch.get_num_threads()), lambda: same_bits(parts), remedy)
+    _once(parts, ("bits", torch.get_num_threads()), lambda: same_bits(parts), _remedy_for_bits(parts))
+
+
+def _remedy_for_bits(parts: Parts) -> str:
+    """Why bits differ, as far as the attention says it, and what a caller can do about it."""
+    if parts.model.config._attn_implementation == "sdpa":
+        return "leave strict out"
+    reason = "eager attention adds up in an order that depends on how many tokens a pass has"
+    if getattr(type(parts.decoder), "_supports_sdpa", False):
+        return f"{reason}, so load the model with attn_implementation='sdpa', or leave strict out"
+    return f"{reason}, and this class has no sdpa, so leave strict out"
 
 
 def _once(parts: Parts, key: tuple, check: Callable[[], None], remedy: str = _DECODE) -> None:

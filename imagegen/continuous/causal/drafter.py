@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
@@ -32,6 +33,7 @@ class SmallCausal:
     length: int = 4
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.length < 1:
             raise ValueError(f"length: expected at least 1 token, got {self.length}; use 1 or more")
 

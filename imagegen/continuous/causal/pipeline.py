@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import LARGEST_SCALE, number
 from mmspec.core.config_fields import check_types
 from mmspec.core.drafting.pretrained import folder_of
 from mmspec.core.files import write_json_atomic
 from mmspec.core.filling import fill
 from mmspec.core.keys import Keys
 from mmspec.core.loading import sketch
-from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.loop import Decoding, Drafter, check_drafter
 from mmspec.core.readers import naming, read_json
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.resolve import resolve
@@ -124,6 +124,7 @@ class ContinuousARPipeline(BasePipeline):
                 "head_walk: expected one as long for every token, got one that is annealed; leave annealing out"
             )
         decoding = None if decoding == AUTO else decoding
+        check_drafter("decoding", decoding)
         if decoding is not None and temperature == 0:
             raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
         labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)
@@ -163,9 +164,7 @@ class ContinuousARPipeline(BasePipeline):
 
 
 def _scale(name: str, value: float) -> float:
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name}: expected a number of 0 or more, got {value}")
-    return float(value)
+    return number(name, value, 0, LARGEST_SCALE)
 
 
 def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from mmspec.core.keys import Keys, Purpose, whole
+from mmspec.core.arguments import whole
+from mmspec.core.keys import Keys, Purpose
 
 _MOST_STEPS = 1 << 20
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.length import FixedLength, LengthControl
 
 
@@ -28,6 +29,7 @@ class DynamicTree:
         return self.depth
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(self.nodes, self.depth, self.width) < 1:
             raise ValueError(
                 f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
@@ -73,6 +75,7 @@ class StaticTree:
         return _static_depth(self.parents)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
             raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
         if self.drawn not in ("without_replacement", "with_replacement"):
@@ -115,6 +118,7 @@ class Chain:
     drawn: Literal["without_replacement", "deterministic"] = "without_replacement"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.drawn not in ("without_replacement", "deterministic"):
             raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import number
 from mmspec.core.draft import Draft, expand_tree, gather_nodes
 from mmspec.core.evidence import Evidence
 from mmspec.core.rules.base import Rule, Weights
@@ -30,7 +31,7 @@ class TypicalAcceptance(Rule):
     proven_for = TargetMatch.proven_for
 
     def __init__(self, threshold: float = 0.09, alpha: float = 0.3):
-        if not (threshold > 0 and alpha > 0):
+        if not (number("threshold", threshold, infinite=True) > 0 and number("alpha", alpha, infinite=True) > 0):
             raise ValueError(f"expected threshold and alpha above 0, got {threshold} and {alpha}")
         self.threshold, self.alpha = threshold, alpha
 

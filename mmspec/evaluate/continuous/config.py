@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mmspec.core.arguments import LARGEST_SCALE
 from mmspec.evaluate.continuous.kinds import CAUSAL, ZOO_MODELS, in_zoo, kind_of
 from mmspec.evaluate.engine.config import BenchConfig, option, refuse_idle
 from mmspec.evaluate.engine.setting import Setting
@@ -59,7 +60,7 @@ class Config(BenchConfig):
         None, "A folder with the smaller pipeline that drafts; the zoo's own when left out.", shown="FOLDER"
     )
     images: int | None = option(None, "Images of every quality figure.", least=8, most=LARGEST)
-    guidance: tuple[float, ...] | None = option(None, "Guidance scales.", shown="S,S")
+    guidance: tuple[float, ...] | None = option(None, "Guidance scales.", shown="S,S", most=LARGEST_SCALE)
     num_sampling_steps: str | None = option(
         None, "Denoising steps of the head, such as 100 or ddim100; the model's own when left out.", shown="STEPS"
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmspec import zoo
+from mmspec.core.arguments import LARGEST_SCALE
 from mmspec.evaluate.engine.config import BenchConfig, option, refuse_idle
 from mmspec.evaluate.engine.setting import Setting
 
@@ -55,7 +56,7 @@ class Config(BenchConfig):
     batches: tuple[int, ...] | None = option(None, "Batch sizes that are timed.", flag="--batch", shown="N,N", least=1)
     model: str = option("t2i", "The zoo's t2i or c2i.")
     images: int | None = option(None, "Images of every quality figure.", least=8, most=LARGEST)
-    guidance: tuple[float, ...] | None = option(None, "Guidance scales.", shown="S,S")
+    guidance: tuple[float, ...] | None = option(None, "Guidance scales.", shown="S,S", most=LARGEST_SCALE)
     top_k: tuple[int, ...] | None = option(None, "Top-k; 0 for all values.", shown="K,K")
 
     def __post_init__(self) -> None:

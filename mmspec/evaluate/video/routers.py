@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mmspec.core.arguments import number_in_text
+
 if TYPE_CHECKING:
     from mmspec.video.routing.router import Router
 
@@ -77,7 +79,7 @@ def router_of(text: str) -> Router:
         shown = ",".join(f"{one}=..." for one in types)
         raise ValueError(f"--router: expected {name}:{shown}, got {text!r}, write it so")
     try:
-        return make(**{one: types[one](value) for one, value in given.items()})
+        return make(**{one: number_in_text(one, value, types[one]) for one, value in given.items()})
     except ValueError as error:
         raise ValueError(
             f"--router: expected settings of {name} that fit, got {text!r} ({error}), correct them"

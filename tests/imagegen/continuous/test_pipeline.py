@@ -200,7 +200,7 @@ def test_encoded_pictures_are_tokens() -> None:
         ({"prompts": 5}, r"prompts: expected labels from 0 to 4 \(-1 for none\), got \[5\]"),
         ({"prompts": -2}, "prompts: expected labels"),
         ({"prompts": "a star"}, "prompts: expected class labels"),
-        ({"temperature": -1.0}, "temperature: expected a number of 0 or more"),
+        ({"temperature": -1.0}, "temperature: expected a number from 0 to 1000"),
         ({"temperature": float("nan")}, "temperature: expected"),
         ({"guidance_scale": -1.0}, "guidance_scale: expected"),
         ({"guidance_schedule": "cosine"}, "guidance_schedule: expected one of"),

@@ -114,7 +114,7 @@ def test_drafters_of_other_latents_or_blocks_are_refused() -> None:
         ),
         (drafter(plan=BlockPlan(2, first=1)), "expected blocks as the target's"),
         (wan(1), "expected a block video model or a pipeline of one"),
-        (None, "expected a block video model or a pipeline of one"),
+        (None, "expected BlockVideoModel"),
     ):
         with pytest.raises(ValueError, match=f"drafter: {told}"):
             pipe("a", decoding=SDVG(model, bright, 0.0))

@@ -187,7 +187,7 @@ def test_features_are_what_they_say() -> None:
         (lambda: Random([3, 0]), "budget: expected 1 or more"),
         (lambda: Random([]), "budget: expected 1 or more"),
         (lambda: Hybrid(-1, Threshold(0)), "run: expected 0 or more"),
-        (lambda: Explore(1.1), "rate: expected a probability"),
+        (lambda: Explore(1.1), "rate: expected a number from 0 to 1"),
         (lambda: Learned(Advantage(AdvantageConfig()), NAN), "gain: expected a number"),
     ],
 )

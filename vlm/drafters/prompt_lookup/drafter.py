@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmspec.core.arguments import check_fields
 from mmspec.vlm.drafters.prompt_lookup.state import LookupState
 from mmspec.vlm.target import TextTarget
 
@@ -26,6 +27,7 @@ class PromptLookup:
     from_ids = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.longest < 1:
             raise ValueError(f"longest: expected at least 1, got {self.longest}")
         if not 1 <= self.min_ngram <= self.max_ngram:

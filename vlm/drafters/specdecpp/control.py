@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.drafting.placement import alongside
 from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceHead
 
@@ -31,6 +32,7 @@ class AcceptanceStop:
     newest: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold: expected a probability, got {self.threshold}")
         if not 1 <= self.shortest <= self.longest:

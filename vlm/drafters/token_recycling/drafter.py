@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mmspec.core.arguments import check_fields
 from mmspec.core.tree import static_tree
 from mmspec.vlm.drafters.token_recycling.state import RecyclingState
 from mmspec.vlm.drafters.token_recycling.table import RecyclingTable
@@ -32,6 +33,7 @@ class TokenRecycling:
     from_ids = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         widest = static_tree(self.template).max_rank + 1 if len(self.template) > 1 else 0
         if not 1 <= widest <= self.width:
             raise ValueError(f"template: expected 1 to width={self.width} children a node, got up to {widest}")

@@ -1,0 +1,116 @@
+"""Numbers and truth values of a wrong type stop image requests and their settings with the argument's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+from mmspec import imagegen
+from mmspec.imagegen.class_labels import class_labels
+from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.guidance import TokenGuidance
+from tests.imagegen.continuous.causal.test_causal import model
+from tests.imagegen.continuous.tiny import pipeline as mar
+from tests.imagegen.tiny import TinyModel
+from tests.wrong_values import cases, refused
+
+TABLE = torch.zeros(4, 3, dtype=torch.long)
+# what makes the settings -> how it is called where all its arguments are right
+SETTINGS: dict[Callable, Callable] = {
+    imagegen.Annealing: imagegen.Annealing,
+    imagegen.CSpD: partial(imagegen.CSpD, mar().model, window="truncate"),
+    imagegen.CoolSD: imagegen.CoolSD,
+    imagegen.GSD: imagegen.GSD,
+    imagegen.HeadWalk: imagegen.HeadWalk,
+    imagegen.Lantern: partial(imagegen.Lantern, TABLE),
+    imagegen.LanternPlus: partial(imagegen.LanternPlus, TABLE),
+    imagegen.Lazy: imagegen.Lazy,
+    imagegen.MuLo: partial(imagegen.MuLo, object(), object()),
+    imagegen.PJD: imagegen.PJD,
+    imagegen.PixelUpsampler: partial(imagegen.PixelUpsampler, torch.clone, torch.clone),
+    imagegen.Proactive: imagegen.Proactive,
+    imagegen.Relaxation: imagegen.Relaxation,
+    imagegen.RowDrafts: imagegen.RowDrafts,
+    imagegen.RunJoint: imagegen.RunJoint,
+    imagegen.SCD: imagegen.SCD,
+    imagegen.SJD: imagegen.SJD,
+    imagegen.ScheduledSteps: imagegen.ScheduledSteps,
+    imagegen.Warp: imagegen.Warp,
+    imagegen.ZipAR: imagegen.ZipAR,
+    SmallCausal: partial(SmallCausal, object()),
+}
+
+
+# an entry -> the arguments of a call of its own, its number-like arguments, and what else none of them may be
+CALLS: dict[str, tuple[Callable[[], Callable], dict[str, tuple[object, ...]]]] = {
+    "codes": (
+        lambda: partial(imagegen.ImagePipeline(TinyModel()), [1]),
+        {"guidance_scale": (1e30, -1.0), "temperature": (math.inf, -1.0), "top_p": (0.0, 2.0), "top_k": (-1,)},
+    ),
+    "masked": (
+        lambda: partial(mar(), 1),
+        {"guidance_scale": (1e30, -1.0), "temperature": (1e30, -1.0), "num_iter": (0,)},
+    ),
+    "causal": (
+        lambda: partial(imagegen.ContinuousARPipeline(model()), 1),
+        {"guidance_scale": (1e30, -1.0), "temperature": (1e30, -1.0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one.__name__)
+def test_settings_refuse_what_is_no_number_and_no_truth_value(settings: Callable) -> None:
+    tried = list(cases(settings))
+    assert tried
+    for name, value in tried:
+        refused(SETTINGS[settings], name, value)
+
+
+def test_guidance_refuses_what_is_no_number() -> None:
+    for guidance, names in ((imagegen.Guidance, ("final", "interval")), (TokenGuidance, ())):
+        for name, value in cases(guidance, names):
+            refused(guidance, "guidance_scale" if name == "final" else name, value, name)
+        for value in (True, math.nan, "2", 1e30, -1.0):
+            refused(guidance, "guidance_scale", value, "scale")
+
+
+@pytest.mark.parametrize("entry", CALLS)
+def test_a_request_for_images_refuses_wrong_numbers_before_it_computes(entry: str) -> None:
+    made, beyond = CALLS[entry]
+    call = partial(made(), pixels=False)
+    for name, value in cases(type(call.func).__call__, (*beyond, "seed")):
+        refused(call, name, value)
+    for name, values in beyond.items():
+        for value in values:
+            refused(call, name, value)
+    for value in ("no", 1, None):
+        refused(call, "pixels", value)
+    refused(call, "seed", [True])
+
+
+def test_labels_are_whole_numbers_and_no_truth_values() -> None:
+    assert class_labels(torch.tensor([1, -1]), 4, -1).tolist() == [1, -1]
+    for label in (True, [1, False], torch.tensor([True]), 1.0, math.nan, "1", None, [None], [[1]], [], -2, 4):
+        with pytest.raises(ValueError, match="^prompts: expected "):
+            class_labels(label, 4, -1)
+    with pytest.raises(ValueError, match="^prompts: expected labels from 0 to 3"):
+        class_labels(-1, 4, None)  # a model without a label for no class
+
+
+def test_parts_that_are_missing_are_named() -> None:
+    for value in (None, 3, "draft", True):
+        with pytest.raises(ValueError, match="^drafter: expected MaskedModel"):
+            imagegen.CSpD(value)
+    for name in ("order", "noise"):
+        refused(partial(mar(), 1, pixels=False), name, 3)
+    assert imagegen.CSpD(mar()).drafter.total == mar().model.total
+
+
+@pytest.mark.parametrize("entry", CALLS)
+def test_a_decoding_that_is_none_is_refused(entry: str) -> None:
+    for value in (3, "scd", True):
+        refused(partial(CALLS[entry][0](), pixels=False), "decoding", value)

@@ -1,0 +1,78 @@
+"""Numbers and truth values of a wrong type stop text requests and drafters' settings with the argument's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from transformers import GenerationConfig
+
+import mmspec
+from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.vlm import drafters
+from tests.vlm.tiny import prompt, tiny
+from tests.wrong_values import WRONG, cases, refused
+
+SETTINGS: dict[Callable, Callable] = {
+    drafters.AcceptanceStop: partial(drafters.AcceptanceStop, object()),
+    drafters.DynamicTree: drafters.DynamicTree,
+    drafters.PromptLookup: drafters.PromptLookup,
+    drafters.StaticTree: drafters.StaticTree,
+    drafters.TokenRecycling: drafters.TokenRecycling,
+    ConfidenceStop: ConfidenceStop,
+    FixedLength: FixedLength,
+    TypicalAcceptance: TypicalAcceptance,
+}
+# how a request is made -> its switches; `decode` has no return_dict
+ENTRIES: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "generate": (lambda **how: mmspec.generate(tiny("llama"), **how), ("strict", "capture", "return_dict")),
+    "start": (lambda **how: mmspec.vlm.start(tiny("llama"), **how), ("strict", "capture")),
+    "decode": (
+        lambda **how: tiny("llama").generate(custom_generate=mmspec.decode, **how),
+        ("strict", "capture"),
+    ),
+}
+
+
+def request(entry: str) -> Callable:
+    return partial(ENTRIES[entry][0], **prompt("llama"), max_new_tokens=2)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one.__name__)
+def test_settings_refuse_what_is_no_number_and_no_truth_value(settings: Callable) -> None:
+    tried = list(cases(settings))
+    assert tried
+    for name, value in tried:
+        refused(SETTINGS[settings], name, value)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_request_refuses_switches_that_are_no_truth_values(entry: str) -> None:
+    for name in ENTRIES[entry][1]:
+        for value in (*WRONG["bool"], "False", None):
+            refused(request(entry), name, value)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_request_refuses_seeds_that_are_no_whole_numbers(entry: str) -> None:
+    for value in (*WRONG["int"], [True], [math.nan]):
+        refused(request(entry), "seed", value)
+
+
+@pytest.mark.parametrize("name", ("do_sample", "use_cache", "output_scores", "renormalize_logits"))
+def test_switches_of_transformers_are_truth_values(name: str) -> None:
+    for value in ("no", 1):
+        refused(request("generate"), name, value)
+        config = GenerationConfig(max_new_tokens=2)
+        setattr(config, name, value)
+        with pytest.raises(ValueError, match=f"^{name}: expected "):
+            mmspec.generate(tiny("llama"), **prompt("llama"), generation_config=config)
+
+
+@pytest.mark.parametrize("name", ("max_new_tokens", "min_new_tokens", "num_return_sequences", "top_k"))
+def test_counts_of_transformers_are_whole_numbers(name: str) -> None:
+    for value in (True, 1.5, math.nan):
+        refused(request("generate"), name, value)
