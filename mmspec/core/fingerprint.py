@@ -17,9 +17,10 @@ from mmspec.core.rope import turns_with_length
 
 _SAMPLES = 8  # values of each tensor
 _DEPTH = 3  # of settings in lists and dicts
-_SCALARS = (str, int, float, bool, type(None), torch.dtype, torch.device)
+_SCALARS = frozenset((str, int, float, bool, torch.dtype, torch.device))
 _ORDINARY = (Tensor, nn.Parameter, nn.Buffer)
-_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"}
+# of every module, and transformers' plans of how to split a model, which are long
+_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {"_tp_plan", "_pp_plan", "_ep_plan"}
 # the attributes with which adapter layers say what they add, in PEFT and elsewhere
 _ADAPTERS = ("active_adapter", "_active_adapter", "active_adapters", "_active_adapters", "disable_adapters",
              "_disable_adapters", "merged", "merged_adapters", "training")  # fmt: skip
@@ -150,7 +151,7 @@ def _dense(tensor: Tensor) -> Tensor:
 
 
 def _settings(module: nn.Module) -> tuple:
-    """The class of one module and its constants by name."""
+    """The class of one module and its constants by name. None counts as absent: many a pass puts tensors in its place."""
     if turns_with_length(module):
         return (type(module),)
     found = ((name, _constant(value)) for name, value in vars(module).items() if name not in _BOOKKEEPING)
@@ -158,15 +159,16 @@ def _settings(module: nn.Module) -> tuple:
 
 
 def _constant(value: object, depth: int = _DEPTH) -> object:
-    """A setting as something to compare; an ellipsis for an object, whose state is its own."""
-    if isinstance(value, _SCALARS):
+    """A setting as something to compare; an ellipsis for None and for an object, whose state is its own."""
+    kind = type(value)
+    if kind in _SCALARS:
         return value
-    if depth and isinstance(value, dict):
-        items = ((key, _constant(one, depth - 1)) for key, one in value.items() if isinstance(key, _SCALARS))
+    if depth and issubclass(kind, dict):
+        items = ((key, _constant(one, depth - 1)) for key, one in value.items() if type(key) in _SCALARS)
         return tuple(item for item in items if item[1] is not ...)
-    if depth and isinstance(value, list | tuple | set | frozenset):
+    if depth and issubclass(kind, list | tuple | set | frozenset):
         items = tuple(_constant(one, depth - 1) for one in value)
-        return frozenset(items) if isinstance(value, set | frozenset) else items
+        return frozenset(items) if issubclass(kind, set | frozenset) else items
     return ...
 
 

@@ -114,9 +114,7 @@ def turns_around(model: nn.Module, change: Callable[[nn.Module], None], drafter:
         if number == 1:
             change(model)
         truth = model.generate(ids, attention_mask=torch.ones_like(ids), **GREEDY)
-        out = mmspec.generate(
-            model, drafter=drafter, past_key_values=past, input_ids=ids, return_dict=True, **GREEDY
-        )
+        out = mmspec.generate(model, drafter=drafter, past_key_values=past, input_ids=ids, return_dict=True, **GREEDY)
         assert torch.equal(out.sequences, truth), number
         assert (out.read == ids.shape[1]) == (number < 2), number
         ids = torch.cat([truth, torch.tensor([[7, 8, 9]])], 1)
@@ -223,4 +221,6 @@ def test_conversations_that_read_the_same_weights_in_turn_read_only_what_is_new(
     model.requires_grad_(False)
     on = torch.cat([said, torch.tensor([[7, 8]])], 1)
     out = mmspec.generate(model, past_key_values=past, input_ids=on, return_dict=True, **GREEDY)
-    assert out.read == 3 and torch.equal(out.sequences, model.generate(on, attention_mask=torch.ones_like(on), **GREEDY))
+    assert out.read == 3 and torch.equal(
+        out.sequences, model.generate(on, attention_mask=torch.ones_like(on), **GREEDY)
+    )
