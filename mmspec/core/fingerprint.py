@@ -65,7 +65,7 @@ def fingerprint(*roots: nn.Module) -> Fingerprint:
     tensors = [tensor for module in modules for tensor in _tensors(module)]
     settings = tuple(_settings(module) for module in modules)
     versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
-    addresses = tuple(tensor.data_ptr() for tensor in tensors)
+    addresses = tuple(tensor.data_ptr() if tensor.layout is torch.strided else 0 for tensor in tensors)
     return Fingerprint(_layout(roots, modules, tensors), settings, addresses, versions, _samples(tensors))
 
 
