@@ -19,8 +19,13 @@ _SAMPLES = 8  # values of each tensor
 _DEPTH = 3  # of settings in lists and dicts
 _SCALARS = frozenset((str, int, float, bool, torch.dtype, torch.device))
 _ORDINARY = (Tensor, nn.Parameter, nn.Buffer)
-# of every module, and transformers' plans of how to split a model, which are long
-_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {"_tp_plan", "_pp_plan", "_ep_plan"}
+# of every module; and of transformers, plans of how to split a model, which are long, and a mark that passes leave
+_BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {
+    "_tp_plan",
+    "_pp_plan",
+    "_ep_plan",
+    "_output_capturing_hooks_installed",
+}
 # the attributes with which adapter layers say what they add, in PEFT and elsewhere
 _ADAPTERS = ("active_adapter", "_active_adapter", "active_adapters", "_active_adapters", "disable_adapters",
              "_disable_adapters", "merged", "merged_adapters", "training")  # fmt: skip
