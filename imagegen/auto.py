@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from mmspec.core.fingerprint import layout_of
+from mmspec.core.fingerprint import layout_of, modules_of
 from mmspec.core.goodput import Goodput
 from mmspec.imagegen.jacobi.drafter import SCD
 
@@ -30,7 +30,7 @@ def automatic_of(pipe: object) -> Goodput:
 
     A model that has been moved to another device or precision gets a new controller: its times are others.
     """
-    layout = layout_of(pipe.model)
+    layout = layout_of(*modules_of(pipe.model))
     with _lock:
         known = _controls.get(pipe)
         if known is None or known[0] != layout:

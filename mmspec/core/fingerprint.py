@@ -83,13 +83,13 @@ def layout_of(*roots: nn.Module) -> tuple:
     return _layout(roots, modules, [tensor for module in modules for tensor in _tensors(module)])
 
 
-def modules_of(drafter: object) -> tuple[nn.Module, ...]:
-    """Return the modules that a drafter computes with: itself, or those that it and the drafters inside it hold."""
-    if isinstance(drafter, nn.Module):
-        return (drafter,)
-    names = (*getattr(drafter, "__dict__", ()), *(name for kind in type(drafter).__mro__ for name in _slots(kind)))
-    own = tuple(part for name in names if isinstance(part := getattr(drafter, name, None), nn.Module))
-    inner = getattr(drafter, "drafter", None)
+def modules_of(holder: object) -> tuple[nn.Module, ...]:
+    """Return the modules that a drafter or a model computes with: itself, or those that it and a drafter inside it hold."""
+    if isinstance(holder, nn.Module):
+        return (holder,)
+    names = (*getattr(holder, "__dict__", ()), *(name for kind in type(holder).__mro__ for name in _slots(kind)))
+    own = tuple(part for name in names if isinstance(part := getattr(holder, name, None), nn.Module))
+    inner = getattr(holder, "drafter", None)
     return own if inner is None or isinstance(inner, nn.Module) else own + modules_of(inner)
 
 
