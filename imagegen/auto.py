@@ -5,12 +5,14 @@ from __future__ import annotations
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+from mmspec.core.fingerprint import layout_of, modules_of
 from mmspec.core.goodput import Goodput
 from mmspec.imagegen.jacobi.drafter import SCD
 
 AUTO = "auto"
 LONGEST = 64  # values a pass at most; the controller finds what pays
-_controls: WeakKeyDictionary[object, Goodput] = WeakKeyDictionary()
+# of each pipeline: the layout of its model and the controller
+_controls: WeakKeyDictionary[object, tuple[tuple, Goodput]] = WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -24,6 +26,13 @@ def automatic() -> Goodput:
 
 
 def automatic_of(pipe: object) -> Goodput:
-    """The one of a pipeline, which learns as its requests run. Kept beside the pipeline: nothing is written on it."""
+    """Return the controller of a pipeline, which learns as its requests run. Nothing is written on the pipeline.
+
+    A model that has been moved to another device or precision gets a new controller: its times are others.
+    """
+    layout = layout_of(*modules_of(pipe.model))
     with _lock:
-        return _controls.setdefault(pipe, _controls.get(pipe) or automatic())
+        known = _controls.get(pipe)
+        if known is None or known[0] != layout:
+            known = _controls[pipe] = layout, automatic()
+        return known[1]

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
+from mmspec.core.fingerprint import layout_of
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import Drafter
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
@@ -16,7 +17,8 @@ from mmspec.vlm.unwrapping import unwrapped
 
 AUTO = "auto"
 _offered: WeakKeyDictionary[nn.Module, Callable[[], Drafter]] = WeakKeyDictionary()
-_controls: WeakKeyDictionary[nn.Module, Goodput] = WeakKeyDictionary()
+# of each model: its layout and the controller
+_controls: WeakKeyDictionary[nn.Module, tuple[tuple, Goodput]] = WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -53,13 +55,18 @@ def at_hand(model: nn.Module) -> Drafter:
 def automatic(model: nn.Module) -> Goodput:
     """The controller over what is at hand: one a model, which goes on learning from request to request.
 
-    Exact whenever the drafter is, see `Goodput`; plain decoding where nothing pays.
+    Exact whenever the drafter is, see `Goodput`; plain decoding where nothing pays. A model with another adapter, precision,
+    device or attention implementation gets a new controller: its acceptance and its times are others. The controller stays
+    when only the values of weights change, as in training, since it forgets old rounds by itself.
     """
     inner = unwrapped(model)
+    layout = layout_of(inner)
     with _lock:
-        control = _controls.get(inner)
-    if control is None:
-        made = Goodput(at_hand(inner))
+        known = _controls.get(inner)
+    if known is None or known[0] != layout:
+        made = layout, Goodput(at_hand(inner))
         with _lock:
-            control = _controls.setdefault(inner, made)
-    return control
+            if _controls.get(inner) is known:
+                _controls[inner] = made
+            known = _controls[inner]
+    return known[1]

@@ -1,4 +1,4 @@
-"""The one gate through which image files enter."""
+"""The one gate through which image files, and pictures that a caller has opened, enter."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import stat
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
+from torch import Tensor
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 20_000_000
@@ -59,6 +61,32 @@ def open_image(
             f"{name}: expected an RGB or grey image, got colour mode {image.mode}, convert it to RGB first"
         )
     return _decode(name, data, image)
+
+
+def check_picture(picture: object, name: str = "images") -> None:
+    """Check a picture that a caller has opened, before a processor sees it: processors fetch addresses and read paths.
+
+    Args:
+        picture: a PIL image; or an array or a tensor of numbers, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4.
+        name: the argument that the error names.
+
+    Raises:
+        ImageError: for anything else, such as a string, and for a picture outside the limits of `open_image`.
+    """
+    if isinstance(picture, Image.Image):
+        _check_size(name, picture.size, MAX_PIXELS, "shrink it")
+        return
+    if not isinstance(picture, np.ndarray | Tensor):
+        got = repr(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
+        raise ImageError(f"{name}: expected PIL images, arrays or tensors, got {got[:120]}; open a file with open_image of "
+                         "mmspec.core.images")  # fmt: skip
+    shape = tuple(picture.shape)
+    is_numeric = isinstance(picture, Tensor) or picture.dtype.kind in "buif"
+    if not is_numeric or len(shape) not in (2, 3) or (len(shape) == 3 and min(shape[0], shape[2]) > 4):
+        raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {picture.dtype} in the "
+                         f"shape {list(shape)}; pass one picture an item, or open a file with open_image")  # fmt: skip
+    height, width = shape if len(shape) == 2 else shape[:2] if shape[2] <= 4 else shape[1:]
+    _check_size(name, (width, height), MAX_PIXELS, "shrink it")
 
 
 def _read(source: str | os.PathLike[str] | bytes, max_bytes: int) -> tuple[str, bytes]:
@@ -125,11 +153,13 @@ def _webp_size(name: str, data: bytes) -> tuple[int, int]:
     raise _damaged(name, "an unreadable WebP header")
 
 
-def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
+def _check_size(
+    name: str, size: tuple[int, int], max_pixels: int, remedy: str = "shrink it or raise max_pixels"
+) -> None:
     width, height = size
     got = f"got {width}x{height}"
     if width * height > max_pixels:
-        raise ImageError(f"{name}: expected at most {int(max_pixels)} pixels, {got}, shrink it or raise max_pixels")
+        raise ImageError(f"{name}: expected at most {int(max_pixels)} pixels, {got}, {remedy}")
     if min(size) < MIN_SIDE:
         raise ImageError(f"{name}: expected at least {MIN_SIDE}x{MIN_SIDE} pixels, {got}, use a larger image")
 

@@ -19,7 +19,12 @@ _KINDS = ("dynamic", "longrope")
 
 def length_dependent(decoder: nn.Module) -> list[nn.Module]:
     """The rotary modules of a decoder whose frequencies depend on the sequence's length."""
-    return [module for module in decoder.modules() if _kinds(module) & set(_KINDS)]
+    return [module for module in decoder.modules() if turns_with_length(module)]
+
+
+def turns_with_length(module: nn.Module) -> bool:
+    """Whether a module is a rotary embedding whose frequencies depend on the sequence's length."""
+    return not _kinds(module).isdisjoint(_KINDS)
 
 
 def first_switch(modules: Sequence[nn.Module]) -> int:
@@ -103,7 +108,7 @@ def _told_apart(module: nn.Module, length: Tensor, layer: str | None) -> Tensor:
 
 def _kinds(module: nn.Module, layer: str | None = None) -> set[str]:
     """The rotary types of a module, or of one of its layer types."""
-    kind = getattr(module, "rope_type", None)
+    kind = vars(module).get("rope_type")
     if isinstance(kind, dict):
         return set(kind.values()) if layer is None else {kind[layer]}
     return {kind} if isinstance(kind, str) else set()

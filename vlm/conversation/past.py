@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from weakref import ref
 
 import torch
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from mmspec.core.cache import Mark, SlotCache
+from mmspec.core.fingerprint import Fingerprint, fingerprint, modules_of
 from mmspec.core.loop import Decoding, Drafter, DraftState, follows
 from mmspec.core.rope import first_switch, length_dependent
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.pictures import added, pictured
 from mmspec.vlm.conversation.turn import Settled, Turn
 from mmspec.vlm.conversation.visibility import sees
+from mmspec.vlm.ranks import agreed
 from mmspec.vlm.reading import Rest
 
 
@@ -33,6 +36,9 @@ class Past(Cache):
     - all of it where earlier tokens would see new ones (PaliGemma, whose prompts are read as one; Molmo2, whose pictures are),
       where pictures come to layers of cross attention, where the new pictures cannot be told from the old ones by their
       inputs, where RoPE changes with this length, and for another drafter than before that reads the target's states.
+    - all of it where the model has become another function since: loaded or trained weights, another adapter, another
+      attention implementation, another device (see `mmspec.core.fingerprint`, which says what it cannot see). A drafter
+      whose weights have changed counts as another drafter.
 
     ids: of the conversation, the last answer included; the cache holds all but the last of them.
     tail: how many of the next prompt's last tokens a later turn may render otherwise, as a `Session` knows.
@@ -56,6 +62,9 @@ class Past(Cache):
         self.position = self.hidden = None
         self.drafter: Drafter | None = None
         self.state: DraftState | None = None
+        self.dtype: torch.dtype | None = None
+        self.function: Fingerprint | None = None
+        self.drafting: Fingerprint | None = None
 
     @property
     def held(self) -> int:
@@ -86,10 +95,15 @@ class Past(Cache):
         """What a request for the prompt `ids` int64 [1, P] is given; `rest` still without its positions.
 
         inputs: the prompt's, see `prompts.own_inputs`.
-        Raises ValueError for layers with states where they cannot go back, and for pictures of earlier turns that are others.
+        Raises ValueError for layers with states where they cannot go back, for pictures of earlier turns that are others, and
+        for a model whose precision has changed.
         """
-        fresh = Turn(tail=self.tail)
-        if not self.ids or not self._drafts(drafter) or _turns(parts, ids.shape[1]):
+        if self.ids and parts.dtype != self.dtype:
+            raise ValueError(f"model: expected {self.dtype}, in which this conversation was read, got {parts.dtype}; call "
+                             "forget() to read it again in this precision")  # fmt: skip
+        fresh = Turn(tail=self.tail, function=fingerprint(parts.model), drafting=fingerprint(*modules_of(drafter)))
+        is_same = bool(agreed(parts.group, int(fresh.function.same(self.function))))
+        if not self.ids or not is_same or not self._drafts(fresh, drafter) or _turns(parts, ids.shape[1]):
             return fresh
         new = added(self.pictures, pictured(inputs))
         start, before = self._start(parts, ids[0].tolist())
@@ -103,13 +117,15 @@ class Past(Cache):
         new = {name: one.to(ids.device) if isinstance(one, Tensor) else one for name, one in new.items()}
         rest = Rest(ids[:, start:], ids[:, start:], seen, new, self.lasting)
         forget = self.held - start + (before is not None)
-        return Turn(start, self.cache, rest, before, forget, self.tail)
+        return replace(fresh, start=start, cache=self.cache, rest=rest, before=before, forget=forget)
 
-    def _drafts(self, drafter: Drafter | None) -> bool:
+    def _drafts(self, turn: Turn, drafter: Drafter | None) -> bool:
         """Whether a drafter can go on without reading the target's states of earlier turns again."""
-        if drafter is None or getattr(drafter, "from_ids", False):
-            return True
-        return drafter is self.drafter and follows(self.state)
+        return drafter is None or getattr(drafter, "from_ids", False) or self._follows(turn, drafter)
+
+    def _follows(self, turn: Turn, drafter: Drafter | None) -> bool:
+        """Whether the drafter's state of the last turn can go on in this one."""
+        return drafter is self.drafter and follows(self.state) and turn.drafting.same(self.drafting)
 
     def with_pictures(self, parts: Parts, ids: Tensor, inputs: dict) -> dict:
         """A prompt's inputs with the pictures of earlier turns where it shows some and leaves them out."""
@@ -118,7 +134,7 @@ class Past(Cache):
 
     def state_for(self, turn: Turn, drafter: Drafter | None) -> DraftState | None:
         """The drafter's state that follows the turn, None where a new one is opened."""
-        return self.state if turn.start and drafter is self.drafter and follows(self.state) else None
+        return self.state if turn.start and self._follows(turn, drafter) else None
 
     def _start(self, parts: Parts, ids: list[int]) -> tuple[int, Tensor | None]:
         """How many of the prompt's tokens are held, at least one fewer than it has; the states behind the last of them."""
@@ -183,6 +199,7 @@ class Past(Cache):
         self.position, self.hidden = target.next_position, target.last_hidden
         self.pictures = dict(pictures)
         self.drafter, self.state = decoding.drafter, decoding.state
+        self.dtype, self.function, self.drafting = target.parts.dtype, target.turn.function, target.turn.drafting
 
 
 def _turns(parts: Parts, count: int) -> bool:

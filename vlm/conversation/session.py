@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
+from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
+from mmspec.core.rules.resolve import resolve
 from mmspec.vlm.api import generate
+from mmspec.vlm.auto import AUTO
+from mmspec.vlm.conversation.messages import Writer, pictures_in, words_of
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.output import Generated
 from mmspec.vlm.placed import execution_device
+from mmspec.vlm.requests import check_numbers
 from mmspec.vlm.unwrapping import unwrapped
 
 Role = Literal["user", "system"]
+_OWN_INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
 
 
 class Session:
     """A conversation whose turns read only what is new: a second question about a picture does not read the picture again.
 
-    model: of transformers, one that `generate` takes.   processor: its processor, or a tokenizer for text alone, with a chat
-    template.   drafter, rule: as in `generate`, for every turn.   settings: of `generate`, for every turn; a call's own stand
-    above them.
+    Args:
+        model: a model of transformers that `generate` takes.
+        processor: its processor, or a tokenizer for text alone, with a chat template.
+        drafter: the drafter of every turn, as in `generate`.
+        rule: the rule of every turn, as in `generate`.
+        seed: the seed of every turn, as in `generate`; None draws a new one each time.
+        settings: the settings of `generate` for every turn. Those of a call stand above all of these.
+
+    Raises:
+        ValueError: for a processor without a chat template, and for settings that `generate` refuses or the session makes.
 
     messages: the conversation, as chat templates read it.   pictures: those shown so far, in their order.
     past_key_values: what has been read, for calls of `generate` by hand (see `Past`, which says what is read again when).
@@ -41,116 +53,144 @@ class Session:
         model: nn.Module,
         processor: Any,
         *,
-        drafter: Drafter | None = None,
+        drafter: Drafter | Literal["auto"] | None = None,
         rule: str | Rule = "exact",
+        seed: int | Sequence[int] | None = None,
         **settings: Any,
     ):
-        if not callable(getattr(processor, "apply_chat_template", None)) or not getattr(
-            processor, "chat_template", None
-        ):
-            raise ValueError(f"processor: expected one with a chat template, got {type(processor).__name__}; give it one, as "
-                             "without it nothing tells who said what")  # fmt: skip
-        self.model, self.processor, self.drafter, self.rule, self.settings = model, processor, drafter, rule, settings
+        self._writer = Writer(processor)
+        self.model, self.processor = model, processor
+        self.drafter, self.rule, self.seed, self.settings = drafter, rule, seed, settings
+        self._check(self._settings({}))
         self.past_key_values = Past(unwrapped(model))
         self.messages: list[dict[str, Any]] = []
         self.pictures: list[Any] = []
         self.last: Generated | None = None
+        self._answered = 0  # messages that the model has read
 
     def add(self, text: str, images: Sequence[Any] = (), *, role: Role = "user") -> None:
-        """Adds a message, pictures before its text. images: what the processor takes, such as PIL images.
+        """Add a message. The processor reads it at once, and a message that it refuses is not added.
 
-        Raises ValueError for a text that is none or holds the placeholder of pictures, and for pictures beside a tokenizer.
+        Args:
+            text: the words of the message.
+            images: the pictures before them: PIL images, arrays or tensors. Files are opened with
+                `mmspec.core.images.open_image`; strings and paths are refused, so that a text field is never an address.
+            role: who says it, user or system.
+
+        Raises:
+            ValueError: for a text that is none or holds a placeholder of pictures, for pictures beside a tokenizer, and for a
+                message that the chat template or the processor refuses.
+            ImageError: for items that are no pictures or too large. It is a ValueError.
         """
-        if not isinstance(text, str):
-            raise ValueError(f"text: expected words, got {text!r}; pass pictures as images=[...]")
-        if isinstance(images, str) or not isinstance(images, Sequence):
-            raise ValueError(
-                f"images: expected a list of pictures, got {type(images).__name__}; write images=[picture]"
-            )
-        mark = getattr(self.processor, "image_token", None)
-        if isinstance(mark, str) and mark in text:
-            raise ValueError(f"text: expected no placeholder {mark!r} in it, got one; pass pictures as images=[...]")
-        plain = isinstance(self.processor, PreTrainedTokenizerBase)
-        if plain and images:
-            raise ValueError(
-                "images: expected none beside a tokenizer, got some; give the session the model's processor"
-            )
-        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
-        self.messages.append({"role": role, "content": text if plain else content})
+        if role not in get_args(Role):
+            raise ValueError(f"role: expected user or system, got {role!r}; the session adds answers itself")
+        message = self._writer.message(text, images, role)
+        self._writer.check([*self.messages, message], [*self.pictures, *images])
+        self.messages.append(message)
         self.pictures.extend(images)
 
-    def generate(self, *, seed: int | None = None, **settings: Any) -> Generated:
-        """Answers what was added since the last answer, which becomes a message itself.
+    def remove_last_message(self) -> dict[str, Any]:
+        """Remove the last message with its pictures, and return it.
 
-        settings: of `generate`. Returns its result with the whole conversation in `sequences`.
-        Raises ValueError where nothing was added, and whatever `generate` raises; then no answer is added.
+        Behind an answer, `generate` then answers the same message again. Where the model has read a removed message of the
+        user, the next turn reads the whole conversation again.
+
+        Raises:
+            ValueError: for a conversation without messages.
+        """
+        if not self.messages:
+            raise ValueError("session: expected a message to remove, got none; add one first")
+        message = self.messages.pop()
+        del self.pictures[len(self.pictures) - pictures_in(message) :]
+        if len(self.messages) < self._answered:
+            self._answered = len(self.messages)
+            self.forget()
+        return message
+
+    def generate(self, **settings: Any) -> Generated:
+        """Answer the messages since the last answer. The answer becomes a message itself.
+
+        Args:
+            settings: settings of `generate` for this turn; drafter, rule and seed are among them.
+
+        Returns:
+            The result of `generate`, with the whole conversation in `sequences`.
+
+        Raises:
+            ValueError: where nothing was added, for settings that the session makes itself, and where `generate` raises.
+                Then no answer is added.
         """
         if not self.messages or self.messages[-1]["role"] == "assistant":
             raise ValueError("session: expected a message to answer, got none since the last answer; add one first")
-        settings = self.settings | settings
+        settings = self._settings(settings)
+        self._check(settings)
         inputs = self.inputs()
-        found = generate(
-            self.model, drafter=self.drafter, rule=self.rule, seed=seed, past_key_values=self.past_key_values,
-            **inputs, **settings | {"return_dict": True},
-        )  # fmt: skip
+        self._check(settings, tuple(inputs))
+        found = generate(self.model, past_key_values=self.past_key_values, **inputs, **settings | {"return_dict": True})
         if found.errors:
             raise ValueError("; ".join(found.errors.values()) + "; ask again, the conversation is as it was before")
-        self.last = found
-        self._say(found.sequences[0, inputs["input_ids"].shape[1] :])
+        self.last, self._answered = found, len(self.messages)
+        self.messages.append(self._writer.answer(found.sequences[0, inputs["input_ids"].shape[1] :]))
         return found
 
-    def ask(self, text: str, images: Sequence[Any] = (), *, seed: int | None = None, **settings: Any) -> str:
-        """Adds a message and answers it; the answer's words. Where that fails the message is taken back."""
-        with self._taken_back():
+    def ask(self, text: str, images: Sequence[Any] = (), **settings: Any) -> str:
+        """Add a message of the user and answer it. Where that fails the message is removed again.
+
+        Args:
+            text: the words of the message.
+            images: the pictures before them, as in `add`.
+            settings: as in `generate`.
+
+        Returns:
+            The words of the answer.
+
+        Raises:
+            ValueError: as `add` and `generate` do.
+        """
+        self._check(self._settings(settings))
+        with self._restored():
             self.add(text, images)
-            self.generate(seed=seed, **settings)
-        return self._words(self.messages[-1])
+            self.generate(**settings)
+        return words_of(self.messages[-1])
 
     def forget(self) -> None:
-        """Keeps the messages and forgets what was read of them: the next turn reads all again."""
+        """Keep the messages and forget what was read of them: the next turn reads all again."""
         self.past_key_values.forget()
 
     def inputs(self) -> dict[str, Tensor]:
-        """The whole conversation as model inputs, with the beginning of the next answer."""
-        text = self._rendered(True)
-        settings = {"return_tensors": "pt"}
-        tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        begin = getattr(tokenizer, "bos_token", None)
-        if begin and text.startswith(begin):  # the template has written it
-            settings["add_special_tokens"] = False
-        if isinstance(self.processor, PreTrainedTokenizerBase):
-            inputs = self.processor([text], **settings)
-        else:
-            inputs = self.processor(images=[self.pictures] if self.pictures else None, text=[text], **settings)
+        """Return the whole conversation as model inputs, with the beginning of the next answer."""
+        text = self._writer.written(self.messages)
+        inputs = self._writer.inputs(text, self.pictures)
+        self.past_key_values.tail = self._writer.tail(self.messages, text, inputs["input_ids"][0])
         device = execution_device(unwrapped(self.model).get_input_embeddings())
-        inputs = {name: one.to(device) if isinstance(one, Tensor) else one for name, one in inputs.items()}
-        self.past_key_values.tail = self._tail(text, inputs["input_ids"][0], tokenizer)
-        return inputs
+        return {name: one.to(device) if isinstance(one, Tensor) else one for name, one in inputs.items()}
 
-    def _rendered(self, answering: bool) -> str:
-        return self.processor.apply_chat_template(self.messages, add_generation_prompt=answering, tokenize=False)
+    def _settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a call, those of the session below them."""
+        return {"drafter": self.drafter, "rule": self.rule, "seed": self.seed, **self.settings, **settings}
 
-    def _tail(self, text: str, ids: Tensor, tokenizer: PreTrainedTokenizerBase) -> int:
-        """How many of the last ids begin the answer: templates may render an answer given otherwise."""
-        begun = self._rendered(False)
-        if not text.startswith(begun):
-            return 0
-        tail = tokenizer(text[len(begun) :], add_special_tokens=False)["input_ids"]
-        return len(tail) if 0 < len(tail) < len(ids) and ids[-len(tail) :].tolist() == list(tail) else 0
-
-    def _say(self, ids: Tensor) -> None:
-        tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        text = tokenizer.decode(ids, skip_special_tokens=True).strip()
-        plain = isinstance(self.processor, PreTrainedTokenizerBase)
-        self.messages.append({"role": "assistant", "content": text if plain else [{"type": "text", "text": text}]})
-
-    @staticmethod
-    def _words(message: dict[str, Any]) -> str:
-        content = message["content"]
-        return content if isinstance(content, str) else content[-1]["text"]
+    def _check(self, settings: Mapping[str, Any], inputs: tuple[str, ...] = ()) -> None:
+        """Raises ValueError for settings that cannot be served, before anything is read."""
+        if "past_key_values" in settings:
+            raise ValueError("past_key_values: expected none, since a session has its own, got it as a setting; leave it out, "
+                             "or pass the session's own to generate")  # fmt: skip
+        for name in (*_OWN_INPUTS, *self._writer.input_names, *inputs):
+            if name in settings:
+                raise ValueError(f"{name}: expected settings alone, since a session makes its inputs itself, got this input; "
+                                 "leave it out")  # fmt: skip
+        drafter = settings["drafter"]
+        if drafter not in (None, AUTO) and (isinstance(drafter, type) or not hasattr(drafter, "open")):
+            raise ValueError(
+                f"drafter: expected None, 'auto' or a drafter, got {drafter!r}; make one, such as PromptLookup()"
+            )
+        resolve(settings["rule"], greedy=False)
+        if settings["seed"] is not None:
+            Keys.of(settings["seed"], 1)
+        check_numbers(settings)
 
     @contextmanager
-    def _taken_back(self):
+    def _restored(self) -> Iterator[None]:
+        """Takes back the messages and pictures that were added inside a block that fails."""
         messages, pictures = len(self.messages), len(self.pictures)
         try:
             yield

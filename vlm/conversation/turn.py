@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mmspec.core.cache import Mark, SlotCache
+from mmspec.core.fingerprint import Fingerprint
 from mmspec.vlm.reading import Rest
 
 
@@ -29,6 +30,7 @@ class Turn:
     before: float [1, 1, F], the states behind token start - 1; None where that token is known to drafters with the one behind
         it.   forget: so many pairs that a drafter has read are no longer the prompt's.
     tail: so many of the prompt's last tokens may be other ones in a later turn's rendering; 0 where none is known to be.
+    function: the fingerprint of the model when the turn opened.   drafting: that of the drafter's modules.
     """
 
     start: int = 0
@@ -37,3 +39,5 @@ class Turn:
     before: Tensor | None = None
     forget: int = 0
     tail: int = 0
+    function: Fingerprint | None = None
+    drafting: Fingerprint | None = None

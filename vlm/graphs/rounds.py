@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
+from mmspec.core.fingerprint import fingerprint, modules_of
 from mmspec.core.graphs.replay import replayed
 from mmspec.core.graphs.static import Refused
 from mmspec.core.keys import Keys
@@ -25,7 +26,9 @@ class Rounds:
     on a seat, and those at one time have a seat each, so that a round is recorded once and not for every request.
 
     Pass one as `capture=` of all requests that shall share; `capture=True` makes one for the request alone. It holds the
-    target, the drafter and the seats' memory (a cache each) as long as it lives.
+    target, the drafter and the seats' memory (a cache each) as long as it lives. A round is recorded again when weights of
+    the target or the drafter lie at another address, and when a setting of their modules, such as the adapter, has changed;
+    weights that are written in place serve the recorded round.
     most: seats that wait for requests.
     """
 
@@ -42,10 +45,20 @@ class Rounds:
         target, state, keys: of a request behind its prompt, or of a smaller seat.   width: see `width_of`.
         """
         rows, bound = rows_for(target), slots_for(slots)
-        kind = (*_kind(target, state, rule), width)
+        places = fingerprint(target.parts.model, *modules_of(getattr(state, "drafter", None))).places
+        kind = (*_kind(target, state, rule), width, places[0])
         reach = -(-reach_of(state) // _SLOTS) * _SLOTS
         # a waiting seat keeps both alive, so that no other object can have their addresses
-        name = (id(target.parts.model), id(getattr(state, "drafter", None)), rows, bound, reach, target.device, kind)
+        name = (
+            id(target.parts.model),
+            id(getattr(state, "drafter", None)),
+            rows,
+            bound,
+            reach,
+            target.device,
+            kind,
+            places,
+        )
         found = self._take(name)
         if found is None:
             found = Seat(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)

@@ -3,7 +3,10 @@
 What a class does with masks, positions and cached keys is not told by its name. A class that the suite does not test whole
 proves itself: `trial.py` compares a scripted continuation with transformers' own, `reach.py` looks how far back every layer
 sees. Strict passes are proven for every class, bit for bit: `bits.py`.
-What a trial has found is remembered beside the model, never on it.
+
+Findings are remembered beside the model, never on it. A proof is about masks and positions, so a proof that passed holds for
+the layout of the model: its shapes, precision, device, adapters and attention implementation. A proof that failed is made
+again for other weights, and a trial that broke off is no finding.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.proof.bits import same_bits
 from mmspec.vlm.proof.differs import Differs
@@ -22,7 +26,8 @@ from mmspec.vlm.proof.trial import compare, trial_of_text
 
 _DECODE = "decode it with model.generate"
 _OUTCOMES: WeakKeyDictionary[nn.Module, dict[object, str | None]] = WeakKeyDictionary()
-_REACHED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_FAILED: WeakKeyDictionary[nn.Module, dict[object, Fingerprint]] = WeakKeyDictionary()
+_REACHED: WeakKeyDictionary[nn.Module, dict[tuple, int]] = WeakKeyDictionary()
 
 
 def prove(parts: Parts) -> None:
@@ -48,15 +53,16 @@ def prove_reach(parts: Parts, total: int) -> None:
     The longest proven total is remembered, and lengths are rounded up, so requests of like length are asked once.
     Raises ValueError where a layer forgets earlier tokens.
     """
-    model = parts.model
-    if total <= _REACHED.get(model, 0):
+    model, layout = parts.model, layout_of(parts.model)
+    reached = _REACHED.setdefault(model, {})
+    if total <= reached.get(layout, 0):
         return
     rounded = 1 << (total - 1).bit_length()
     longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or rounded
     for slots in dict.fromkeys((max(min(rounded, longest), total), total)):
         failure = _failure(parts, lambda slots=slots: reaches(parts, slots - 1))
         if failure is None:
-            _REACHED[model] = slots
+            reached[layout] = slots
             return
     raise failure
 
@@ -82,13 +88,16 @@ def _remedy_for_bits(parts: Parts) -> str:
 def _once(parts: Parts, key: tuple, check: Callable[[], None], remedy: str = _DECODE) -> None:
     """Runs a check, or repeats what it found. A check that broke off has found nothing and runs again the next time."""
     model = parts.model
-    key = (*key, parts.dtype, str(parts.device), model.config._attn_implementation)
-    known = _OUTCOMES.setdefault(model, {})
+    key = (*key, layout_of(model))
+    known, failed = _OUTCOMES.setdefault(model, {}), _FAILED.setdefault(model, {})
+    if known.get(key) is not None and not fingerprint(model).same(failed.get(key)):
+        del known[key]  # other weights may pass
     if key not in known:
         failure = _failure(parts, check, remedy)
         if failure is not None and failure.__cause__ is not None:
             raise failure
         known[key] = None if failure is None else str(failure)
+        failed[key] = fingerprint(model)
     if known[key] is not None:
         raise ValueError(known[key])
 

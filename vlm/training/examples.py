@@ -12,6 +12,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.core.images import check_picture, open_image
 from mmspec.core.readers import read_text
 
 
@@ -44,11 +45,13 @@ class JsonExamples:
         for number, line in enumerate(read_text(self.file).splitlines(), 1):
             try:
                 record = json.loads(line)
-                if not isinstance(record.get("text"), str) or not isinstance(record.get("images", []), list):
+                images = record.get("images", [])
+                is_named = isinstance(images, list) and all(isinstance(name, str) for name in images)
+                if not isinstance(record.get("text"), str) or not is_named:
                     raise ValueError
             except (ValueError, AttributeError) as error:
                 raise ValueError(
-                    f"{self.file}, line {number}: expected a JSON object with a text and a list of images, got "
+                    f"{self.file}, line {number}: expected a JSON object with a text and a list of images' names, got "
                     f"{line[:60]!r}"
                 ) from error
             records.append(record)
@@ -60,8 +63,6 @@ class JsonExamples:
         return len(self.lines)
 
     def __getitem__(self, index: int) -> Example:
-        from mmspec.core.images import open_image
-
         record = self.lines[index]
         images = tuple(open_image(self.file.parent / name) for name in record.get("images", []))
         return Example(str(record.get("key", index)), record["text"], images, record.get("answer"))
@@ -70,12 +71,15 @@ class JsonExamples:
 def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     """Inputs of `generate` for a batch of requests, padded on the left, through the processor's own chat template.
 
-    Raises ValueError for a text that holds the processor's image placeholder.
+    Raises ValueError for a text that holds the processor's image placeholder, and ImageError, which is one, for images that
+    are none: a processor would fetch a string.
     """
     mark = getattr(processor, "image_token", None)
     for example in examples:
         if mark and mark in example.text:
             raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
+        for image in example.images:
+            check_picture(image)
     texts = [prompt_text(processor, example) for example in examples]
     images = [list(example.images) for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}

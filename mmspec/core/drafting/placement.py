@@ -8,8 +8,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-# the last copy of each module: (what it was made of and for, the copy); gone with the module
-_COPIES: WeakKeyDictionary[nn.Module, tuple[tuple, nn.Module]] = WeakKeyDictionary()
+from mmspec.core.fingerprint import Fingerprint, fingerprint
+
+# the last copy of each module: (its device and dtype, the fingerprint of the original, the copy); gone with the module
+_COPIES: WeakKeyDictionary[nn.Module, tuple[tuple, Fingerprint, nn.Module]] = WeakKeyDictionary()
 
 
 def alongside(module: nn.Module, like: Tensor) -> nn.Module:
@@ -21,22 +23,17 @@ def alongside(module: nn.Module, like: Tensor) -> nn.Module:
     tensors = (*module.parameters(), *module.buffers())
     if all(_fits(tensor, like) for tensor in tensors):
         return module
-    made = like.device, like.dtype, *(_state(tensor) for tensor in tensors)
+    place, now = (like.device, like.dtype), fingerprint(module)
     kept = _COPIES.get(module)
-    if kept is None or kept[0] != made:
-        kept = _COPIES[module] = made, _copy(module, like)
-    copied = copy.copy(kept[1])
+    if kept is None or kept[0] != place or not now.same(kept[1]):
+        kept = _COPIES[module] = place, now, _copy(module, like)
+    copied = copy.copy(kept[2])
     copied.__dict__.update(_settings(module))
     return copied
 
 
 def _fits(tensor: Tensor, like: Tensor) -> bool:
     return tensor.device == like.device and (tensor.dtype == like.dtype or not tensor.is_floating_point())
-
-
-def _state(tensor: Tensor) -> tuple[int, int]:
-    """What changes when the tensor is written to, and when it gets other memory."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
 def _settings(module: nn.Module) -> dict:

@@ -11,6 +11,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.core.images import check_picture
 from mmspec.core.readers import read_tensors
 from mmspec.evaluate.engine.hashes import files_digest
 from mmspec.evaluate.quality.features import Read
@@ -68,6 +69,8 @@ class TransformersClip:
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> Read:
         made = []
+        for image in images:
+            check_picture(image)
         for first in range(0, len(images), BATCH):
             given = self.processor(images=list(images[first : first + BATCH]), return_tensors="pt")
             made.append(_rows(self.model.get_image_features(**given)))

@@ -8,6 +8,7 @@ from typing import Any
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.core.images import check_picture
 from mmspec.evaluate.vlm.requests import Prompt, encode
 
 
@@ -18,7 +19,7 @@ def encode_turns(
     first.
 
     Raises ValueError for a text that holds the processor's image placeholder, and for several turns to a processor without a
-    chat template, which could not tell who said what.
+    chat template, which could not tell who said what; ImageError, which is one, for pictures that are none.
     """
     if len(turns) == 1:
         return encode(processor, [Prompt(turns[0], pictures)])
@@ -29,6 +30,8 @@ def encode_turns(
     mark = getattr(processor, "image_token", None)
     if mark and any(mark in text for text in turns):
         raise ValueError(f"text: expected no placeholder {mark!r} in it, got one, remove it")
+    for picture in pictures:
+        check_picture(picture, "pictures")
     messages: list[dict] = []
     for number, text in enumerate(turns):
         shown = [{"type": "image"} for _ in pictures] if number == 0 else []

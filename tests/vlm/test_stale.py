@@ -1,0 +1,143 @@
+"""Everything that is remembered for a model, and the changes of the model that make it stale."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import mmspec
+from mmspec.core.drafting.placement import alongside
+from mmspec.core.graphs.replay import replayed
+from mmspec.imagegen.auto import automatic_of
+from mmspec.vlm import proof
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.auto import automatic
+from mmspec.vlm.graphs.rounds import Rounds
+from tests.vlm.conversation.test_weights import adapted, assign, load, switch, write_data
+from tests.vlm.graphs.cases import GREEDY, alike, both, chain
+from tests.vlm.test_proof import SOUND
+from tests.vlm.tiny import prompt, tiny
+
+
+def lower_precision(model: nn.Module) -> None:
+    model.to(torch.bfloat16)
+
+
+def other_attention(model: nn.Module) -> None:
+    model.set_attn_implementation("eager")
+
+
+LAYOUTS = (switch, lower_precision, other_attention)
+WEIGHTS = (load, assign, write_data)
+
+
+@pytest.mark.parametrize("change", LAYOUTS + WEIGHTS, ids=lambda one: one.__name__)
+def test_a_controller_keeps_what_it_learned_only_while_the_layout_of_its_model_stays(change: Callable) -> None:
+    """Acceptance and times belong to an adapter, a precision and a device; over training steps a controller goes on."""
+    model = adapted()
+    control = automatic(model)
+    assert automatic(model) is control
+    change(model)
+    assert (automatic(model) is control) == (change in WEIGHTS)
+    assert automatic(model) is automatic(model)
+
+
+def test_a_controller_of_a_pipeline_follows_the_layout_of_its_model() -> None:
+    class Pipe:
+        model = nn.Linear(3, 3)
+
+    pipe = Pipe()
+    control = automatic_of(pipe)
+    pipe.model.load_state_dict({name: one + 1 for name, one in pipe.model.state_dict().items()})
+    assert automatic_of(pipe) is control
+    pipe.model.to(torch.bfloat16)
+    assert automatic_of(pipe) is not control and automatic_of(pipe) is automatic_of(pipe)
+
+
+@pytest.mark.parametrize("change", LAYOUTS + WEIGHTS, ids=lambda one: one.__name__)
+def test_rounds_are_recorded_again_where_weights_lie_elsewhere_or_other_modules_run(change: Callable) -> None:
+    """A recorded graph reads the addresses, and runs the modules, that it was recorded with."""
+    recorded, model = [], adapted()
+    rounds = Rounds(record=lambda run, device: (recorded.append(1), replayed(run, device))[1])
+    settings = dict(max_new_tokens=12, **prompt("llama"), **GREEDY)
+    for number in range(4):
+        if number == 2:
+            change(model)
+        assert alike(*both(model, rounds, **settings)), number
+        in_place = change in (load, write_data)
+        assert len(recorded) == (1 if number < 2 or in_place else 2), number
+
+
+def test_rounds_are_recorded_again_where_the_weights_of_the_drafter_lie_elsewhere() -> None:
+    recorded, model, drafter = [], tiny("llama"), copy.deepcopy(chain())
+    rounds = Rounds(record=lambda run, device: (recorded.append(1), replayed(run, device))[1])
+    settings = dict(drafter=drafter, max_new_tokens=12, **prompt("llama"), **GREEDY)
+    for number in range(3):
+        if number == 2:
+            drafter.load_state_dict({n: one.clone() for n, one in drafter.state_dict().items()}, assign=True)
+        assert alike(*both(model, rounds, **settings))
+        assert len(recorded) == 1 + (number == 2)
+
+
+@pytest.mark.parametrize("change", LAYOUTS + WEIGHTS, ids=lambda one: one.__name__)
+def test_a_proof_that_passed_holds_for_its_layout(change: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is about masks and positions, which the values of weights do not decide."""
+    runs, check = [], proof.trial_of_text
+    monkeypatch.setattr(proof, "trial_of_text", lambda parts: (runs.append(1), check(parts)))
+    model = adapted()
+    model.__class__ = type("OwnLlama", (type(model),), {})
+    for _ in range(2):
+        take_apart(model)
+    change(model)
+    for _ in range(2):
+        take_apart(model)
+    assert len(runs) == (1 if change in WEIGHTS else 2)
+
+
+def test_a_proof_that_failed_is_made_again_for_other_weights() -> None:
+    """Weights that are not loaded yet are the usual reason."""
+    model = copy.deepcopy(SOUND["gpt2"]())
+    sound = {name: one.clone() for name, one in model.state_dict().items()}
+    with torch.no_grad():
+        model.transformer.h[0].attn.c_attn.weight.fill_(torch.nan)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="model: expected"):
+            take_apart(model)
+    model.load_state_dict(sound)
+    assert take_apart(model).model is model
+
+
+def test_how_far_layers_see_is_looked_at_again_for_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, look = [], proof.reaches
+    monkeypatch.setattr(proof, "reaches", lambda parts, slots: (looks.append(slots), look(parts, slots)))
+    model = copy.deepcopy(tiny("llama"))
+    for change in (None, None, load, other_attention):
+        if change is not None:
+            change(model)
+        proof.prove_reach(take_apart(model), 30)
+    assert len(looks) == 2
+
+
+def test_a_model_is_taken_apart_anew_by_each_request() -> None:
+    model, inputs = copy.deepcopy(tiny("llama")), prompt("llama")
+    before = mmspec.generate(model, **inputs, max_new_tokens=8, do_sample=False)
+    head = model.get_output_embeddings()
+    new = nn.Linear(head.in_features, head.out_features, bias=False).requires_grad_(False)
+    new.weight.copy_(head.weight.flip(0))
+    model.set_output_embeddings(new)
+    out = mmspec.generate(model, **inputs, max_new_tokens=8, do_sample=False)
+    assert torch.equal(out, model.generate(**inputs, max_new_tokens=8, do_sample=False)) and not torch.equal(
+        out, before
+    )
+
+
+def test_the_copy_of_a_drafter_follows_writes_through_data() -> None:
+    module, like = nn.Linear(3, 3), torch.empty(0, dtype=torch.bfloat16)
+    first = alongside(module, like)
+    assert alongside(module, like).weight is first.weight
+    module.weight.data.mul_(2)
+    assert torch.equal(alongside(module, like).weight, module.weight.to(torch.bfloat16))
