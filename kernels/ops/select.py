@@ -60,7 +60,7 @@ def select_path_reference(
         key = torch.where(passing, rank, nodes)
         first = key.new_full((batch, nodes), nodes).scatter_reduce_(1, parent[:, 1:], key[:, 1:], "amin")
         chosen = passing & (first.gather(1, parent) == rank)
-        chosen[:, 0].fill_(True)  # newer versions of torch make a tensor of an assigned number
+        chosen[:, 0] = True
         candidate = (ancestor <= chosen[:, None, :]).all(-1)
     else:
         candidate = passing

@@ -26,6 +26,7 @@ _ASKING = frozenset(
 _INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
 # what of Python reads a tensor past the dispatcher
 _READING = frozenset(("tolist", "numpy", "__array__", "cpu", "__bool__", "__int__", "__float__", "__index__", "item"))
+_MADE = "expected a round without numbers of the host, got a tensor made of some"
 
 
 class HostRead(Refused):
@@ -36,11 +37,15 @@ class Watched(TorchDispatchMode):
     """Refuses steps that the host has a part in and writes the others down.
 
     steps: name of each, shapes and dtypes of its tensors, and its numbers.
+
+    `x[:, 1:] = 0` makes a tensor of the number, which fills the slice. That is a number of the kernel, as long as nothing but
+    the filling takes it; it stands among the steps with its value.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[tuple] = []
+        self.numbers: list[Tensor] = []  # held, so that no other tensor gets their identity
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -52,12 +57,22 @@ class Watched(TorchDispatchMode):
         if name in _INDEXING and _asks(args[1]):
             raise HostRead("expected a round that asks nothing of the device, got an index of booleans")
         if name == "lift_fresh":
-            raise HostRead("expected a round without numbers of the host, got a tensor made of some")
+            return self._number(func(*args, **kwargs))
+        if name != "fill_" and any(part is number for part in tensors for number in self.numbers):
+            raise HostRead(_MADE)
         made = func(*args, **kwargs)
         there = [part.device for part in tree_flatten(made)[0] if isinstance(part, Tensor)]
         if any(one.device.type != "cpu" and one.dim() for one in tensors) and any(d.type == "cpu" for d in there):
             raise HostRead(f"expected a round that stays on its device, got {name} to the host")
         self.steps.append((name, tuple(map(_said, parts))))
+        return made
+
+    def _number(self, made: Tensor) -> Tensor:
+        """A tensor that Python has just made of numbers.   Raises HostRead where there are several."""
+        if made.dim() or made.device.type != "cpu":
+            raise HostRead(_MADE)
+        self.numbers.append(made)
+        self.steps.append(("number", repr(torch.ops.aten._local_scalar_dense(made))))
         return made
 
 

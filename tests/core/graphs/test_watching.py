@@ -72,3 +72,38 @@ def test_steps_that_change_with_the_hosts_numbers_are_refused() -> None:
 def test_numbers_of_the_host_are_refused() -> None:
     with pytest.raises(Refused, match="numbers of the host"):
         prove(lambda: torch.tensor([1, 2]))
+
+
+def test_a_number_may_fill_a_slice() -> None:
+    x = torch.ones(4)
+
+    def filled() -> None:
+        x[1:] = 0
+
+    prove(filled)
+    assert x.tolist() == [1, 0, 0, 0]
+
+
+def test_a_number_that_changes_between_fillings_is_refused() -> None:
+    calls, x = [], torch.ones(4)
+
+    def filled() -> None:
+        calls.append(1)
+        x[1:] = len(calls)
+
+    with pytest.raises(Refused, match="same steps"):
+        prove(filled)
+
+
+@pytest.mark.parametrize("use", ("sum", "places"))
+def test_a_number_in_a_tensor_of_its_own_is_refused(use: str) -> None:
+    x, places = torch.ones(4), torch.tensor([0, 2])
+
+    def used() -> None:
+        if use == "sum":
+            x.add_(torch.tensor(3.0))
+        else:
+            x[places] = 3.0
+
+    with pytest.raises(Refused, match="numbers of the host"):
+        prove(used)
