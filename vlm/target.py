@@ -50,6 +50,7 @@ class TextTarget(BatchTarget):
     lasting: what every pass is given again, see `prompts.lasting`.
     asks: whether a pass may ask the device whether its logits are finite.
     strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
+    show_scores: stopping criteria are given the scores of every step.
     """
 
     asks = True
@@ -67,6 +68,7 @@ class TextTarget(BatchTarget):
         inputs: dict | None = None,
         listener: object | None = None,
         keep_scores: bool = False,
+        show_scores: bool = False,
         levels: tuple[Level, ...] | None = None,
         turn: Turn | None = None,
         strict: bool = False,
@@ -74,9 +76,11 @@ class TextTarget(BatchTarget):
         super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
         self.processors = NodeProcessors(processors, self.batch)
-        self.stopping = Stopping(stopping, input_ids)
+        self.processors.open(input_ids, parts.vocab_size, pad)
+        self.stopping = Stopping(stopping, input_ids, pad)
         self.model_kwargs, self.inputs = model_kwargs, inputs
-        self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
+        self.listener, self.levels = listener, levels
+        self.keep_scores, self.show_scores = keep_scores, show_scores
         # closed forms of recurrences over a tree add up in another order than single steps
         self.strict, self.mixers = strict, stepwise(parts.mixers) if strict else parts.mixers
         room = min(self.stopping.most or _ROOM, _ROOM)
@@ -92,7 +96,7 @@ class TextTarget(BatchTarget):
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
         self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
-        self._raw = self._barren = None
+        self._raw = self._barren = self._scored = None
         self.table, self.lasting = table_of_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
@@ -236,7 +240,8 @@ class TextTarget(BatchTarget):
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits, bad = neutralised(logits.float(), self.asks)
-        scores = self.processors(logits, draft, self._prefixes() if self.processors.bound else [])
+        prefixes = self._prefixes() if self.processors.bound and not self.processors.own else []
+        scores = self.processors(logits, draft, prefixes, self.live)
         if not self.greedy:
             scores, bad = self._drawable(scores, bad)
         self._raw = logits if self.keep_scores else None
@@ -262,9 +267,10 @@ class TextTarget(BatchTarget):
         return rows
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        before, self._scored = self.emitted, evidence if self.keep_scores else None
         accepted = self.take_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
-        if self.keep_scores:
-            self._record(evidence)
+        kept = [max(now - then, 0) for now, then in zip(self.emitted, before, strict=True)]
+        self.processors.commit(self.paths, kept, self.tokens, self.live)
         if self.turn is not None and self.paths[0]:
             self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
         with single_steps() if self.strict else nullcontext():
@@ -282,22 +288,37 @@ class TextTarget(BatchTarget):
     def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
         """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
+        before = len(self.tokens[row])
         self.tokens[row] += kept
+        self.live[row] = not stop
+        if self._scored is not None:
+            self._record(row, len(kept))
+        if self.stopping.others:
+            self._judge()
+            kept = self.tokens[row][before:]
         if self.turn is not None:  # so that the cache holds all of the row's tokens but the last, where it ends too
             del self.paths[row][len(kept) :]
-        self.live[row] = not stop
-        if failure and not stop:
+        if failure and self.live[row]:
             self.fail(row, _FAILURES[failure], f"{len(self.tokens[row])} generated tokens")
         accepted = min(len(kept), depth)
         if self.listener is not None:
             self.listener(row, kept, accepted)
         return accepted
 
-    def _record(self, evidence: Evidence) -> None:
-        for row, path in enumerate(self.paths):
-            for node in path[: len(self.tokens[row]) - len(self.scores[row])]:
-                self.scores[row].append(evidence.scores[row, node])
-                self.logits[row].append(self._raw[row, node])
+    def _judge(self) -> None:
+        """Ends rows where stopping criteria of all rows do, which may lie behind."""
+        ended = self.stopping.judge(self.tokens, self.live, self.scores if self.show_scores else None)
+        for row, length in ended.items():
+            self.live[row] = False
+            self.errors.pop(row, None)
+            for kept in (self.tokens[row], self.scores[row], self.logits[row]):
+                del kept[length:]
+
+    def _record(self, row: int, count: int) -> None:
+        """Keeps a row's scores of the last round, of its first `count` tokens."""
+        for node in self.paths[row][:count]:
+            self.scores[row].append(self._scored.scores[row, node])
+            self.logits[row].append(self._raw[row, node])
 
 
 def _rotary(positions: Tensor) -> Tensor:

@@ -193,7 +193,7 @@ def by_steps(model: torch.nn.Module, **inputs: object) -> None:
         (dict(penalty_alpha=0.6, top_k=4), "expected greedy search or sampling, got contrastive_search"),
         (dict(prompt_lookup_num_tokens=4), "expected greedy search or sampling, got assisted_generation"),
         (dict(assistant_model=torch.nn.Identity()), "assistant_model: expected none.*SmallModel"),
-        (dict(guidance_scale=2.0), "UnbatchedClassifierFreeGuidanceLogitsProcessor keeps state"),
+        (dict(logits_processor=LogitsProcessorList([Restless()])), "logits_processor: expected.*got Restless"),
         (dict(return_dict_in_generate=True, output_attentions=True), "output_attentions: expected False"),
         (dict(return_dict_in_generate=True, output_hidden_states=True), "output_hidden_states: expected False"),
         (dict(stop_strings=["a"]), "stop_strings: expected the tokenizer"),
