@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
 
 import mmspec
 from mmspec.core.loop import Drafter
@@ -182,6 +182,13 @@ def filled() -> DynamicCache:
 
 def by_steps(model: torch.nn.Module, **inputs: object) -> None:
     mmspec.vlm.start(model, **inputs).run()
+
+
+class Restless(LogitsProcessor):
+    """Gives other scores for the same prefix."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return scores + torch.rand(scores.shape)
 
 
 @pytest.mark.parametrize("call", [mmspec.generate, by_steps])

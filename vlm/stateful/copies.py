@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 import torch
@@ -27,6 +27,7 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 
 SHARED = (nn.Module, PreTrainedTokenizerBase, Tokenizer, ModuleType, type, FunctionType, BuiltinFunctionType)
 ATOMS = (int, float, complex, bool, str, bytes, type(None), type(...), torch.device, torch.dtype)
+_ATOMS = frozenset(ATOMS)
 _OWN_WAYS = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
 
 
@@ -38,42 +39,49 @@ def copied(part: object, memo: dict[int, object] | None = None) -> object:
         memo: the copies so far by the id of the original, as for `copy.deepcopy`; put a part there to share it.
     """
     memo = {} if memo is None else memo
-    if type(part) in ATOMS or isinstance(part, SHARED):
+    if type(part) in _ATOMS:
         return part
-    if id(part) not in memo:
-        memo[id(part)] = _copied(part, memo)
-    return memo[id(part)]
+    if id(part) in memo:
+        return memo[id(part)]
+    memo[id(part)] = new = part if isinstance(part, SHARED) else _copied(part, memo)
+    return new
 
 
 def _copied(part: object, memo: dict[int, object]) -> object:
     kind = type(part)
-    if isinstance(part, Tensor):
-        return part.detach().clone()
-    if isinstance(part, torch.Generator):
-        return part.clone_state()
     if kind is MethodType:
         return MethodType(part.__func__, copied(part.__self__, memo))
     if kind is partial:
         return partial(copied(part.func, memo), *copied(part.args, memo), **copied(part.keywords, memo))
-    if kind in (tuple, set, frozenset):
-        return kind([copied(one, memo) for one in part])
+    if kind in (tuple, frozenset):
+        return part if _ATOMS.issuperset(map(type, part)) else kind([copied(one, memo) for one in part])
+    if kind in (list, set) and _ATOMS.issuperset(map(type, part)):
+        return kind(part)
+    if kind is set:
+        return {copied(one, memo) for one in part}
     if kind is list:
         memo[id(part)] = new = []
-        new.extend(copied(one, memo) for one in part)
+        new.extend([copied(one, memo) for one in part])
         return new
     if kind is dict:
         memo[id(part)] = new = {}
-        new.update((copied(key, memo), copied(value, memo)) for key, value in part.items())
+        for key, value in part.items():
+            new[copied(key, memo)] = copied(value, memo)
         return new
+    if isinstance(part, Tensor):
+        return part.detach().clone()
+    if isinstance(part, torch.Generator):
+        return part.clone_state()
     if callable(getattr(kind, "fork", None)):
         return part.fork()
     return _of_plain_class(part, memo) if _is_plain(kind) else _by_deepcopy(part, memo)
 
 
+@cache
 def _is_plain(kind: type) -> bool:
     """Whether a class leaves it to Python how its objects are made and copied, so that its fields are all there is."""
     own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_WAYS)
-    return not own and not hasattr(kind, "__deepcopy__")
+    return not own and not hasattr(kind, "__deepcopy__") and bool(kind.__dictoffset__ or _slots(kind))
 
 
 def _of_plain_class(part: object, memo: dict[int, object]) -> object:
@@ -92,15 +100,19 @@ def _by_deepcopy(part: object, memo: dict[int, object]) -> object:
 
 def fields(part: object) -> dict[str, object]:
     """Return the instance attributes of an object, those in `__slots__` too."""
-    slots = [name for kind in type(part).__mro__ for name in _slots(kind)]
-    return {name: getattr(part, name) for name in slots if hasattr(part, name)} | getattr(part, "__dict__", {})
+    slots = {name: getattr(part, name) for name in _slots(type(part)) if hasattr(part, name)}
+    return slots | getattr(part, "__dict__", {})
 
 
-def _slots(kind: type) -> list[str]:
-    names = vars(kind).get("__slots__", ())
-    names = (names,) if isinstance(names, str) else names
-    private = [f"_{kind.__name__.lstrip('_')}{n}" if n.startswith("__") and not n.endswith("__") else n for n in names]
-    return [name for name in private if name not in ("__dict__", "__weakref__")]
+@cache
+def _slots(kind: type) -> tuple[str, ...]:
+    found = []
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            is_private = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
 
 
 class Fork:

@@ -8,7 +8,7 @@ from functools import partial
 from types import FunctionType, MethodType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.vlm.stateful.copies import ATOMS, SHARED, fields
 
@@ -19,19 +19,54 @@ _MOST_NUMBERS = 4096  # of a tensor that are compared by value
 def snapshot(root: object) -> dict[str, object]:
     """Return what `root` and its parts hold, by the path to each part.
 
-    Parts are visited breadth first and at most `MOST` of them, so a counter is seen before the entries of a vocabulary.
+    Parts are visited as by `walk`, so a counter is seen before the entries of a vocabulary.
     """
-    seen, found, queue = {id(root)}, {}, deque([("", root)])
-    while queue and len(found) < MOST:
+    return {path: _summary(part) for path, part in walk(root)}
+
+
+def walk(root: object) -> Iterator[tuple[str, object]]:
+    """Yield at most `MOST` parts of `root` with the paths to them, breadth first; each part but numbers and strings once."""
+    seen, queue, count = {id(root)}, deque([("", root)]), 0
+    while queue and count < MOST:
         path, part = queue.popleft()
-        found[path] = _summary(part)
+        count += 1
+        yield path, part
         for name, child in _children(part):
             if type(child) in ATOMS:
-                found[f"{path}.{name}"] = (type(child).__name__, repr(child))
+                count += 1
+                yield f"{path}.{name}", child
             elif id(child) not in seen:
                 seen.add(id(child))
                 queue.append((f"{path}.{name}", child))
-    return found
+
+
+class ModelAttributes:
+    """What the models that an object holds keep beside their weights, which copies share and no draft may change.
+
+    Args:
+        root: the object.
+    """
+
+    def __init__(self, root: object):
+        models = [part for _, part in walk(root) if isinstance(part, nn.Module)]
+        modules = {id(module): module for model in models for module in model.modules()}
+        self.before = [(module, _attributes(module)) for module in modules.values()]
+
+    def restore(self) -> bool:
+        """Put every attribute back, and return whether any had another value."""
+        changed = False
+        for module, before in self.before:
+            now = _attributes(module)
+            if now.keys() != before.keys() or any(now[name] is not value for name, value in before.items()):
+                changed = True
+                for name in now.keys() - before.keys():
+                    del module.__dict__[name]
+                module.__dict__.update(before)
+        return changed
+
+
+def _attributes(module: nn.Module) -> dict[str, object]:
+    return {name: value for name, value in vars(module).items() if not name.startswith("_")}
 
 
 def tokens_within(found: Mapping[str, object], vocab: int, most: int) -> list[int]:
@@ -79,6 +114,8 @@ def _is_full(cell: object) -> bool:
 
 def _summary(part: object) -> tuple:
     name = type(part).__name__
+    if type(part) in ATOMS:
+        return name, repr(part)
     if isinstance(part, Tensor):
         few = part.numel() <= _MOST_NUMBERS
         seen = (tuple(part.flatten().tolist()),) if few else (part.data_ptr(), part._version)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmspec.vlm.stateful.branches import Branch
 from mmspec.vlm.stateful.copies import Fork, Processor, copied
-from mmspec.vlm.stateful.parts import MOST, snapshot, tokens_within
+from mmspec.vlm.stateful.parts import MOST, ModelAttributes, snapshot, tokens_within
 
 _STEPS, _FROM_STATE = 6, 12  # scripted tokens, and as many again as ids are found in the processors' state
 _MOST_NUMBERS = 2**26  # of the script's logits
@@ -56,43 +56,59 @@ def prove(processors: Sequence[Processor], known: Sequence[Processor], prompt: T
     Raises:
         ValueError: the processors cannot be served along drafts.
     """
-    with _same_chance():
-        memo = {id(one): one for one in known}
-        fresh = copied(list(processors), memo)
-        own = [new for old, new in zip(processors, fresh, strict=True) if old is not new or not _among(old, known)]
-        run = _plain(fresh, own, prompt, vocab)
-        large = [one for one in own if len(snapshot(one)) >= MOST and is_function(one, run)]
-        fork = _served(fresh, [*known, *large], run)
-        if fork is None:
-            # one that cannot be copied may have no need to be
-            pure = [one for one in own if _among(one, large) or is_function(one, run)]
-            fork = _served(fresh, [*known, *pure], run) if len(pure) > len(large) else None
-        if fork is None:
-            alone = prompt.shape[0] > 1 and _served(fresh, known, _first_row(fresh, own, prompt, vocab)) is not None
-            _refuse(own, alone)
-        return fork
+    own = [one for one in processors if not any(one is other for other in known)]
+    models = ModelAttributes(own)
+    try:
+        with _same_chance():
+            fork, alone = _proven(processors, known, prompt, vocab)
+    finally:
+        changed = models.restore()
+    if fork is None or changed:
+        _refuse(own, alone and not changed)
+    return fork
+
+
+def _proven(
+    processors: Sequence[Processor], known: Sequence[Processor], prompt: Tensor, vocab: int
+) -> tuple[Fork | None, bool]:
+    """Copies that serve the request, None where none do; in that case, whether they would serve its first row alone."""
+    shared = {id(one): one for one in known}
+    fresh = copied(list(processors), dict(shared))
+    own = [one for one in fresh if id(one) not in shared]
+    large = [one for one in own if len(snapshot(one)) >= MOST]
+    run = _plain(fresh, [*known, *large], own, prompt, vocab)
+    if not all(is_function(one, run) for one in large):
+        fresh, large = copied(list(processors), dict(shared)), []
+        own = [one for one in fresh if id(one) not in shared]
+        run = _plain(fresh, known, own, prompt, vocab)
+    fork = _served(fresh, [*known, *large], run)
+    if fork is None:
+        # one that cannot be copied may have no need to be
+        pure = [one for one in own if is_function(copied(one), run)]
+        fork = _served(fresh, [*known, *large, *pure], run) if pure else None
+    return fork, fork is None and prompt.shape[0] > 1 and _serves_alone(fresh, known, own, prompt[:1], vocab)
 
 
 def is_function(processor: Processor, run: Run) -> bool:
     """Whether a processor shows itself to be a function of a row's place in the batch, its prefix and its logits.
 
     Args:
-        processor: called on a copy alone.
+        processor: a copy, which is called.
         run: prefixes and logits.
     """
-    trial, steps = copied(processor), range(len(run.logits))
+    steps = range(len(run.logits))
 
     def together(order: Sequence[int]) -> dict[int, Tensor]:
-        return {step: trial(run.ids(step), run.logits[step].clone()) for step in order}
+        return {step: processor(run.ids(step), run.logits[step].clone()) for step in order}
 
     def alone(step: int, row: int) -> Tensor:
         ids, logits = run.ids(step)[row], run.logits[step, row]
         batch = run.prompt.shape[0]
-        return trial(ids.repeat(batch, 1), logits.repeat(batch, 1))[row]
+        return processor(ids.repeat(batch, 1), logits.repeat(batch, 1))[row]
 
     try:
         first = together(steps)
-        before = snapshot(trial)
+        before = snapshot(processor)
         again = [together([*reversed(steps), *reversed(steps)]), together([*steps[1::2], *steps[::2]])]
         rows = {(step, row): alone(step, row) for step in reversed(steps) for row in _some_rows(run)}
         same = all(_close(first[step], other[step]) for other in again for step in steps)
@@ -100,12 +116,14 @@ def is_function(processor: Processor, run: Run) -> bool:
         together(steps)
     except Exception:  # a prefix out of order is more than it was made for
         return False
-    return same and snapshot(trial) == before
+    return same and snapshot(processor) == before
 
 
-def _plain(fresh: list[Processor], own: list[Processor], prompt: Tensor, vocab: int) -> Run:
+def _plain(
+    fresh: list[Processor], shared: Sequence[Processor], own: list[Processor], prompt: Tensor, vocab: int
+) -> Run:
     """The run as transformers makes it. Tokens that the processors' state holds are scripted, where they are allowed."""
-    batch, fork = prompt.shape[0], Fork(fresh)
+    batch, fork = prompt.shape[0], Fork(fresh, shared)
     sought = tokens_within(snapshot(own), vocab, _FROM_STATE)
     chance = torch.Generator().manual_seed(11)
     ids, tokens, logits, scores = prompt, [], [], []
@@ -128,17 +146,17 @@ def _plain(fresh: list[Processor], own: list[Processor], prompt: Tensor, vocab: 
     return Run(prompt, torch.stack(tokens, 1), torch.stack(logits), torch.stack(scores))
 
 
-def _first_row(fresh: list[Processor], own: list[Processor], prompt: Tensor, vocab: int) -> Run | None:
+def _serves_alone(
+    fresh: list[Processor], known: Sequence[Processor], own: list[Processor], prompt: Tensor, vocab: int
+) -> bool:
     try:
-        return _plain(fresh, own, prompt[:1], vocab)
+        return _served(fresh, known, _plain(fresh, known, own, prompt, vocab)) is not None
     except Exception:  # a processor made for so many rows may refuse another number of them
-        return None
+        return False
 
 
-def _served(fresh: list[Processor], shared: Sequence[Processor], run: Run | None) -> Fork | None:
+def _served(fresh: list[Processor], shared: Sequence[Processor], run: Run) -> Fork | None:
     """Copies that give the run's scores along drafts, by the first way of copying that does; None where none does."""
-    if run is None:
-        return None
     for replay in (False, True):
         if all(_serves(Fork(fresh, shared, replay=replay), row, run) for row in _some_rows(run)):
             return Fork(fresh, shared, replay=replay)
@@ -176,10 +194,6 @@ def _another(scores: Tensor | None, token: Tensor) -> Tensor | None:
 
 def _close(ours: Tensor, theirs: Tensor) -> bool:
     return ours.shape == theirs.shape and torch.allclose(ours, theirs, **_CLOSE)
-
-
-def _among(one: object, others: Sequence[object]) -> bool:
-    return any(one is other for other in others)
 
 
 def _refuse(own: Sequence[Processor], alone: bool) -> None:
