@@ -82,13 +82,16 @@ class NodeProcessors:
         """Only the processors that rule tokens out for good, on logits [V]."""
         return self.always(_no_prefix(logits[None]), logits[None])[0]
 
-    def __call__(self, logits: Tensor, draft: Draft, prefix: Sequence[Tensor], live: Sequence[bool]) -> Tensor:
+    def __call__(
+        self, logits: Tensor, draft: Draft, prompt: Tensor, tokens: Sequence[list[int]], live: Sequence[bool]
+    ) -> Tensor:
         """Return the scores of all nodes, float32 [B, N, V].
 
         Args:
             logits: float32 [B, N, V].
             draft: the draft.
-            prefix: per row int64 [L_b], its ids up to, not including, the root; not read where `own` is not empty.
+            prompt: int64 [B, P].
+            tokens: per row, the generated ids, of which the last is the root.
             live: per row, whether it goes on.
         """
         if not self.bound:
@@ -99,11 +102,12 @@ class NodeProcessors:
         depth, path = expand_tree(tree.depth, batch), expand_tree(tree.path, batch)
         scores = torch.empty_like(logits)
         for row in range(batch):
+            prefix = torch.cat([prompt[row], prompt.new_tensor(tokens[row])])[:-1]
             for level in range(tree.max_depth + 1):
                 node = (depth[row] == level).nonzero()[:, 0]
                 if len(node):
                     drafted = draft.value[row][path[row, node, : level + 1]]
-                    ids = torch.cat([prefix[row].expand(len(node), -1), drafted], 1)
+                    ids = torch.cat([prefix.expand(len(node), -1), drafted], 1)
                     scores[row, node] = self.rows[row](ids, logits[row, node])
         return scores
 
@@ -131,14 +135,11 @@ class NodeProcessors:
             return Pending(parent, token, logits)
         return parent.child(token, logits)
 
-    def commit(
-        self, paths: Sequence[Sequence[int]], kept: Sequence[int], tokens: Sequence[list[int]], live: Sequence[bool]
-    ) -> None:
+    def commit(self, paths: Sequence[Sequence[int]], tokens: Sequence[list[int]], live: Sequence[bool]) -> None:
         """Go on behind the accepted nodes, and call the caller's own objects for the steps that all rows have reached.
 
         Args:
             paths: per row, the accepted nodes of the last draft, root first; empty for a row that had stopped.
-            kept: per row, how many tokens the round has added.
             tokens: per row, the generated ids.
             live: per row, whether it goes on.
 
@@ -149,7 +150,7 @@ class NodeProcessors:
         if not self.own:
             return
         for row, path in enumerate(paths):
-            for node in path[: len(path) if live[row] else kept[row]]:
+            for node in path[: max(len(tokens[row]) - self._lockstep.noted(row), 0)]:
                 branch = self._nodes[row][node]
                 branch = branch.branch() if isinstance(branch, Pending) else branch
                 if branch.error is not None:

@@ -240,8 +240,7 @@ class TextTarget(BatchTarget):
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits, bad = neutralised(logits.float(), self.asks)
-        prefixes = self._prefixes() if self.processors.bound and not self.processors.own else []
-        scores = self.processors(logits, draft, prefixes, self.live)
+        scores = self.processors(logits, draft, self.prompt, self.tokens, self.live)
         if not self.greedy:
             scores, bad = self._drawable(scores, bad)
         self._raw = logits if self.keep_scores else None
@@ -256,21 +255,10 @@ class TextTarget(BatchTarget):
         self._barren = barren & ~bad
         return scores, bad | barren
 
-    def _prefixes(self) -> list[Tensor]:
-        """Ids of every row before the root, laid out as `transformers.generate` holds them."""
-        rows = []
-        for prompt, tokens in zip(self.prompt, self.tokens, strict=True):
-            if tokens:
-                rows.append(torch.cat([prompt, torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device)]))
-            else:
-                rows.append(prompt[:-1])
-        return rows
-
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        before, self._scored = self.emitted, evidence if self.keep_scores else None
+        self._scored = evidence if self.keep_scores else None
         accepted = self.take_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
-        kept = [max(now - then, 0) for now, then in zip(self.emitted, before, strict=True)]
-        self.processors.commit(self.paths, kept, self.tokens, self.live)
+        self.processors.commit(self.paths, self.tokens, self.live)
         if self.turn is not None and self.paths[0]:
             self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
         with single_steps() if self.strict else nullcontext():

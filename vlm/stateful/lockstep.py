@@ -28,11 +28,17 @@ class Lockstep:
         self.processors, self.prompt, self.pad = processors, prompt, pad
         self.step = 0
         self._ahead: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(len(prompt))]
+        self._noted = [0] * len(prompt)
         self._last: list[Tensor | None] = [None] * len(prompt)
 
     def note(self, row: int, logits: Tensor, scores: Tensor) -> None:
         """Remember a row's next step: its logits and the scores that were served, float32 [V] each."""
         self._ahead[row].append((logits, scores))
+        self._noted[row] += 1
+
+    def noted(self, row: int) -> int:
+        """How many steps of a row were noted."""
+        return self._noted[row]
 
     def advance(self, tokens: Sequence[Sequence[int]], live: Sequence[bool]) -> None:
         """Call the processors for every step that all rows have reached.
