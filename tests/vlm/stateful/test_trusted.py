@@ -14,8 +14,8 @@ from transformers.generation import logits_process as hf
 
 from mmspec.vlm.processors import CONTEXT_FREE, ROW_FREE
 from mmspec.vlm.stateful.copies import Fork, copied
-from mmspec.vlm.stateful.parts import snapshot
-from mmspec.vlm.stateful.proof import Run, is_function
+from mmspec.vlm.stateful.parts import MOST, snapshot
+from mmspec.vlm.stateful.proof import Run, is_function, prove
 from tests.vlm.stateful import manners
 
 V = 23
@@ -97,6 +97,25 @@ class Memo:
 
 def test_a_memory_of_prefixes_is_no_state() -> None:
     assert is_function(Memo(), run_of(3))
+
+
+class Large:
+    """Beside a processor, a table of more parts than are copied at every node."""
+
+    def __init__(self, inner: object) -> None:
+        self.inner, self.table = inner, {i: [i] for i in range(MOST)}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return self.inner(input_ids, scores)
+
+
+@pytest.mark.parametrize(("inner", "in_place"), [(Memo, True), (manners.Counter, False)])
+def test_much_state_is_called_in_place_only_where_it_is_a_function_of_the_prefix(inner: type, in_place: bool) -> None:
+    processor, prompt = Large(inner()), torch.arange(10).view(2, 5)
+    before = snapshot(processor.inner)
+    fork = prove([processor], [], prompt, V)
+    assert [type(one) for one in fork.shared] == [Large] * in_place
+    assert snapshot(processor.inner) == before and processor not in fork.here
 
 
 class Holder:
