@@ -230,6 +230,7 @@ class _Engine:
             inputs=own_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
             keep_scores=keep_scores,
+            show_scores=bool(config.return_dict_in_generate and config.output_scores),
             levels=getattr(drafter, "levels", None),
             turn=self.turn,
             strict=self.strict,

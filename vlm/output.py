@@ -95,18 +95,24 @@ def _read_padding(target: TextTarget) -> int:
         The number of passes, 0 where all rows are of one length.
     """
     longest, passes = max(target.emitted), 0
+    _forget_cut_rows(target)
     while count := min(max(_lacks(target, longest)), _WIDEST):
-        taken = [min(lack, count) for lack in _lacks(target, longest)]
         rows = [tokens[-1:] or [target.pad] for tokens in target.tokens]
         value = torch.tensor([row + [target.pad] * (count - 1) for row in rows], device=target.device)
         draft = Draft(value, line(count, target.device), Law("none"))
-        evidence = target.score(draft)
-        target.paths = [list(range(n)) for n in taken]
-        for tokens, n in zip(target.tokens, taken, strict=True):
-            tokens += [target.pad] * n
-        target.keep_paths(evidence)
+        target.read_on(draft, [min(lack, count) for lack in _lacks(target, longest)])
         passes += 1
     return passes
+
+
+def _forget_cut_rows(target: TextTarget) -> None:
+    """Takes tokens out of the cache that a row had read when a stopping criterion ended it further back."""
+    held, start = target.cache.lengths, target.prompt.shape[1]
+    wanted = [min(n, start + max(count - 1, 0)) for n, count in zip(held, target.emitted, strict=True)]
+    if wanted != held:
+        back = torch.tensor(held, device=target.device) - torch.tensor(wanted, device=target.device)
+        target.next_position = target.next_position - back
+        target.cache.cut(wanted)
 
 
 def _lacks(target: TextTarget, longest: int) -> list[int]:

@@ -53,7 +53,11 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
 
 
 def check_layout(cache: Cache, target: TextTarget) -> None:
-    """Raises ValueError where a request's keys, values and states do not fit into the layers of `cache`."""
+    """Raises ValueError where a request's keys, values and states do not fit into the layers of `cache`, or may not be those
+    of its tokens: a criterion may end one row behind another, and recurrent layers do not go back."""
+    if target.parts.plan.stateful and target.stopping.others and target.batch > 1:
+        raise ValueError("stopping_criteria: expected eos ids and lengths alone beside a returned cache with recurrent "
+                         "states, got others in a batch; send the rows one by one")  # fmt: skip
     for index in target.parts.plan.stateful:
         if index >= len(cache.layers) or not hasattr(cache.layers[index], "update_conv_state"):
             raise ValueError(f"past_key_values: expected a cache with layers for recurrent states, got a "

@@ -51,6 +51,7 @@ class TextTarget(BatchTarget):
     asks: whether a pass may ask the device whether its logits are finite.
     goes_on: the rows are read on after they have ended, so that the cache then holds exactly their tokens but the last.
     strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
+    show_scores: stopping criteria are given the scores of every step.
     """
 
     asks = True
@@ -68,6 +69,7 @@ class TextTarget(BatchTarget):
         inputs: dict | None = None,
         listener: object | None = None,
         keep_scores: bool = False,
+        show_scores: bool = False,
         levels: tuple[Level, ...] | None = None,
         turn: Turn | None = None,
         strict: bool = False,
@@ -76,9 +78,11 @@ class TextTarget(BatchTarget):
         super().__init__(input_ids.shape[0])
         self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
         self.processors = NodeProcessors(processors, self.batch)
-        self.stopping = Stopping(stopping, input_ids)
+        self.processors.open(input_ids, parts.vocab_size, pad)
+        self.stopping = Stopping(stopping, input_ids, pad)
         self.model_kwargs, self.inputs = model_kwargs, inputs
-        self.listener, self.keep_scores, self.levels = listener, keep_scores, levels
+        self.listener, self.levels = listener, levels
+        self.keep_scores, self.show_scores = keep_scores, show_scores
         self.goes_on = goes_on or turn is not None
         # closed forms of recurrences over a tree add up in another order than single steps
         self.strict, self.mixers = strict, stepwise(parts.mixers) if strict else parts.mixers
@@ -95,7 +99,7 @@ class TextTarget(BatchTarget):
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
         self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
-        self._raw = self._barren = None
+        self._raw = self._barren = self._scored = None
         self.table, self.lasting = table_of_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
@@ -239,7 +243,7 @@ class TextTarget(BatchTarget):
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits, bad = neutralised(logits.float(), self.asks)
-        scores = self.processors(logits, draft, self._prefixes() if self.processors.bound else [])
+        scores = self.processors(logits, draft, self.prompt, self.tokens, self.live)
         if not self.greedy:
             scores, bad = self._drawable(scores, bad)
         self._raw = logits if self.keep_scores else None
@@ -254,28 +258,35 @@ class TextTarget(BatchTarget):
         self._barren = barren & ~bad
         return scores, bad | barren
 
-    def _prefixes(self) -> list[Tensor]:
-        """Ids of every row before the root, laid out as `transformers.generate` holds them."""
-        rows = []
-        for prompt, tokens in zip(self.prompt, self.tokens, strict=True):
-            if tokens:
-                rows.append(torch.cat([prompt, torch.tensor(tokens[:-1], dtype=prompt.dtype, device=prompt.device)]))
-            else:
-                rows.append(prompt[:-1])
-        return rows
-
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        self._scored = evidence if self.keep_scores else None
         accepted = self.take_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
+        self.processors.commit(self.paths, self.tokens, self.live)
         if self.turn is not None and self.paths[0]:
             self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
-        self.keep_paths(evidence)
+        self._keep_paths()
         self.pending = verdict.correction
         return accepted
 
-    def keep_paths(self, evidence: Evidence) -> None:
-        """Records and commits the nodes in `paths`, whose tokens the rows have taken.   evidence: the pass over them."""
-        if self.keep_scores:
-            self._record(evidence)
+    def read_on(self, draft: Draft, counts: list[int]) -> None:
+        """Reads known tokens behind rows that have ended, and keeps their scores.
+
+        Args:
+            draft: a chain whose root is the last token of every row, with the known tokens behind it.
+            counts: the number of nodes to keep of every row; as many known tokens become the row's own.
+        """
+        with self.processors.reading(counts):
+            evidence = self.score(draft)
+        self._scored = evidence if self.keep_scores else None
+        self.paths = [list(range(count)) for count in counts]
+        for row, count in enumerate(counts):
+            self.tokens[row] += [self.pad] * count
+            if self.keep_scores:
+                self._record(row, count)
+        self._keep_paths()
+
+    def _keep_paths(self) -> None:
+        """Commits the nodes in `paths`, whose tokens the rows have taken."""
         with single_steps() if self.strict else nullcontext():
             self.cache.commit(self.paths)
         self.next_position = self.next_position + self.steps
@@ -289,22 +300,37 @@ class TextTarget(BatchTarget):
     def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
         """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
+        before = len(self.tokens[row])
         self.tokens[row] += kept
+        self.live[row] = not stop
+        if self._scored is not None:
+            self._record(row, len(kept))
+        if self.stopping.others:
+            self._judge()
+            kept = self.tokens[row][before:]
         if self.goes_on:  # so that the cache holds all of the row's tokens but the last, where it ends too
             del self.paths[row][len(kept) :]
-        self.live[row] = not stop
-        if failure and not stop:
+        if failure and self.live[row]:
             self.fail(row, _FAILURES[failure], f"{len(self.tokens[row])} generated tokens")
         accepted = min(len(kept), depth)
         if self.listener is not None:
             self.listener(row, kept, accepted)
         return accepted
 
-    def _record(self, evidence: Evidence) -> None:
-        for row, path in enumerate(self.paths):
-            for node in path[: len(self.tokens[row]) - len(self.scores[row])]:
-                self.scores[row].append(evidence.scores[row, node])
-                self.logits[row].append(self._raw[row, node])
+    def _judge(self) -> None:
+        """Ends rows where stopping criteria of all rows do, which may lie behind."""
+        ended = self.stopping.judge(self.tokens, self.live, self.scores if self.show_scores else None)
+        for row, length in ended.items():
+            self.live[row] = False
+            self.errors.pop(row, None)
+            for kept in (self.tokens[row], self.scores[row], self.logits[row]):
+                del kept[length:]
+
+    def _record(self, row: int, count: int) -> None:
+        """Keeps a row's scores of the last round, of its first `count` tokens."""
+        for node in self.paths[row][:count]:
+            self.scores[row].append(self._scored.scores[row, node])
+            self.logits[row].append(self._raw[row, node])
 
 
 def _rotary(positions: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
 
 import mmspec
 from mmspec.core.loop import Drafter
@@ -184,6 +184,13 @@ def by_steps(model: torch.nn.Module, **inputs: object) -> None:
     mmspec.vlm.start(model, **inputs).run()
 
 
+class Restless(LogitsProcessor):
+    """Gives other scores for the same prefix."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return scores + torch.rand(scores.shape)
+
+
 @pytest.mark.parametrize("call", [mmspec.generate, by_steps])
 @pytest.mark.parametrize(
     ("settings", "sentence"),
@@ -193,7 +200,7 @@ def by_steps(model: torch.nn.Module, **inputs: object) -> None:
         (dict(penalty_alpha=0.6, top_k=4), "expected greedy search or sampling, got contrastive_search"),
         (dict(prompt_lookup_num_tokens=4), "expected greedy search or sampling, got assisted_generation"),
         (dict(assistant_model=torch.nn.Identity()), "assistant_model: expected none.*SmallModel"),
-        (dict(guidance_scale=2.0), "UnbatchedClassifierFreeGuidanceLogitsProcessor keeps state"),
+        (dict(logits_processor=LogitsProcessorList([Restless()])), "logits_processor: expected.*got Restless"),
         (dict(return_dict_in_generate=True, output_attentions=True), "output_attentions: expected False"),
         (dict(return_dict_in_generate=True, output_hidden_states=True), "output_hidden_states: expected False"),
         (dict(stop_strings=["a"]), "stop_strings: expected the tokenizer"),

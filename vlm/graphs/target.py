@@ -36,7 +36,7 @@ class SeatedTarget(TextTarget):
         self.prompt = target.prompt[:1].expand(rows, -1)
         self.keep_scores, self.turn, self.listener = False, None, None
         self.tokens = [[] for _ in range(rows)]
-        self._raw = self._barren = None
+        self._raw = self._barren = self._scored = None
         self.bound, self.width, self.nodes = bound, width, nodes
         self.cache = SlotCache(
             self.parts.plan, bound + nodes, device=target.cache.length.device, places=self.parts.places

@@ -13,6 +13,7 @@ import mmspec
 from mmspec.core.length import ConfidenceStop
 from mmspec.core.rules import TargetMatch
 from mmspec.vlm.drafters import Chain, PromptLookup
+from mmspec.vlm.processors import CONTEXT_FREE
 from tests.vlm.drafters.trained import DRAFTERS
 from tests.vlm.graphs.cases import GREEDY, WARM, chain, narrow, rows
 from tests.vlm.tiny import prompt, tiny
@@ -55,6 +56,7 @@ def processors(one: object) -> dict:
 
 REFUSED = {
     "prefix": (dict(repetition_penalty=1.2), "look at no prefix"),
+    "own_processor": (processors(Peeking(1.0)), "look at no prefix"),
     "criteria": (dict(stopping_criteria=StoppingCriteriaList([Never()])), "other stopping criteria"),
     "strict": (dict(strict=True), "strict ones"),
     "scores": (dict(return_dict_in_generate=True, output_scores=True), "scores of every step"),
@@ -65,8 +67,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_ordinary_loop_answers_and_says_why(name: str) -> None:
+def test_the_ordinary_loop_answers_and_says_why(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, why = REFUSED[name]
+    if name in ("peeking", "counting"):  # as if transformers had such classes
+        monkeypatch.setattr("mmspec.vlm.processors.CONTEXT_FREE", (*CONTEXT_FREE, Peeking, Counting))
     asked = dict(drafter=chain(kind="narrow"), max_new_tokens=10, **WARM, **rows(2)) | settings
     said_and_same(narrow(), asked, why)
 

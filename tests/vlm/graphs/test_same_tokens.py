@@ -11,6 +11,7 @@ from mmspec.vlm.drafters import DynamicTree, StaticTree
 from mmspec.vlm.graphs import decoding, rounds
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.graphs.seat import Seat
+from mmspec.vlm.processors import CONTEXT_FREE
 from tests.core.graphs.recorded import recorded
 from tests.vlm.drafters.trained import DRAFTERS
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, narrow, rows
@@ -141,7 +142,8 @@ class RulesAllOut(TemperatureLogitsWarper):
         return torch.where(scores.argmax(-1, keepdim=True) == 5, -torch.inf, scores)
 
 
-def test_rows_that_fail_stop_alone() -> None:
+def test_rows_that_fail_stop_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmspec.vlm.processors.CONTEXT_FREE", (*CONTEXT_FREE, RulesAllOut))
     settings = dict(
         drafter=chain(kind="narrow"), max_new_tokens=30, logits_processor=LogitsProcessorList([RulesAllOut(1.0)])
     )
