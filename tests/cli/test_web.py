@@ -64,7 +64,7 @@ def test_help_needs_no_gradio_and_names_the_extra() -> None:
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str]]:
     """The command's process and the address that it serves."""
     command = [sys.executable, "-m", "mmspec", "web", "--runs", str(tmp_path)]
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}  # gradio's own, which come and go
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
