@@ -19,18 +19,20 @@ from mmspec.evaluate.sweep.local import run_local
 from mmspec.evaluate.sweep.records import without_times
 from mmspec.evaluate.sweep.run import Work, check_engine, run_sweep
 from mmspec.evaluate.sweep.shards import Records, read_run
+from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import files, hashes, lasting, plan
 from tests.house.tree import ROOT
 
-HEADER = {"workers": 1, "part": [1, 1]}
+HEADER = header()
 WRITER = """
 import sys
 from pathlib import Path
 from mmspec.evaluate.sweep.local import run_local
 from mmspec.evaluate.sweep.run import Work
+from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import plan
 work = Work.of(plan(Path(sys.argv[1]), Path(sys.argv[2]), samples=4))
-run_local(work.plan, {"workers": 1, "part": [1, 1]}, work.draws(work.known()), 1, lambda text: print(text, flush=True))
+run_local(work.plan, header(), work.draws(work.known()), 1, lambda text: print(text, flush=True))
 """
 
 
