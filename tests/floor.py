@@ -71,7 +71,9 @@ def pins(wanted: Iterable[str]) -> list[str]:
     for text in wanted:
         match = _LOWEST.match(text)
         if match is None:
-            raise ValueError(f"pyproject.toml: expected a lowest version of every dependency, got {text!r}; add >=VERSION")
+            raise ValueError(
+                f"pyproject.toml: expected a lowest version of every dependency, got {text!r}; add >=VERSION"
+            )
         name, version = f"{match['name']}{match['extras'] or ''}", match["version"]
         if found.setdefault(name, version) != version:
             raise ValueError(

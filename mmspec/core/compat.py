@@ -23,7 +23,9 @@ class _LayerWithoutMemory:
         self.is_initialized = True
         self.keys = self.values = None
 
-    def update(self, key_states: Tensor | None, value_states: Tensor | None, *args: object, **kwargs: object) -> NoReturn:
+    def update(
+        self, key_states: Tensor | None, value_states: Tensor | None, *args: object, **kwargs: object
+    ) -> NoReturn:
         raise NotImplementedError("a layer without a memory cannot store keys and values")
 
     def offload(self) -> None: ...

@@ -41,5 +41,7 @@ def test_the_floor_runs_tests_that_exist(place: str) -> None:
 def test_the_script_needs_nothing_but_python() -> None:
     for words, status in ((["pins"], 0), (["tests"], 0), ([], 2), (["else"], 2)):
         # -S leaves out installed packages, -I the current folder
-        done = subprocess.run([sys.executable, "-I", "-S", str(ROOT / "tests" / "floor.py"), *words], capture_output=True)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(ROOT / "tests" / "floor.py"), *words], capture_output=True
+        )
         assert done.returncode == status, done.stderr

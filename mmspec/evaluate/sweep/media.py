@@ -65,7 +65,9 @@ def found(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
     picture = open_image(file, max_pixels=LARGEST, max_bytes=LARGEST)
     array = np.asarray(picture)
     if _digest(array) != shown["pixels"] or len(array) % shown["frames"]:
-        raise ValueError(f"{file}: expected the {shows} that its record describes, got another; move the run's shards away")
+        raise ValueError(
+            f"{file}: expected the {shows} that its record describes, got another; move the run's shards away"
+        )
     return picture if shows == "picture" else array.reshape(shown["frames"], -1, *array.shape[1:])
 
 

@@ -32,7 +32,9 @@ SCHEMA = 1
 _SECONDS = number(0, 1e9)
 _FIGURE = number(-1e30, 1e30)
 _PARTS = dict.fromkeys(("prefill", "draft", "target", "verify", "other"), _SECONDS)
-_SIMPLE = Value("a text or a number", lambda value: value is None or isinstance(value, str | bool) or _FIGURE.holds(value))
+_SIMPLE = Value(
+    "a text or a number", lambda value: value is None or isinstance(value, str | bool) or _FIGURE.holds(value)
+)
 _SHOWN: dict[str, Type] = {
     "text": Object({"text": TEXT}),
     "picture": Object({"file": TEXT, "frames": whole(1), "pixels": TEXT}),
@@ -58,7 +60,15 @@ _DRAWN = {
     "key": TEXT,
     "cell": NAME,
     "of": Object(
-        {"domain": TEXT, "model": TEXT, "decoding": TEXT, "rule": TEXT, "temperature": number(0, 1e6), "batch": whole(1)}, others=_SIMPLE
+        {
+            "domain": TEXT,
+            "model": TEXT,
+            "decoding": TEXT,
+            "rule": TEXT,
+            "temperature": number(0, 1e6),
+            "batch": whole(1),
+        },
+        others=_SIMPLE,
     ),
     "title": TEXT,
     "shows": Value(f"one of {', '.join(_SHOWN)}", lambda value: isinstance(value, str) and value in _SHOWN),
@@ -97,7 +107,9 @@ RECORDS: dict[str, Type] = {
             "part": ListOf(whole(1), 2),
             "prompts": Object(others=Object({"set": TEXT, "count": whole(0), "hash": TEXT})),
             "judges": Object(
-                others=Chosen(lambda value: _SEEING_JUDGE if isinstance(value, dict) and _EXTRACTOR.keys() & value else _JUDGE)
+                others=Chosen(
+                    lambda value: _SEEING_JUDGE if isinstance(value, dict) and _EXTRACTOR.keys() & value else _JUDGE
+                )
             ),
         }
     ),

@@ -86,7 +86,11 @@ def test_a_changed_field_is_refused_by_file_and_line_or_harmless(kind: str, tmp_
         except ValueError as error:
             refused += 1
             said = str(error)
-            assert f"{shard}, line " in said and "expected" in said and "got" in said and "\n" not in said, (what, path, said)
+            assert f"{shard}, line " in said and "expected" in said and "got" in said and "\n" not in said, (
+                what,
+                path,
+                said,
+            )
         else:
             open_object = path[:1] in (("versions",), ("prompts",), ("judges",), ("figures",)) and len(path) == 2
             assert what != "missing" or path[-1] in LEFT_OUT or open_object, path
@@ -116,11 +120,15 @@ def test_a_record_of_another_run_is_refused(change: str, tmp_path: Path) -> None
         "a header of another run": [json.dumps({**json.loads(head), "run": json.loads(own[0])["run"]}) + "\n"],
     }
     (tmp_path / "shards" / "z.jsonl").write_text("".join(stranger[change]))
-    with pytest.raises(ValueError, match=r"z\.jsonl, line \d+: expected (shards of one run|a header as the first line)"):
+    with pytest.raises(
+        ValueError, match=r"z\.jsonl, line \d+: expected (shards of one run|a header as the first line)"
+    ):
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["../outside.png", "/etc/passwd", "media/../../outside.png", "media/link.png", "linked/x.png"])
+@pytest.mark.parametrize(
+    "name", ["../outside.png", "/etc/passwd", "media/../../outside.png", "media/link.png", "linked/x.png"]
+)
 def test_a_path_that_leads_out_of_the_run_is_refused_where_the_record_is_read(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "media").mkdir(parents=True)
@@ -162,7 +170,9 @@ def full_disk() -> Iterator[Callable[[int], None]]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_leaves_whole_lines_and_a_writer_that_goes_on(full_disk: Callable[[int], None], tmp_path: Path) -> None:
+def test_a_full_disk_leaves_whole_lines_and_a_writer_that_goes_on(
+    full_disk: Callable[[int], None], tmp_path: Path
+) -> None:
     shard, records = Shard(tmp_path, ABOUT, header()), grid(2)
     shard.add(records[:2])
     size = os.path.getsize(shard.file)

@@ -61,7 +61,9 @@ def test_what_two_shards_say_of_one_sample_must_agree_but_for_times(tmp_path: Pa
     Shard(tmp_path, ABOUT, kept.header()).add([sample("1", time=took(9.0))])
     assert len(read_run(tmp_path).samples) == 1
     Shard(tmp_path, ABOUT, kept.header()).add([sample("1", "b")])
-    with pytest.raises(ValueError, match="expected the output that another shard has for t2i-ar-exact-1.0/1@d/0, got another one"):
+    with pytest.raises(
+        ValueError, match="expected the output that another shard has for t2i-ar-exact-1.0/1@d/0, got another one"
+    ):
         read_run(tmp_path)
 
 
