@@ -35,6 +35,8 @@ TESTS = (
     "tests/vlm/drafters/gemma4/test_parity.py",
     "tests/vlm/drafters/mtp/test_drafter.py",
     "tests/vlm/drafters/test_damaged.py::test_on_the_command_line_too",
+    # rounds that are recorded and replayed, which read what torch does step by step
+    "tests/vlm/graphs/test_no_host.py",
     # captions, pictures, vectors and films, with the shipped models where there are some
     "tests/zoo/test_same_words.py",
     "tests/zoo/test_same_pictures.py::test_greedy_pictures_are_plain_decodings",

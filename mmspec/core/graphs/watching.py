@@ -65,7 +65,18 @@ class _Reads(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if getattr(func, "__name__", "") in _READING:
             raise HostRead(f"expected a round that asks nothing of the device, got {func.__name__}")
+        if func is Tensor.__setitem__ and _is_fill(*args[1:]):
+            # older versions of torch show this step as a tensor made of a number, though the device gets the number alone
+            args[0][args[1]].fill_(args[2])
+            return None
         return func(*args, **(kwargs or {}))
+
+
+def _is_fill(index: Any, value: Any) -> bool:
+    """Return whether an assignment puts a number of Python into a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    basic = all(part is None or part is ... or type(part) in (int, slice) for part in parts)
+    return basic and isinstance(value, bool | int | float)
 
 
 def steps_of(function: Callable[[], None]) -> list[tuple]:
