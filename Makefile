@@ -6,13 +6,16 @@ PIP := $(PY) -m pip --disable-pip-version-check
 RUN_STAMP := $(VENV)/.mmspec-run
 DEV_STAMP := $(VENV)/.mmspec-dev
 DOCS_STAMP := $(VENV)/.mmspec-docs
+FLOOR := .venv-floor
+FLOOR_STAMP := $(FLOOR)/.mmspec-floor
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test test-floor lint format docs bench clean
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
 	@echo "make test    lint, format check and the whole test suite (CI runs docs, then test)"
+	@echo "make test-floor  a part of the tests with the lowest version of every dependency, in an environment of its own"
 	@echo "make lint    lint and format check only"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make docs    the documentation as a site, in build/site; a broken link or an undocumented public name fails"
@@ -25,6 +28,10 @@ demo: $(RUN_STAMP)
 test: lint
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n logical --maxprocesses 4 --dist worksteal
+
+test-floor: $(FLOOR_STAMP)
+	@echo "== tests with the lowest versions"
+	@OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -q $$($(FLOOR)/bin/python tests/floor.py tests)
 
 lint: $(DEV_STAMP)
 	@echo "== ruff"
@@ -44,16 +51,16 @@ bench: $(RUN_STAMP)
 	@$(VENV)/bin/mmspec bench vlm --json results/vlm.json
 
 clean:
-	@echo "== removing $(VENV), caches and build folders"
-	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	@echo "== removing $(VENV), $(FLOOR), caches and build folders"
+	@rm -rf $(VENV) $(FLOOR) build dist *.egg-info .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last thing venv installs, so its presence means that the environment is whole
-$(VENV)/bin/pip:
+$(VENV)/bin/pip $(FLOOR)/bin/pip: %/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "mmspec needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1): use make PYTHON=/path/to/python3.11"; exit 1; }
-	@echo "== making $(VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(VENV)
+	@echo "== making $* with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $*
 
 $(RUN_STAMP): pyproject.toml | $(VENV)/bin/pip
 	@echo "== installing mmspec and its dependencies (a few minutes the first time)"
@@ -69,3 +76,10 @@ $(DOCS_STAMP): pyproject.toml | $(VENV)/bin/pip
 	@echo "== installing what makes the documentation (a few minutes the first time)"
 	@$(PIP) install -qq --editable ".[docs]"
 	@touch $@ $(RUN_STAMP)
+
+$(FLOOR_STAMP): pyproject.toml tests/floor.py | $(FLOOR)/bin/pip
+	@echo "== installing the lowest versions of all dependencies in $(FLOOR) (a few minutes the first time)"
+	@$(FLOOR)/bin/python tests/floor.py pins > $(FLOOR)/pins.txt
+	@$(FLOOR)/bin/python -m pip --disable-pip-version-check install -qq --requirement $(FLOOR)/pins.txt
+	@$(FLOOR)/bin/python -m pip --disable-pip-version-check install -qq --no-deps --editable .
+	@touch $@

@@ -121,7 +121,11 @@ def progress() -> Iterator[Progress]:
 
     console = screen(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    if not console.is_terminal:  # a display that is disabled still ends with an empty line in rich before 14
+        yield bar
+        return
+    with bar:
         yield bar
 
 

@@ -30,6 +30,7 @@ PROMPTS = "zoo, coco=FILE, imagenet=FILE, folder=DIR, texts=DIR, jsonl=FILE, or 
 FORMS = "zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER"
 REWARDS = "zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
 REFERENCE = "Real pictures that drawn ones are held against; those of the prompt set when left out."
+THREADS = "Threads torch computes with, in every worker; as torch is set when left out."
 WORKERS = "Processes, or Ray's actors. More than one disturb one another's timings."
 EXPORT = "Also write what was made as geneval, dpg or vbench read it; may be repeated."
 Run = Annotated[
@@ -61,7 +62,7 @@ def evaluate(
     workers: Annotated[int, typer.Option(metavar="N", help=WORKERS)] = 1,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     part: Annotated[str, typer.Option(metavar="K/N", help="The K-th of N parts of the work, for N machines.")] = "1/1",
-    threads: Annotated[int, typer.Option(metavar="N", help="Threads torch computes with, in every worker.")] = 2,
+    threads: Annotated[int | None, typer.Option(metavar="N", help=THREADS)] = None,
     export: Annotated[Several, typer.Option(metavar="KIND=DIR", help=EXPORT)] = None,
     report: Annotated[bool, typer.Option(help="Write tables and plots into RUN/report when all is there.")] = True,
     json: Json = None,

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,25 @@ class Unwritten(OSError):
 
 
 def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Adds lines to a log in one write.   Raises Unwritten; the last line may then be there in part."""
-    with writing(path), open(path, "a", encoding="utf-8", newline="\n") as handle:
-        handle.write("".join(f"{line}\n" for line in lines))
+    """Add lines to a log, all of them or none.
+
+    Args:
+        path: the log; it is made where there is none. No other process may write to it.
+        lines: the lines without their ends.
+
+    Raises:
+        Unwritten: the log is then as it was, so that later lines do not follow a part of a line.
+    """
+    rest = memoryview("".join(f"{line}\n" for line in lines).encode())
+    with writing(path), open(path, "ab", buffering=0) as handle:
+        length = handle.tell()
+        try:
+            while rest:  # a disk that fills up takes a part of the bytes first
+                rest = rest[handle.write(rest) :]
+        except OSError:
+            with suppress(OSError):  # a device has no length
+                handle.truncate(length)
+            raise
 
 
 def whole_lines(path: str | os.PathLike[str]) -> list[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 import gradio as gr
 
+from mmspec.web.calls import Input
 from mmspec.web.tabs.captions import captions_tab
 from mmspec.web.tabs.codes import codes_tab
 from mmspec.web.tabs.films import films_tab
@@ -37,6 +41,19 @@ def build(bench: Bench) -> gr.Blocks:
                 with gr.Tab(name):
                     tab(bench)
     return app.queue(max_size=bench.limits.waiting, default_concurrency_limit=1, api_open=False)
+
+
+def handlers_of(app: gr.Blocks) -> dict[int, tuple[Input, ...]]:
+    """The inputs of each handler of the page, by number. An event that only cancels another has no handler."""
+    return {number: _inputs(entry) for number, entry in app.fns.items() if entry.fn is not None}
+
+
+def _inputs(entry: Any) -> tuple[Input, ...]:
+    names = list(signature(entry.fn).parameters)
+    return tuple(
+        Input(name, isinstance(control, gr.File))
+        for name, control in zip(names, entry.inputs, strict=False)  # the function may take the event behind its inputs
+    )
 
 
 def theme() -> gr.Theme:

@@ -15,12 +15,26 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """file_bytes, pixels: of an uploaded picture.   body_bytes: of any other request.   characters: of a question or prompt.
-    tokens: of an answer.   blocks: of a video.   waiting: requests in the queue.   seconds: that one lane may decode.
-    rows: of a run's table.   Raises ValueError for any that is not above 0.
+    """The limits of the server.
+
+    Args:
+        file_bytes: The bytes of an uploaded picture.
+        folder_bytes: The bytes of the folder that holds the uploads of all visitors and the pictures of the page.
+        pixels: The pixels of an uploaded picture.
+        body_bytes: The bytes of any other request.
+        characters: The characters of a question or a prompt.
+        tokens: The tokens of an answer.
+        blocks: The blocks of a video.
+        waiting: The requests in the queue.
+        seconds: The time that one lane may decode.
+        rows: The rows of a run's table.
+
+    Raises:
+        ValueError: A limit is not above 0.
     """
 
     file_bytes: int = 20_000_000
+    folder_bytes: int = 500_000_000
     pixels: int = 40_000_000
     body_bytes: int = 1_000_000
     characters: int = 2_000
@@ -38,18 +52,22 @@ class Limits:
 
 def checked_text(what: str, text: Any, limits: Limits) -> str:
     """A question or prompt without blanks around it."""
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
+        raise Refused(f"{what}: expected a text, got something else, write a few words")
+    if not text.strip():
         raise Refused(f"{what}: expected a text, got an empty one, write a few words")
     if len(text) > limits.characters:
         raise Refused(f"{what}: expected at most {limits.characters:,} characters, got {len(text):,}, shorten it")
+    if any(0xD800 <= ord(each) <= 0xDFFF for each in text):
+        raise Refused(f"{what}: expected whole characters, got half of one, write the text again")
     return text.strip()
 
 
 def checked_whole(what: str, value: Any, least: int, most: int) -> int:
-    """A whole number within its bounds."""
+    """A whole number within its bounds. A fraction is refused and not rounded."""
     number = _number(what, value)
     if number != int(number) or not least <= number <= most:
-        raise Refused(f"{what}: expected a whole number from {least} to {most:,}, got {value:g}, change it")
+        raise Refused(f"{what}: expected a whole number from {least} to {most:,}, got {number:g}, change it")
     return int(number)
 
 
@@ -57,7 +75,7 @@ def checked_number(what: str, value: Any, least: float, most: float) -> float:
     """A number within its bounds."""
     number = _number(what, value)
     if not least <= number <= most:
-        raise Refused(f"{what}: expected a number from {least:g} to {most:g}, got {value:g}, change it")
+        raise Refused(f"{what}: expected a number from {least:g} to {most:g}, got {number:g}, change it")
     return number
 
 
@@ -69,6 +87,13 @@ def checked_choice(what: str, value: Any, known: tuple[str, ...]) -> str:
 
 
 def _number(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Refused(f"{what}: expected a number, got none, enter one")
-    return float(value)
+    """Any finite number; a whole number beyond what a float holds is refused like an infinite one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(f"{what}: expected a number, got {'none' if value is None else 'something else'}, enter one")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise Refused(f"{what}: expected a finite number, got another, enter one")
+    return number

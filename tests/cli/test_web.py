@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -57,19 +60,52 @@ def test_help_needs_no_gradio_and_names_the_extra() -> None:
     assert "mmspec[web]" in done.stdout and "--port" in done.stdout
 
 
-@pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `web`")
-def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """The command's process and the address that it serves."""
     command = [sys.executable, "-m", "mmspec", "web", "--runs", str(tmp_path)]
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}  # gradio's own, which come and go
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
         assert line.startswith("Serving on http://127.0.0.1:"), (line, process.stderr.read() if process.poll() else "")
-        with urllib.request.urlopen(line.split()[2].rstrip(";"), timeout=120) as page:
-            assert page.status == 200
-        process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=120)
-        assert process.returncode == 0 and rest.strip().endswith("Stopped.")
+        yield process, line.split()[2].rstrip(";")
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `web`")
+def test_the_command_serves_until_it_is_interrupted(served) -> None:
+    process, address = served
+    with urllib.request.urlopen(address, timeout=120) as page:
+        assert page.status == 200
+    process.send_signal(signal.SIGTERM)
+    rest, errors = process.communicate(timeout=120)
+    assert process.returncode == 0 and rest.strip().endswith("Stopped.") and errors == ""
+
+
+@pytest.mark.skipif(find_spec("gradio") is None, reason="needs the extra `web`")
+def test_a_visitor_who_waits_and_a_stored_upload_do_not_keep_the_command_from_ending_well(served) -> None:
+    process, address = served
+    form = b'--B\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\nx\r\n--B--\r\n'
+    (stored,) = post(f"{address}gradio_api/upload", form, "multipart/form-data; boundary=B")
+    with urllib.request.urlopen(f"{address}config", timeout=120) as page:
+        number = next(one["id"] for one in json.load(page)["dependencies"] if one["api_name"] == "pareto")
+    call = {"data": ["none"], "fn_index": number, "session_hash": "waits"}
+    post(f"{address}gradio_api/queue/join", json.dumps(call).encode(), "application/json")
+    stream = f"{address}gradio_api/queue/data?session_hash=waits"
+    with urllib.request.urlopen(stream, timeout=120) as first:
+        assert b"process_completed" in first.read()
+    with urllib.request.urlopen(stream, timeout=120) as second:  # nothing is to come, and it waits
+        process.send_signal(signal.SIGTERM)
+        second.read()  # raises IncompleteRead where the connection is cut
+    rest, errors = process.communicate(timeout=120)
+    assert process.returncode == 0 and rest.strip().endswith("Stopped.") and errors == ""
+    assert not Path(stored).parents[1].exists()
+
+
+def post(address: str, body: bytes, content_type: str) -> Any:
+    request = urllib.request.Request(address, body, {"content-type": content_type})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)

@@ -357,3 +357,12 @@ def test_coloured_text_has_enough_contrast(visit, picture: Path, theme: str) -> 
         assert (light + 0.05) / (dark + 0.05) >= TEXT_CONTRAST, (text, back)
     one.page.locator("#caption-lanes [data-playing=no]").wait_for()
     one.shot(f"captions-{theme}")
+
+
+def test_an_example_of_a_prompt_becomes_the_prompt(visit) -> None:
+    one = visit()
+    one.tab("Images")
+    one.page.get_by_role("button", name="a yellow 7").click()
+    prompt = one.page.locator("#image-prompt textarea")
+    one.page.wait_for_function("field => field.value === 'a yellow 7'", arg=prompt.element_handle())
+    one.quiet()

@@ -32,12 +32,18 @@ def test_a_text_that_is_none_or_too_long_is_refused_without_being_repeated(text:
     assert len(str(caught.value)) < 200
 
 
+def test_half_a_character_is_refused() -> None:
+    """JSON can hold one, and a tokenizer cannot."""
+    with pytest.raises(Refused, match="prompt: expected"):
+        checked_text("prompt", "a\ud800", LIMITS)
+
+
 def test_a_text_loses_its_blanks_and_nothing_else() -> None:
     assert checked_text("prompt", "  a <b> c ", LIMITS) == "a <b> c"
     assert checked_text("prompt", "x" * 10, LIMITS) == "x" * 10
 
 
-@pytest.mark.parametrize("value", [-1, LARGEST_SEED + 1, 1.5, math.nan, math.inf, None, "3", True])
+@pytest.mark.parametrize("value", [-1, LARGEST_SEED + 1, 1.5, math.nan, math.inf, None, "3", True, [], 10**400])
 def test_a_seed_that_is_no_whole_number_in_range_is_refused(value: object) -> None:
     with pytest.raises(Refused) as caught:
         checked_whole("seed", value, 0, LARGEST_SEED)

@@ -212,8 +212,21 @@ def number_of(address: str, name: str) -> int:
 def test_a_path_in_the_place_of_an_upload_is_refused(address: str, path: str) -> None:
     data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, QUESTION, "msd", "exact", 0, 0, 8]
     answer = joined(address, data, number_of(address, "caption"), "path")
-    assert answer.status_code == 400
-    one_sentence(answer.json()["detail"])
+    assert answer.status_code == 422
+    (found,) = answer.json()["detail"]
+    one_sentence(f"{found['parameter_name']}: {found['message']}")
+
+
+@pytest.mark.parametrize(("seed", "expected"), [(1.5, "expected a whole number"), ("0", "expected a number")])
+def test_a_program_reads_why_a_seed_is_refused(client: Client, picture: Path, seed: object, expected: str) -> None:
+    found = error_of(ask(client, picture, seed=seed))
+    one_sentence(found)
+    assert "seed: " in found and expected in found
+
+
+def test_a_program_that_gives_a_path_in_the_place_of_the_file_reads_what_to_do(client: Client, picture: Path) -> None:
+    job = client.submit(str(picture), QUESTION, "msd", "exact", 0, 0, 8, api_name="/caption")
+    assert "file: expected an uploaded file, got a text" in error_of(job)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ gradio = pytest.importorskip("gradio", reason="needs the extra `web`")
 from mmspec.web import app as page  # noqa: E402
 from mmspec.web.limits import Limits, Refused  # noqa: E402
 from mmspec.web.shelf import Shelf  # noqa: E402
-from mmspec.web.tabs.shared import ALONE, Bench, handler, paced  # noqa: E402
+from mmspec.web.tabs.shared import ALONE, Bench, handler, paced, small_handler  # noqa: E402
 
 
 def run(work) -> tuple[list[tuple], str | None]:
@@ -75,7 +75,36 @@ def test_what_decodes_has_the_machine_for_itself_and_a_name(config: dict) -> Non
     app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
     for fn in app.fns.values():
         if fn.api_name in set(public) - {"pareto"}:
-            assert (fn.concurrency_id, fn.concurrency_limit) == tuple(ALONE.values()), fn.api_name
+            assert (fn.concurrency_id, fn.concurrency_limit) == (ALONE["concurrency_id"], 1), fn.api_name
+
+
+def test_no_handler_leaves_its_values_to_gradio_which_rounds_them_and_logs_a_traceback() -> None:
+    app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+    assert [fn.api_name for fn in app.fns.values() if fn.inputs and fn.preprocess] == []
+
+
+def test_the_gate_knows_the_inputs_of_every_handler() -> None:
+    app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+    handlers = page.handlers_of(app)
+    names = {app.fns[number].api_name: inputs for number, inputs in handlers.items()}
+    assert [one.name for one in names["image"]] == ["prompt", "decoding", "law", "temperature", "seed"]
+    assert [one.name for one in names["caption"] if one.is_file] == ["file"]
+    assert all(len(inputs) == len(app.fns[number].inputs) for number, inputs in handlers.items())
+
+
+def test_a_control_that_changes_others_refuses_in_one_sentence_and_logs_errors_of_ours(caplog) -> None:
+    def refused() -> None:
+        raise Refused("law: expected exact, got another, change it")
+
+    def broken() -> None:
+        raise RuntimeError("secret")
+
+    for work, is_logged in ((refused, False), (broken, True)):
+        with pytest.raises(gradio.Error, match="expected") as caught:
+            small_handler(work)()
+        assert not caught.value.print_exception and "secret" not in str(caught.value)
+        assert ("secret" in caplog.text) == is_logged
+    assert small_handler(lambda number: number + 1)(2) == 3
 
 
 def test_the_page_sends_nothing_and_shows_no_link_out(config: dict) -> None:

@@ -60,7 +60,7 @@ def test_a_file_outside_the_uploads_is_refused(tmp_path: Path, path: str) -> Non
     uploads.mkdir()
     (tmp_path / "outside.png").write_bytes(png())
     (uploads / "link.png").symlink_to(tmp_path / "outside.png")
-    with pytest.raises(Refused, match="expected an uploaded file, got a path of the server"):
+    with pytest.raises(Refused, match="expected an uploaded file, got a path or an address"):
         open_uploaded(path.replace("UPLOADS", str(uploads)), uploads, Limits())
 
 

@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
+from mmspec.core.compat import kv_sharing_modes
+
 # layer types of transformers -> what such a layer keeps
 KINDS = {
     "full_attention": "full",
@@ -93,7 +95,7 @@ def plan_of(config: object) -> Plan:
         unknown = sorted({one for one in types if one not in KINDS})
         raise ValueError(f"model: expected layers of attention (full, window, chunk or cross), convolution or recurrence, got "
                          f"{', '.join(unknown)}; decode it with model.generate")  # fmt: skip
-    sharing = getattr(config, "kv_sharing_modes", None) or [None] * count
+    sharing = kv_sharing_modes(config)
     crossing = getattr(config, "cross_attention_layers", None) or ()
     layers = []
     for index, (kind, own) in enumerate(zip(kinds, configs, strict=False)):

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from torch import Tensor
-from transformers.cache_utils import CacheLayerMixin, DummyLayer
+from transformers.cache_utils import CacheLayerMixin
+
+from mmspec.core.compat import DummyLayer
 
 if TYPE_CHECKING:
     from mmspec.core.cache import SlotCache

@@ -88,11 +88,13 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.made, self.full = States(dict(before.conv), dict(before.recurrent)), {}
         for n in range(self.number_of_states):
             self.conv_states[n], self.recurrent_states[n] = shown.conv.get(n), shown.recurrent.get(n)
-            self.has_previous_state[n] = True
+            # Without states to step from, every version of a class reads a single node as it reads several.
+            self.has_previous_state[n] = n in shown.conv or n in shown.recurrent
         try:
             yield self.made
         finally:
             self.made = None
+            self.has_previous_state = dict.fromkeys(self.has_previous_state, True)  # models ask for it to choose a mask
 
     def update_conv_state(
         self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **kwargs

@@ -9,6 +9,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import torch
+
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.domain import Domain, Reference, Timed
 from mmspec.evaluate.engine.fingerprint import fingerprint
@@ -57,7 +59,8 @@ def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: M
 
 
 def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any, code: str) -> BenchLog:
-    about = {"bench": domain.name, "settings": asdict(config), "methods": [method.key for method in config.rows]}
+    settings = {**asdict(config), "threads": torch.get_num_threads()}
+    about = {"bench": domain.name, "settings": settings, "methods": [method.key for method in config.rows]}
     return BenchLog(file, {**about, "model": resources.name, "code": code, "machine": machine()})
 
 

@@ -34,7 +34,8 @@ def flag_of(config: Any, name: str) -> str:
 class BenchConfig:
     """What to run; None takes what the suite says. Raises ValueError for what cannot be run.
 
-    methods: keys or families of the suite's rows, None for all.   threads: torch's, for every method alike.
+    methods: keys or families of the suite's rows, None for all.   threads: torch's, for every method alike; None for
+    those that the caller's `torch.set_num_threads` or OMP_NUM_THREADS gives.
     about: what the bench is, for `--help`.   baselines: the methods all others are timed against, by the name that row
     fields call them by; the exact rows must give the first one's output when greedy.
     """
@@ -51,7 +52,9 @@ class BenchConfig:
     )
     repeats: int = option(1, "Timed runs of every method on every prompt.", least=1, most=1000)
     seed: int = option(0, "Which held-out prompts, and the seed of sampled rows.", most=9999)
-    threads: int = option(2, "Threads torch computes with.", least=1, most=1024)
+    threads: int | None = option(
+        None, "Threads torch computes with; as torch is set when left out.", least=1, most=1024
+    )
 
     def __post_init__(self) -> None:
         suite = self.plan()

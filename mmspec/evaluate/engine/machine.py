@@ -53,10 +53,11 @@ def processor_name() -> str:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
-    """torch computes with `count` threads inside the block."""
+def threads(count: int | None) -> Iterator[None]:
+    """torch computes with `count` threads inside the block; None leaves it as the caller has set it."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    if count is not None:
+        torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -49,7 +49,7 @@ def time_split(runs: Sequence[Run]) -> dict:
     total = sum(run.seconds - run.parts["prefill"] for run in split)
     rounds = sum(run.decode_rounds for run in split)
     for part in dict.fromkeys((*PARTS, *(part for run in split for part in run.parts if part != "prefill"))):
-        seconds = sum(run.parts[part] for run in split)
+        seconds = sum(run.parts.get(part, 0.0) for run in split)
         row[f"{part}_share"] = round(seconds / total, 4) if split else None
         row[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if split else None
     row["prefill_ms"] = middle([1000 * run.parts["prefill"] for run in split], 3)

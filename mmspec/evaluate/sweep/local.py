@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import torch
+
+from mmspec.evaluate.engine.machine import threads
 from mmspec.evaluate.sweep.plan import Plan
 from mmspec.evaluate.sweep.worker import Task, Worker
 
@@ -25,7 +28,8 @@ def run_local(plan: Plan, header: Mapping[str, Any], tasks: Sequence[Task], work
     if workers == 1:
         worker = Worker(plan, header)
         for task in tasks:
-            told(worker(task))
+            with threads(plan.threads):
+                told(worker(task))
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -50,6 +54,7 @@ def _begin(plan: Plan, header: dict[str, Any]) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(plan.threads)
     _worker.append(Worker(plan, header))
 
 

@@ -51,7 +51,7 @@ def stored(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, Any]:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with replacing(folder / name) as temporary:
         picture.save(temporary)
-    return {"file": name.as_posix(), "frames": frames, "pixels": hashlib.sha256(array.tobytes()).hexdigest()[:32]}
+    return {"file": name.as_posix(), "frames": frames, "pixels": _digest(array)}
 
 
 def found(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
@@ -61,8 +61,15 @@ def found(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
     """
     if shows == "text":
         return shown["text"]
-    picture = open_image(inside(folder, shown["file"]), max_pixels=LARGEST, max_bytes=LARGEST)
-    if shows == "picture":
-        return picture
+    file = inside(folder, shown["file"])
+    picture = open_image(file, max_pixels=LARGEST, max_bytes=LARGEST)
     array = np.asarray(picture)
-    return array.reshape(shown["frames"], -1, *array.shape[1:])
+    if _digest(array) != shown["pixels"] or len(array) % shown["frames"]:
+        raise ValueError(
+            f"{file}: expected the {shows} that its record describes, got another; move the run's shards away"
+        )
+    return picture if shows == "picture" else array.reshape(shown["frames"], -1, *array.shape[1:])
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()[:32]

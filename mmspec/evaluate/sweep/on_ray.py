@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from mmspec.evaluate.sweep.local import Told
 from mmspec.evaluate.sweep.plan import Plan
@@ -52,6 +53,7 @@ class _Actor:
     """A worker as Ray Data calls it."""
 
     def __init__(self, plan: Plan, header: dict[str, Any], tasks: list[Task]):
+        torch.set_num_threads(plan.threads)
         self.worker, self.tasks = Worker(plan, header), tasks
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mmspec import zoo
 from mmspec.evaluate.engine.hashes import files_digest
 from mmspec.evaluate.engine.method import Method
@@ -28,6 +30,7 @@ class Plan:
     samples: of every prompt and method, each of its own seed.   extractor: see `extractors.by_name`.
     reward: see `extractors.rewards`, "" for none.
     reference: folder of real pictures that drawn ones are held against, None for those of the prompt set.
+    threads: torch's, in every worker; None for those that the caller's `torch.set_num_threads` or OMP_NUM_THREADS gives.
     part: (k, n), the k-th of n parts of the work, for n machines.
     """
 
@@ -44,11 +47,13 @@ class Plan:
     extractor: str = "zoo"
     reward: str = ""
     reference: Path | None = None
-    threads: int = 2
+    threads: int | None = None
     part: tuple[int, int] = (1, 1)
     wishes: Wishes = field(default_factory=Wishes)
 
     def __post_init__(self) -> None:
+        if self.threads is None:
+            object.__setattr__(self, "threads", torch.get_num_threads())
         if not self.models:
             there = zoo.names()
             object.__setattr__(self, "models", tuple(one for one in DEFAULT_MODELS if one in there))

@@ -14,7 +14,6 @@ from mmspec.evaluate.engine.hashes import output_digest
 from mmspec.evaluate.engine.prompt import Prompt
 from mmspec.evaluate.engine.runs import Attempt, Failure, Run
 
-SCHEMA = 1
 TIMES = ("time", "when")  # entries that differ from run to run
 
 

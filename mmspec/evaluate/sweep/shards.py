@@ -16,7 +16,8 @@ from typing import Any
 from mmspec.core.files import append_lines
 from mmspec.core.readers import read_json_lines
 from mmspec.evaluate.sweep.media import inside
-from mmspec.evaluate.sweep.records import SCHEMA, without_times
+from mmspec.evaluate.sweep.records import unpacked, without_times
+from mmspec.evaluate.sweep.schema import SCHEMA, check_record
 
 FOLDER = "shards"
 
@@ -54,6 +55,7 @@ class Shard:
 class Records:
     """All that a run has. headers: of every writer.   models: what a model was run in, by name.   samples: by key.
     scores: by (key, scorer's hash).   real: features of real pictures, by (model, key, extractor's hash).
+    widths: the length of rows, by (scorer's or extractor's hash, field).
     """
 
     folder: Path
@@ -62,17 +64,14 @@ class Records:
     samples: dict[str, dict] = field(default_factory=dict)
     scores: dict[tuple[str, str], dict] = field(default_factory=dict)
     real: dict[tuple[str, str, str], dict] = field(default_factory=dict)
-
-    @property
-    def runs(self) -> set[str]:
-        return {one["run"] for one in self.headers}
+    widths: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def read_run(folder: Path) -> Records:
     """The union of a run's shards, in the order of their names and lines; what stands in several is taken once.
 
-    Raises ValueError for a folder without shards, shards of several runs, records that contradict one another, and files that
-    hold anything else.
+    Raises ValueError for a folder without shards, shards of several runs, records that contradict one another or do not fit
+    the table in `schema`, and files that hold anything else.
     """
     found = read_shards(folder)
     if not found.headers:
@@ -87,50 +86,84 @@ def read_shards(folder: Path, run: str | None = None) -> Records:
     found = Records(folder)
     for file in sorted((folder / FOLDER).glob("*.jsonl")):
         inside(folder, f"{FOLDER}/{file.name}")
-        for record in read_json_lines(file, torn=True):
-            _take(found, record, file)
-    others = found.runs - {run} if run is not None else found.runs
-    if len(others) > (0 if run is not None else 1):
-        raise ValueError(
-            f"{folder}: expected shards of one run, got some of another seed or code; write to another folder or run "
-            "again in an empty one"
-        )
+        for number, record in enumerate(read_json_lines(file, torn=True), 1):
+            place = f"{file}, line {number}"
+            _check_version(record, place)
+            check_record(record, folder, place)
+            run = _same_run(record, run, place, is_first=number == 1)
+            _take(found, record, place)
     return found
 
 
-def _take(found: Records, record: dict, file: Path) -> None:
-    try:
-        kind = record["kind"]
-        if kind == "header":
-            if record["schema"] != SCHEMA:
-                raise ValueError(
-                    f"{file}: expected records of schema {SCHEMA}, got {record['schema']}; use the version of mmspec "
-                    "that wrote it"
-                )
-            found.headers.append(record)
-        elif kind == "model":
-            found.models[record["model"]] = record
-        elif kind == "sample":
-            _once(found.samples, record["key"], record, file)
-        elif kind == "score":
-            found.scores[record["key"], record["by"]] = record
-        elif kind == "real":
-            found.real[record["model"], record["key"], record["by"]] = record
-        else:
-            raise KeyError(kind)
-    except KeyError as error:
+def _check_version(record: Mapping[str, Any], place: str) -> None:
+    """Refuse a header of another schema before its fields are looked at: they may be others."""
+    if record.get("kind") == "header" and record.get("schema") != SCHEMA:
         raise ValueError(
-            f"{file}: expected records of a sweep, got a line without {error}; move the file away"
-        ) from error
+            f"{place}: expected records of schema {SCHEMA}, got {record.get('schema')!r}; use the version of mmspec that "
+            "wrote it"
+        )
 
 
-def _once(samples: dict[str, dict], key: str, record: dict, file: Path) -> None:
+def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_first: bool) -> str:
+    """Return the run of a record.
+
+    Raises:
+        ValueError: for a shard that does not begin with its header, and for a record of another run.
+    """
+    is_header = record["kind"] == "header"
+    if is_first != is_header:
+        raise ValueError(
+            f"{place}: expected a header as the first line of a shard and nowhere else, got the kind {record['kind']!r}; "
+            "move the file away"
+        )
+    if run not in (None, record["run"]) or (is_header and record["run"] != run_name(record["about"])):
+        raise ValueError(
+            f"{place}: expected shards of one run, got a record of another seed or code; write to another folder or run "
+            "again in an empty one"
+        )
+    return record["run"]
+
+
+def _take(found: Records, record: dict, place: str) -> None:
+    kind = record["kind"]
+    if kind == "header":
+        found.headers.append(record)
+        for judge in record["judges"].values():
+            if "extractor" in judge:
+                found.widths |= dict.fromkeys(
+                    ((judge["hash"], "features"), (judge["extractor_hash"], "features")), judge["dim"]
+                )
+    elif kind == "model":
+        found.models[record["model"]] = record
+    elif kind == "sample":
+        _once(found.samples, record["key"], record, place)
+    elif kind == "score":
+        _check_width(found, record, place)
+        found.scores[record["key"], record["by"]] = record
+    else:
+        _check_width(found, record, place)
+        found.real[record["model"], record["key"], record["by"]] = record
+
+
+def _check_width(found: Records, record: dict, place: str) -> None:
+    """Refuse rows of another length than the judge's header or its earlier records have."""
+    for name in ("features", "probabilities"):
+        if record.get(name) is not None:
+            width = len(unpacked(record[name]))
+            known = found.widths.setdefault((record["by"], name), width)
+            if width != known:
+                raise ValueError(
+                    f"{place}: expected {known} numbers as {name}, as the judge writes, got {width}; move the file away"
+                )
+
+
+def _once(samples: dict[str, dict], key: str, record: dict, place: str) -> None:
     """Takes a sample. Two writers may have made the same one; a failure gives way to a success."""
     known = samples.get(key)
     if known is not None and known["failed"] is None:
         if record["failed"] is None and _told(known) != _told(record):
             raise ValueError(
-                f"{file}: expected the output that another shard has for {key}, got another one; shards of machines that "
+                f"{place}: expected the output that another shard has for {key}, got another one; shards of machines that "
                 "compute differently cannot be merged, move one away"
             )
         return

@@ -74,7 +74,6 @@ class Worker:
         self.known: Records = read_shards(plan.folder, run_name(own))
         self.shard = Shard(plan.folder, own, header)
         self._kept: dict[Any, Any] = {}
-        torch.set_num_threads(plan.threads)
 
     def __call__(self, task: Task) -> str:
         """Does a task; what it was, in words."""

@@ -14,16 +14,19 @@ from mmspec.web.paint.pixels import enlarged
 from mmspec.web.runs.captions import Answer, Question, answers, identical, offered
 from mmspec.web.tabs.shared import (
     ALONE,
-    LAWS,
+    QUIET,
     READY,
+    UNCHECKED,
     Bench,
     cancels,
+    checked_law,
     handler,
     lanes_column,
     law_switch,
     paced,
     run_row,
     seed_row,
+    small_handler,
     status_line,
 )
 from mmspec.web.uploads import open_uploaded
@@ -58,18 +61,19 @@ def captions_tab(bench: Bench) -> None:
                 tokens = gr.Slider(1, bench.limits.tokens, LONGEST, step=1, label="Longest answer, in tokens")
             seed = seed_row()
         told_of = lanes_column(ID)
-    examples.select(_picker(bench), outputs=[file, text], api_visibility="private", queue=False)
+    examples.select(_picker(bench), outputs=[file, text], **QUIET)
     file.change(_gate(bench), file, [seen, line], api_visibility="private", concurrency_id="gate", concurrency_limit=2,
-                show_progress="hidden")  # fmt: skip
-    law.change(_switch, law, [warning, drafter, temperature], api_visibility="private", queue=False)
+                show_progress="hidden", **UNCHECKED)  # fmt: skip
+    law.change(_switch, law, [warning, drafter, temperature], **QUIET)
     asked = [file, text, drafter, law, temperature, seed, tokens]
     event = run.click(_handler(bench), asked, [line, *told_of], api_name="caption",
                       show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
 
 
-def _switch(law: str) -> tuple[Any, Any, Any]:
-    choices = offered(law if law in LAWS else LAWS[0])
+@small_handler
+def _switch(law: Any) -> tuple[Any, Any, Any]:
+    choices = offered(checked_law(law))
     relaxed = law == "relaxed"
     return gr.update(visible=relaxed), gr.update(choices=choices, value=choices[0][1]), 1.0 if relaxed else 0.0
 
@@ -86,6 +90,7 @@ def _picker(bench: Bench) -> Any:
     """Has an example stand where a visitor's own picture would."""
     from mmspec.core.files import replacing
 
+    @small_handler
     def pick(event: gr.SelectData) -> tuple[str, str]:
         number = checked_whole("example", event.index, 0, len(QUESTIONS) - 1)
         picture, question = _examples()[number]
@@ -100,11 +105,12 @@ def _picker(bench: Bench) -> Any:
 def _gate(bench: Bench) -> Any:
     """Shows a picture as the gate lets it in, or says why it does not."""
 
-    def show(path: str | None) -> tuple[Any, str]:
-        if path is None:
+    @small_handler
+    def show(file: Any) -> tuple[Any, str]:
+        if file is None:
             return gr.update(value=None, visible=False), told.status(READY)
         try:
-            picture = open_uploaded(path, bench.uploads, bench.limits)
+            picture = open_uploaded(file, bench.uploads, bench.limits)
         except ValueError as error:
             return gr.update(value=None, visible=False), told.status(str(error), "refused")
         picture.thumbnail((SEEN, SEEN))
@@ -118,7 +124,7 @@ def _handler(bench: Bench) -> Any:
 
     @handler(rest=4)
     def ask(file, text, drafter, law, temperature, seed, tokens) -> Iterator[tuple]:
-        law = checked_choice("law", law, LAWS)
+        law = checked_law(law)
         asked = Question(
             open_uploaded(file, bench.uploads, limits),
             checked_text("question", text, limits),

@@ -12,14 +12,16 @@ from mmspec.web.runs.pictures import Wish
 from mmspec.web.tabs.drawn import drawn_outputs, picture_view
 from mmspec.web.tabs.shared import (
     ALONE,
-    LAWS,
+    QUIET,
     Bench,
     cancels,
+    checked_law,
     handler,
     law_switch,
     prompt_row,
     run_row,
     seed_row,
+    small_handler,
     status_line,
 )
 
@@ -45,7 +47,7 @@ def codes_tab(bench: Bench) -> None:
             seed = seed_row()
         with gr.Column(scale=2, min_width=280):
             view = picture_view(ID)
-    gr.on(fn=_switch, inputs=[law], outputs=[warning, decoding], api_visibility="private", queue=False)
+    gr.on(fn=_switch, inputs=[law], outputs=[warning, decoding], **QUIET)
     event = run.click(_handler(bench), [prompt, decoding, law, temperature, seed], [line, *view.outputs], api_name="image",
                       show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
@@ -58,8 +60,9 @@ def offered(law: str) -> list[tuple[str, str]]:
     return [(f"{name}: {DECODINGS[name].about}", name) for name in OFFERED[law]]
 
 
-def _switch(law: str) -> tuple[Any, Any]:
-    choices = offered(law if law in LAWS else LAWS[0])
+@small_handler
+def _switch(law: Any) -> tuple[Any, Any]:
+    choices = offered(checked_law(law))
     return gr.update(visible=law == "relaxed"), gr.update(choices=choices, value=choices[0][1])
 
 
@@ -68,7 +71,7 @@ def _handler(bench: Bench) -> Any:
     def draw(prompt, decoding, law, temperature, seed) -> Iterator[tuple]:
         from mmspec.evaluate.image.decodings import decoding_of
 
-        law = checked_choice("law", law, LAWS)
+        law = checked_law(law)
         decoding = checked_choice("decoding", decoding, OFFERED[law])
         prompt = checked_text("prompt", prompt, bench.limits)
         plain = {"temperature": checked_number("temperature", temperature, 0, 2)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from mmspec.web.limits import LARGEST_SEED, Refused, checked_choice, checked_number, checked_text, checked_whole
+from mmspec.web.limits import LARGEST_SEED, Refused, checked_number, checked_text, checked_whole
 from mmspec.web.paint import figures as told
 from mmspec.web.paint import lanes as painted
 from mmspec.web.paint.blocks import blocks as tiles
@@ -16,9 +16,10 @@ from mmspec.web.paint.pixels import film as playing
 from mmspec.web.runs.films import Film, Filmed, films, identical, missing
 from mmspec.web.tabs.shared import (
     ALONE,
-    LAWS,
+    QUIET,
     Bench,
     cancels,
+    checked_law,
     handler,
     lanes_column,
     law_switch,
@@ -26,6 +27,7 @@ from mmspec.web.tabs.shared import (
     prompt_row,
     run_row,
     seed_row,
+    small_handler,
     status_line,
 )
 
@@ -53,14 +55,15 @@ def films_tab(bench: Bench) -> None:
             blocks = gr.Slider(1, bench.limits.blocks, 4, step=1, label="Blocks")
             seed = seed_row()
         told_of = lanes_column(ID)
-    law.change(_switch, law, [warning, threshold], api_visibility="private", queue=False)
+    law.change(_switch, law, [warning, threshold], **QUIET)
     event = run.click(_handler(bench), [prompt, law, threshold, blocks, seed], [line, *told_of],
                       api_name="video", show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
 
 
-def _switch(law: str) -> tuple[Any, Any]:
-    relaxed = law == "relaxed"
+@small_handler
+def _switch(law: Any) -> tuple[Any, Any]:
+    relaxed = checked_law(law) == "relaxed"
     return gr.update(visible=relaxed), gr.update(visible=relaxed)
 
 
@@ -71,7 +74,7 @@ def _handler(bench: Bench) -> Any:
     def draw(prompt, law, threshold, blocks, seed) -> Iterator[tuple]:
         if (absent := missing()) is not None:
             raise Refused(absent)
-        relaxed = checked_choice("law", law, LAWS) == "relaxed"
+        relaxed = checked_law(law) == "relaxed"
         least = checked_number("threshold", threshold, -MOST_SCORE, MOST_SCORE) if relaxed else math.inf
         film = Film(
             checked_text("prompt", prompt, limits),

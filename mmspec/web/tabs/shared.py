@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from mmspec.core.readers import read_text
-from mmspec.web.limits import LARGEST_SEED, Limits
+from mmspec.web.limits import LARGEST_SEED, Limits, checked_choice, checked_whole
 from mmspec.web.paint.figures import RELAXED, status
 from mmspec.web.shelf import Shelf
 
 T = TypeVar("T")
 LAWS = ("exact", "relaxed")
-ALONE = {"concurrency_id": "decoding", "concurrency_limit": 1}  # who decodes has the machine for himself
+# gradio checks no value: each handler does, with a sentence, and a fraction is not rounded before it is seen
+UNCHECKED = {"preprocess": False}
+ALONE = {"concurrency_id": "decoding", "concurrency_limit": 1, **UNCHECKED}  # decodes one request at a time
+QUIET = {"api_visibility": "private", "queue": False, **UNCHECKED}  # a handler that only changes controls
 EVERY = 0.1  # seconds between two pictures of the page
 READY = "Ready."
 EMPTY = '<p class="mm-empty">Both lanes appear here, and are then played beside each other.</p>'
@@ -52,29 +55,52 @@ def paced(items: Iterable[T], every: float = EVERY) -> Iterator[T]:
 
 
 def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..., Iterator[tuple]]]:
-    """For a generator of outputs whose first is the status line and which has `rest` others: an error becomes that line and
-    the one sentence that the visitor's program gets; what is no ValueError is logged, and told without its text."""
+    """Decorate a generator of outputs so that an error ends in one sentence.
+
+    Args:
+        rest: The number of outputs behind the first, which is the status line.
+
+    Returns:
+        A decorator. The sentence becomes the status line, and the error that a visitor's program gets.
+    """
 
     def decorate(work: Callable[..., Iterator[tuple]]) -> Callable[..., Iterator[tuple]]:
         @wraps(work)
         def run(*args: Any) -> Iterator[tuple]:
             try:
                 yield from work(*args)
-            except ValueError as error:
-                why = " ".join(str(error).split())
-            except Exception:  # whatever it is, it is nothing for a visitor to read
-                logging.getLogger(__name__).exception("a request failed")
-                why = (
-                    "expected the request to run, got an error of the server, which has logged it; try another request"
-                )
+            except Exception as error:
+                sentence = _sentence(error)
             else:
                 return
-            yield (status(why, "refused"), *[gr.skip()] * rest)
-            raise gr.Error(why, print_exception=False)
+            yield (status(sentence, "refused"), *[gr.skip()] * rest)
+            raise gr.Error(sentence, print_exception=False)
 
         return run
 
     return decorate
+
+
+def small_handler(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that only changes controls so that an error ends in one sentence."""
+
+    @wraps(work)
+    def run(*args: Any) -> Any:
+        try:
+            return work(*args)
+        except Exception as error:
+            sentence = _sentence(error)
+        raise gr.Error(sentence, print_exception=False)
+
+    return run
+
+
+def _sentence(error: Exception) -> str:
+    """The sentence for a visitor. An error that is no refusal is logged, and its text stays in the log."""
+    if isinstance(error, ValueError):
+        return " ".join(str(error).split())
+    logging.getLogger(__name__).error("a request failed", exc_info=error)
+    return "expected the request to run, got an error of the server, which has logged it; try another request"
 
 
 def lanes_view(elem_id: str) -> gr.HTML:
@@ -102,7 +128,10 @@ def prompt_row(
     prompt = gr.Textbox(
         examples[0], label=label, lines=lines, max_length=limits.characters, elem_id=f"{elem_id}-prompt"
     )
-    gr.Examples([[one] for one in examples], [prompt], label="From the zoo's world", api_visibility="private")
+    known = tuple(examples)
+    rows = gr.Dataset(components=[prompt], samples=[[text] for text in known], label="From the zoo's world")
+    rows.click(small_handler(lambda number: known[checked_whole("example", number, 0, len(known) - 1)]), rows, prompt,
+               **QUIET)  # fmt: skip
     return prompt
 
 
@@ -111,7 +140,7 @@ def seed_row(value: int = 0) -> gr.Number:
     with gr.Row(equal_height=False, elem_classes="mm-seed"):
         seed = gr.Number(value, label="Seed", precision=0, minimum=0, maximum=LARGEST_SEED, scale=2, min_width=120)
         again = gr.Button("New seed", scale=1, min_width=100)
-    again.click(lambda: secrets.randbelow(LARGEST_SEED), outputs=seed, api_visibility="private", queue=False)
+    again.click(small_handler(lambda: secrets.randbelow(LARGEST_SEED)), outputs=seed, **QUIET)
     return seed
 
 
@@ -120,6 +149,11 @@ def law_switch(about: str) -> tuple[gr.Radio, gr.HTML]:
     law = gr.Radio(list(LAWS), value="exact", label="Law of the fast lane")
     warning = gr.HTML(f'<p class="mm-warning" role="alert">{RELAXED} {about}</p>', visible=False, container=False)
     return law, warning
+
+
+def checked_law(law: Any) -> str:
+    """The law that the switch stands on."""
+    return checked_choice("law", law, LAWS)
 
 
 def run_row(elem_id: str, text: str) -> tuple[gr.Button, gr.Button]:
@@ -137,5 +171,5 @@ def status_line(elem_id: str) -> gr.HTML:
 
 def cancels(button: gr.Button, event: Any, line: gr.HTML) -> None:
     """Has a button end an event at its next round."""
-    said = status("Cancelled: what was shown stands, nothing more is decoded.", "cancelled")
-    button.click(lambda: said, outputs=line, cancels=[event], queue=False, api_visibility="private")
+    cancelled = status("Cancelled: what was shown stands, nothing more is decoded.", "cancelled")
+    button.click(small_handler(lambda: cancelled), outputs=line, cancels=[event], **QUIET)

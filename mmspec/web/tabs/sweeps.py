@@ -11,7 +11,7 @@ import gradio as gr
 from mmspec.web.paint import figures as told
 from mmspec.web.paint.pareto import plots
 from mmspec.web.runs.sweeps import known_runs, rows_of_run
-from mmspec.web.tabs.shared import Bench, handler, status_line
+from mmspec.web.tabs.shared import QUIET, UNCHECKED, Bench, handler, small_handler, status_line
 
 ID = "pareto"
 NONE = "No run lies in the server's folder yet: write one there with `mmspec evaluate runs/zoo --count 16`, then look again."
@@ -28,9 +28,9 @@ def sweeps_tab(bench: Bench) -> None:
         again = gr.Button("Look again", scale=1, min_width=100)
     line = status_line(ID)
     view = gr.HTML("" if names else f'<p class="mm-note">{escape(NONE)}</p>', container=False, elem_id=f"{ID}-plots")
-    again.click(lambda: gr.update(choices=known_runs(bench.runs)), outputs=name, api_visibility="private", queue=False)
+    again.click(small_handler(lambda: gr.update(choices=known_runs(bench.runs))), outputs=name, **QUIET)
     show.click(_handler(bench), name, [line, view], api_name="pareto", show_progress="hidden", concurrency_id="reading",
-               concurrency_limit=1)  # fmt: skip
+               concurrency_limit=1, **UNCHECKED)  # fmt: skip
 
 
 def _handler(bench: Bench) -> Any:

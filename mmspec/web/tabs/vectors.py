@@ -13,14 +13,16 @@ from mmspec.web.runs.pictures import Wish
 from mmspec.web.tabs.drawn import drawn_outputs, picture_view
 from mmspec.web.tabs.shared import (
     ALONE,
-    LAWS,
+    QUIET,
     Bench,
     cancels,
+    checked_law,
     handler,
     law_switch,
     prompt_row,
     run_row,
     seed_row,
+    small_handler,
     status_line,
 )
 
@@ -70,7 +72,7 @@ def vectors_tab(bench: Bench) -> None:
                     "inside each cell.</p>", container=False)  # fmt: skip
         with gr.Column(scale=2, min_width=280):
             view = picture_view(ID)
-    gr.on(fn=_switch, inputs=[model, law], outputs=[warning, way], api_visibility="private", queue=False)
+    gr.on(fn=_switch, inputs=[model, law], outputs=[warning, way], **QUIET)
     event = run.click(_handler(bench), [prompt, model, way, law, temperature, seed], [line, *view.outputs],
                       api_name="continuous", show_progress="hidden", **ALONE)  # fmt: skip
     cancels(cancel, event, line)
@@ -81,8 +83,9 @@ def offered(model: str, law: str) -> list[tuple[str, str]]:
     return [(way.title, name) for name, way in WAYS.items() if (way.model, way.law) == (model, law)]
 
 
-def _switch(model: str, law: str) -> tuple[Any, Any]:
-    choices = offered(model, law)
+@small_handler
+def _switch(model: Any, law: Any) -> tuple[Any, Any]:
+    choices = offered(checked_choice("model", model, tuple(MODELS)), checked_law(law))
     return gr.update(visible=law == "relaxed"), gr.update(choices=choices, value=choices[0][1] if choices else None)
 
 
@@ -91,7 +94,7 @@ def _handler(bench: Bench) -> Any:
     def draw(prompt, model, way, law, temperature, seed) -> Iterator[tuple]:
         from mmspec.evaluate.continuous.decodings import Wishes, decoding_of
 
-        model, law = checked_choice("model", model, tuple(MODELS)), checked_choice("law", law, LAWS)
+        model, law = checked_choice("model", model, tuple(MODELS)), checked_law(law)
         if not offered(model, law):
             raise Refused(
                 "law: expected exact for the causal model, got relaxed, which only masked models have, switch back"

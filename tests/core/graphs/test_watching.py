@@ -107,3 +107,23 @@ def test_a_number_in_a_tensor_of_its_own_is_refused(use: str) -> None:
 
     with pytest.raises(Refused, match="numbers of the host"):
         prove(used)
+
+
+def test_a_number_put_into_a_view_is_a_step_of_the_device() -> None:
+    table = torch.zeros(3, 4)
+
+    def steps() -> None:
+        table[:, 0] = 2
+        table[..., -1:] = True
+        table[1] = float("-inf")
+
+    prove(steps)
+    expected = torch.zeros(3, 4)
+    expected[:, 0], expected[:, -1], expected[1] = 2, 1, float("-inf")
+    assert torch.equal(table, expected)
+
+
+def test_a_number_put_where_a_mask_is_true_is_refused() -> None:
+    table, mask = torch.zeros(3), torch.tensor([True, False, True])
+    with pytest.raises(Refused, match="expected a round"):
+        prove(lambda: table.__setitem__(mask, torch.ones(2)))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import DummyLayer
 from mmspec.core.layers.paths import Paths
 from mmspec.core.layers.plan import Layer, Plan, plan_of
 from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer, SlotLayer
@@ -36,7 +37,8 @@ def test_every_kind_of_layer_has_its_class_and_only_slots_are_allocated() -> Non
     for layer in (0, 1, 5):
         cache.update(torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4), layer)
     assert len(cache.groups) == 1 and cache.keys.shape == (3, 2, 1, 4, 4)
-    assert cache.is_linear == [False] * 4 + [True] * 2 + [False] and cache.is_dummy[2] and cache.get_seq_length() == 0
+    assert cache.is_linear == [False] * 4 + [True] * 2 + [False] and cache.get_seq_length() == 0
+    assert [isinstance(layer, DummyLayer) for layer in cache.layers] == [n in (2, 6) for n in range(7)]
     with pytest.raises(NotImplementedError):
         cache.update(torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4), 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,24 +14,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mmspec.core.files import Unwritten
 from mmspec.evaluate.quality.moments import Moments
 from mmspec.evaluate.report.measures import features
 from mmspec.evaluate.sweep.local import run_local
 from mmspec.evaluate.sweep.records import without_times
 from mmspec.evaluate.sweep.run import Work, check_engine, run_sweep
-from mmspec.evaluate.sweep.shards import Records, read_run
+from mmspec.evaluate.sweep.shards import Records, read_run, read_shards
+from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import files, hashes, lasting, plan
 from tests.house.tree import ROOT
 
-HEADER = {"workers": 1, "part": [1, 1]}
+HEADER = header()
 WRITER = """
 import sys
 from pathlib import Path
 from mmspec.evaluate.sweep.local import run_local
 from mmspec.evaluate.sweep.run import Work
+from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import plan
 work = Work.of(plan(Path(sys.argv[1]), Path(sys.argv[2]), samples=4))
-run_local(work.plan, {"workers": 1, "part": [1, 1]}, work.draws(work.known()), 1, lambda text: print(text, flush=True))
+run_local(work.plan, header(), work.draws(work.known()), 1, lambda text: print(text, flush=True))
 """
 
 
@@ -164,8 +168,35 @@ def wait_for_shard(folder: Path, writers: list[subprocess.Popen]) -> subprocess.
     pytest.fail("no writer began")
 
 
+@pytest.mark.parametrize("left", [0, 0.2, 0.5, 0.77, 0.999])
+def test_a_shard_that_a_kill_has_cut_anywhere_goes_on_to_the_same_run(
+    left: float, made: Path, whole: Records, tmp_path: Path
+) -> None:
+    first = drawn(Work.of(plan(made, tmp_path)))
+    (shard,) = (tmp_path / "shards").iterdir()
+    content = shard.read_bytes()
+    shard.write_bytes(content[: int(len(content) * left)])
+    assert len(read_shards(tmp_path, first.headers[0]["run"]).samples) < 12
+    resumed = drawn(Work.of(plan(made, tmp_path)))
+    assert lasting(resumed)["samples"] == lasting(whole)["samples"]
+
+
+def test_a_disk_that_fills_up_ends_the_run_in_one_sentence_and_the_run_goes_on(
+    made: Path, whole: Records, tmp_path: Path
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))  # bytes of any file: some samples, and not all
+    try:
+        with pytest.raises(Unwritten, match=r"expected to write .*shards.*\.jsonl"):
+            drawn(Work.of(plan(made, tmp_path)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert 0 < len(read_run(tmp_path).samples) < 12
+    assert lasting(drawn(Work.of(plan(made, tmp_path))))["samples"] == lasting(whole)["samples"]
+
+
 def test_another_seed_is_another_run(made: Path, whole: Records) -> None:
-    with pytest.raises(ValueError, match="expected shards of one run, got some of another seed or code"):
+    with pytest.raises(ValueError, match="line 1: expected shards of one run"):
         run_sweep(plan(made, whole.folder, seed=1))
 
 

@@ -13,28 +13,38 @@ from PIL import Image
 from mmspec.evaluate.sweep.media import found, inside, run_folder, stored
 from mmspec.evaluate.sweep.records import packed, request_seed, unpacked
 from mmspec.evaluate.sweep.shards import Shard, read_run, read_shards, run_name
+from tests.evaluate.report import kept
 
 ABOUT = {"code": "1", "seed": 0}
 
 
-def sample(key: str, token_hash: str = "a", **changed: object) -> dict:
-    return {"kind": "sample", "key": key, "failed": None, "token_hash": token_hash, "time": {"seconds": 1.0}, **changed}
+def sample(prompt: str, token_hash: str = "a", **changed: object) -> dict:
+    """A whole record about a prompt of this name."""
+    return {**kept.sample("ar", 0, token_hash=token_hash), "prompt": prompt, "key": key(prompt), **changed}
+
+
+def key(prompt: str) -> str:
+    return f"t2i-ar-exact-1.0/{prompt}@d/0"
+
+
+def took(seconds: float) -> dict:
+    return {"seconds": seconds, "parts": None}
 
 
 def test_a_line_cut_off_by_a_kill_is_left_out_and_the_file_is_not_touched(tmp_path: Path) -> None:
-    shard = Shard(tmp_path, ABOUT, {})
+    shard = Shard(tmp_path, ABOUT, kept.header())
     shard.add([sample("1"), sample("2")])
     with open(shard.file, "ab") as handle:
         handle.write(b'{"kind": "sample", "key": "3", "fai')
     before = shard.file.read_bytes()
-    assert set(read_run(tmp_path).samples) == {"1", "2"} and shard.file.read_bytes() == before
+    assert set(read_run(tmp_path).samples) == {key("1"), key("2")} and shard.file.read_bytes() == before
 
 
 def test_writers_at_once_have_files_of_their_own_and_lose_no_line(tmp_path: Path) -> None:
     def write(number: int) -> None:
-        shard = Shard(tmp_path, ABOUT, {})
+        shard = Shard(tmp_path, ABOUT, kept.header())
         for place in range(50):
-            shard.add([sample(f"{number}/{place}"), sample(f"shared/{place}", time={"seconds": float(number)})])
+            shard.add([sample(f"{number}/{place}"), sample(f"shared/{place}", time=took(number + 1.0))])
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for one in writers:
@@ -47,11 +57,13 @@ def test_writers_at_once_have_files_of_their_own_and_lose_no_line(tmp_path: Path
 
 
 def test_what_two_shards_say_of_one_sample_must_agree_but_for_times(tmp_path: Path) -> None:
-    Shard(tmp_path, ABOUT, {}).add([sample("1")])
-    Shard(tmp_path, ABOUT, {}).add([sample("1", time={"seconds": 9.0})])
+    Shard(tmp_path, ABOUT, kept.header()).add([sample("1")])
+    Shard(tmp_path, ABOUT, kept.header()).add([sample("1", time=took(9.0))])
     assert len(read_run(tmp_path).samples) == 1
-    Shard(tmp_path, ABOUT, {}).add([sample("1", "b")])
-    with pytest.raises(ValueError, match="expected the output that another shard has for 1, got another one"):
+    Shard(tmp_path, ABOUT, kept.header()).add([sample("1", "b")])
+    with pytest.raises(
+        ValueError, match="expected the output that another shard has for t2i-ar-exact-1.0/1@d/0, got another one"
+    ):
         read_run(tmp_path)
 
 
@@ -59,17 +71,17 @@ def test_a_success_takes_the_place_of_a_failure_in_any_order(tmp_path: Path) -> 
     for folder, order in ((tmp_path / "a", (0, 1)), (tmp_path / "b", (1, 0))):
         both = [sample("1", failed="no weights"), sample("1")]
         for number in order:
-            Shard(folder, ABOUT, {}).add([both[number]])
-        assert read_run(folder).samples["1"]["failed"] is None
+            Shard(folder, ABOUT, kept.header()).add([both[number]])
+        assert read_run(folder).samples[key("1")]["failed"] is None
 
 
 def test_shards_of_another_run_are_refused(tmp_path: Path) -> None:
-    Shard(tmp_path, ABOUT, {}).add([sample("1")])
+    Shard(tmp_path, ABOUT, kept.header()).add([sample("1")])
     assert read_shards(tmp_path, run_name(ABOUT)).samples
     for other in ({"code": "2", "seed": 0}, {"code": "1", "seed": 1}):
         with pytest.raises(ValueError, match="expected shards of one run"):
             read_shards(tmp_path, run_name(other))
-    Shard(tmp_path, {"code": "2"}, {}).add([sample("2")])
+    Shard(tmp_path, {"code": "2", "seed": 0}, kept.header()).add([sample("2")])
     with pytest.raises(ValueError, match="expected shards of one run"):
         read_run(tmp_path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -61,9 +62,11 @@ def by_row(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> M
 def feature_maker(model: nn.Module) -> object:
     """`get_image_features` of the class, of its inner model where the outer one has none or hides its arguments."""
     own, inner = (getattr(part, "get_image_features", None) for part in (model, getattr(model, "model", None)))
-    if own is None or (inner is not None and "args" in inspect.signature(own).parameters):
-        return inner
-    return own
+    maker = inner if own is None or (inner is not None and "args" in inspect.signature(own).parameters) else own
+    strategy = inspect.signature(maker).parameters.get("vision_feature_select_strategy")
+    if strategy is not None and strategy.default is inspect.Parameter.empty:  # Llama 4 of older versions
+        return partial(maker, vision_feature_select_strategy=model.config.vision_config.vision_feature_select_strategy)
+    return maker
 
 
 def lengths_of(out: object, total: int) -> list[int]:

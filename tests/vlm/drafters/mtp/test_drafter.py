@@ -189,6 +189,8 @@ def test_a_chain_is_the_layer_fed_by_hand(name: str, rounds: int) -> None:
 def test_the_layer_puts_out_what_transformers_own_does(name: str) -> None:
     model, mtp, ids = target(name), drafter(name), ragged()["input_ids"][:1]
     theirs = MtpModel(model, 1).eval()
+    if not hasattr(theirs, "forward_layer"):
+        pytest.skip(f"MtpModel of transformers {hf.__version__} has no forward_layer to compare with")
     layer, own = theirs.layers[0], mtp.decoder
     for module, like in ((layer.mtp_block, own.layers[0]), (layer.enorm, mtp.embedding_norm), (layer.eh_proj, mtp.fc),
                          (layer.hnorm, mtp.hidden_norm), (layer.post_norm, own.norm)):  # fmt: skip

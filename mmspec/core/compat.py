@@ -1,0 +1,69 @@
+"""Names and fields that only newer versions of transformers have, looked up where they are used.
+
+The floor of `pyproject.toml` is tested by `make test-floor`. A name moves out of this file when the floor passes the version
+that brought it.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from torch import Tensor
+from transformers import cache_utils
+
+
+class _LayerWithoutMemory:
+    """The `DummyLayer` of transformers 5.23, for versions before it: every operation on stored keys does nothing."""
+
+    supports_early_init = False
+    is_compileable = True
+    is_croppable = True
+
+    def __init__(self, **kwargs: object):
+        self.is_initialized = True
+        self.keys = self.values = None
+
+    def update(
+        self, key_states: Tensor | None, value_states: Tensor | None, *args: object, **kwargs: object
+    ) -> NoReturn:
+        raise NotImplementedError("a layer without a memory cannot store keys and values")
+
+    def offload(self) -> None: ...
+
+    def prefetch(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def crop(self, tokens_to_remove: int) -> None: ...
+
+    def reorder_cache(self, beam_idx: Tensor) -> None: ...
+
+    def batch_repeat_interleave(self, repeats: int) -> None: ...
+
+    def batch_select_indices(self, indices: Tensor) -> None: ...
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+# masks and lengths of a cache pass over this class, where transformers has it
+DummyLayer: type = getattr(cache_utils, "DummyLayer", _LayerWithoutMemory)
+
+
+def kv_sharing_modes(config: object) -> list[str | None]:
+    """Return what every layer of a decoder does with the keys and values of other layers.
+
+    Args:
+        config: the text config of a model. Newer versions have the field `kv_sharing_modes`; before, the last
+            `num_kv_shared_layers` layers read what earlier layers have stored.
+
+    Returns:
+        One entry a layer: "reuse" for a layer that stores nothing and reads the keys of an earlier layer, "store" for a
+        layer whose keys others read, where the version tells it, and None for all others.
+    """
+    count = config.num_hidden_layers
+    modes = getattr(config, "kv_sharing_modes", None)
+    if modes is not None:
+        return list(modes)
+    first = count - (getattr(config, "num_kv_shared_layers", None) or 0)
+    return [None if index < first or first <= 0 else "reuse" for index in range(count)]
