@@ -10,11 +10,12 @@ FLOOR := .venv-floor
 FLOOR_STAMP := $(FLOOR)/.mmspec-floor
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-floor lint format docs bench clean
+.PHONY: help demo test test-all test-floor lint format docs bench clean
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
-	@echo "make test    lint, format check and the whole test suite (CI runs docs, then test)"
+	@echo "make test    lint, format check and the default lane of the tests (CI runs docs, then test)"
+	@echo "make test-all  every test: full products, long trainings, every class of transformers; for an hour"
 	@echo "make test-floor  a part of the tests with the lowest version of every dependency, in an environment of its own"
 	@echo "make lint    lint and format check only"
 	@echo "make format  rewrite the sources in the house format"
@@ -28,6 +29,10 @@ demo: $(RUN_STAMP)
 test: lint
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n logical --maxprocesses 4 --dist worksteal
+
+test-all: lint
+	@echo "== all tests"
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "" -n logical --maxprocesses 4 --dist worksteal
 
 test-floor: $(FLOOR_STAMP)
 	@echo "== tests with the lowest versions"

@@ -16,10 +16,7 @@ import pytest
 from mmspec.certify.apart import certify_apart, child_command
 from mmspec.certify.step import StepFailed
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.name != "posix", reason="process groups and named pipes are POSIX"),
-]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups and named pipes are POSIX")
 
 # the process that is started holds the named pipe `alive` open as long as it lives
 STEPS = """
@@ -73,7 +70,9 @@ def read(pipe: int, until: bytes, seconds: float = 60) -> bool:
     return False
 
 
-@pytest.mark.parametrize("step", ("hangs", "crashes", "ends"))
+@pytest.mark.parametrize(
+    "step", ("hangs", *(pytest.param(step, marks=pytest.mark.whole) for step in ("crashes", "ends")))
+)
 def test_a_process_that_the_step_started_ends_with_it(alive: int, step: str) -> None:
     if step == "ends":
         assert certify_apart("engine:ends", probes=100).exact
@@ -91,12 +90,14 @@ def started(alive: int) -> subprocess.Popen:
     return child
 
 
+@pytest.mark.whole
 def test_the_step_ends_when_nobody_waits_for_it_any_more(alive: int) -> None:
     with started(alive) as child:
         child.stdin.close()  # as happens when the process that waits for the certificate dies
         assert read(alive, b"", 10) and child.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.whole
 def test_an_interrupt_ends_the_step(alive: int) -> None:
     code = "import sys; from mmspec.certify.apart import certify_apart; certify_apart('engine:hangs')"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

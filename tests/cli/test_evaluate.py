@@ -53,6 +53,7 @@ def test_one_command_gives_the_records_the_tables_and_the_pareto(made: Path) -> 
     }
 
 
+@pytest.mark.whole
 def test_a_part_says_what_is_missing_and_the_last_one_reports(made: Path) -> None:
     first = invoke("evaluate", "run", *grid(made, "--part", "1/2"))
     assert first.exit_code == 0 and "run: 4 samples of other parts are missing" in first.stdout

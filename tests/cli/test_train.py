@@ -74,6 +74,7 @@ def test_a_drafter_for_a_model_of_ones_own(kind: str, target: Path, data: Path, 
     assert drafter.kind == kind and sum(p.numel() for p in drafter.parameters()) == card["parameters"]
 
 
+@pytest.mark.whole
 def test_stored_states_train_like_a_live_teacher(target: Path, data: Path, tmp_path: Path) -> None:
     common = ("--kind", "eagle2", "--answers", "given", "--steps", "6")
     online = train(target, data, tmp_path / "online", *common, "--teacher", "online")
@@ -94,6 +95,7 @@ def test_blocks_train_as_published(target: Path, data: Path, tmp_path: Path) -> 
     assert drafter.config.drafted == 4 and len(drafter.layers) == 1
 
 
+@pytest.mark.whole
 def test_two_stages_and_selected_tokens(target: Path, data: Path, tmp_path: Path) -> None:
     train(target, data, tmp_path / "first", "--kind", "eagle2_text", "--recipe", "vispec_stage1")
     published = ("--kind", "vispec", "--recipe", "published", "--start", str(tmp_path / "first"))
@@ -155,6 +157,7 @@ def test_the_published_hydra_is_hydra_plus_plus(target: Path, data: Path, tmp_pa
     assert (config.heads, config.layers, config.dropout) == (5, 4, 0.2) and config.prefix_layer and config.final_norm
 
 
+@pytest.mark.whole
 def test_a_run_is_resumed_or_started_over_but_never_mixed(target: Path, data: Path, tmp_path: Path) -> None:
     first = train(target, data, tmp_path / "out", "--kind", "msd")
     log = tmp_path / "out" / "work" / "log.jsonl"
@@ -190,6 +193,7 @@ def stopped(
     return result.exit_code, result.stderr.splitlines()[-1]
 
 
+@pytest.mark.whole
 def test_a_stopped_run_says_what_is_kept_and_goes_on(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +210,7 @@ def test_a_stopped_run_says_what_is_kept_and_goes_on(
     assert again["training"]["loss"] == whole["training"]["loss"] and again["curve"][0]["accept_length"] >= 1
 
 
+@pytest.mark.whole
 def test_a_run_that_starts_from_a_drafter_goes_on_to_the_same_end(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

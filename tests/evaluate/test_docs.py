@@ -221,6 +221,7 @@ def test_the_page_on_enabling_runs(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert all("start" not in vars(names[pipe]) for pipe in ("pipe", "film"))
 
 
+@pytest.mark.whole
 def test_the_page_on_quality_against_speed_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from tests.vlm.layer_kinds import model_with
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without distributed processes")
 @pytest.mark.skipif(
     torch.distributed.is_available() and not torch.distributed.is_gloo_available(), reason="gloo is not built in"

@@ -47,6 +47,7 @@ def test_ragged_batch(kind: str, name: str | None) -> None:
     same(kind, prompt(kind, int(kind in VLMS), batch=4), name)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", ("chain", "static", "lookup"))
 @pytest.mark.parametrize(("images", "where"), PLACES, ids=lambda v: str(v))
 @pytest.mark.parametrize("kind", VLMS)
@@ -60,6 +61,7 @@ def test_pictures_anywhere_in_a_batch(kind: str, images: int, where: str) -> Non
     same(kind, prompt(kind, images, where, batch=4, seed=2), "dynamic")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", (None, "static", "lookup", "recycling"))
 @pytest.mark.parametrize(("images", "batch"), ((0, 1), (1, 1), (1, 4)))
 @pytest.mark.parametrize("kind", VIDEO_KINDS)

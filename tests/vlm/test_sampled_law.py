@@ -80,6 +80,7 @@ def sample(drafter: Drafter | None, rule: str, settings: dict, rounds: int = 2) 
     return torch.cat(parts), sum(lengths) / rounds
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("settings", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize(
     ("name", "rule"),

@@ -46,6 +46,7 @@ def scripted(out: object, inputs: dict[str, Tensor], shape: str, invalid: bool =
     return Scripted(continuation(out.sequences, inputs["input_ids"].shape[1]), shape, invalid=invalid)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("batch", (1, 4))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

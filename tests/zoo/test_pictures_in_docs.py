@@ -32,7 +32,9 @@ def cut(sheet: Image.Image) -> list[Image.Image]:
     return [sheet.crop((x, y, x + PICTURE_SIDE, y + PICTURE_SIDE)) for x, y in corners]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, marks=pytest.mark.whole) if "--grid" in one else one for one in COMMANDS]
+)
 def test_a_shown_command_draws_what_it_says(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "--seed" in command

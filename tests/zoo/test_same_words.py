@@ -11,7 +11,7 @@ from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.vlm.requests import encode, held_out
 from mmspec.zoo.files.registry import DRAFTERS
 
-PROMPTS, BATCH, TOKENS = 100, 20, 48
+PROMPTS, BATCH, TOKENS = (10, 100), 20, 48  # prompts of the default lane, and of the whole one
 
 
 def drafter_of(name: str) -> object:
@@ -27,12 +27,12 @@ def drafter_of(name: str) -> object:
     ]()
 
 
-@pytest.fixture(scope="module")
-def references() -> tuple:
+@pytest.fixture(scope="module", params=(PROMPTS[0], pytest.param(PROMPTS[1], marks=pytest.mark.whole)), ids=str)
+def references(request: pytest.FixtureRequest) -> tuple:
     """The model, and per batch of held-out prompts its inputs and transformers' own greedy continuation."""
     model, processor = mmspec.zoo.load("vlm")
-    prompts = held_out(PROMPTS)
-    cases = [encode(processor, prompts[i : i + BATCH]) for i in range(0, PROMPTS, BATCH)]
+    prompts = held_out(request.param)
+    cases = [encode(processor, prompts[i : i + BATCH]) for i in range(0, request.param, BATCH)]
     return model, [(case, model.generate(**case, max_new_tokens=TOKENS, do_sample=False)) for case in cases]
 
 
@@ -40,9 +40,8 @@ TRAINED = tuple(name for name in (f"vlm/{one}" for one in DRAFTERS) if name in m
 OTHERS = ("none", "eagle-tree", "eagle-static", "eagle-chain", "lookup", "recycling", "small")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS + TRAINED)
-def test_a_hundred_held_out_prompts(references: tuple, name: str) -> None:
+def test_held_out_prompts(references: tuple, name: str) -> None:
     (model, cases), drafter = references, drafter_of(name)
     for inputs, expected in cases:
         out = mmspec.generate(

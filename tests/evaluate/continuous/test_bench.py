@@ -160,6 +160,7 @@ def test_two_draws_with_the_same_noise_are_no_spread(monkeypatch: pytest.MonkeyP
     assert certainty.target_figures(resources, setting, asked)["draw_spread"] == 0
 
 
+@pytest.mark.whole
 def test_speed_and_quality_make_a_curve(tmp_path: Path) -> None:
     result = run(suite="pareto", prompts=1, batches=(1,), images=8, methods=("tolerance-0", "tolerance-1", "lazy"))
     assert verdict(DOMAIN, result) == []

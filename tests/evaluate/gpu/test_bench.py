@@ -34,7 +34,7 @@ def test_the_curve_of_every_shape_starts_at_one() -> None:
         assert row["milliseconds"] is None and "cost only" in shown(row)["what"]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_models_trained_on_the_spot_meet_their_baselines() -> None:
     found = run("cpu", tiny=True, steps=("texts", "images"))["rows"]
     for step, peer in (("texts", texts), ("images", images)):

@@ -120,7 +120,7 @@ def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, t
         assert np.allclose(one.covariance, many.covariance, rtol=1e-9, atol=1e-12) and one.count == 4
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_three_workers_draw_what_one_draws(made: Path, whole: Records, tmp_path: Path) -> None:
     work = Work.of(plan(made, tmp_path / "three"))
     three = drawn(work, workers=3)
@@ -128,7 +128,7 @@ def test_three_workers_draw_what_one_draws(made: Path, whole: Records, tmp_path:
     assert len(list((tmp_path / "three" / "shards").iterdir())) >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_ray_draws_what_one_worker_draws(made: Path, whole: Records, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason='ray comes with "mmspec[scale]"')
     for workers in (1, 3):
@@ -136,7 +136,7 @@ def test_ray_draws_what_one_worker_draws(made: Path, whole: Records, tmp_path: P
         assert hashes(found) == hashes(whole) and lasting(found)["samples"] == lasting(whole)["samples"]
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_killed_writer_and_one_beside_it_leave_a_run_that_goes_on(made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -191,6 +191,7 @@ def test_routers_are_fitted_on_other_prompts() -> None:
     assert found.gain(model, 0) == -math.inf and found.gain(model, 0.2) <= found.gain(model, 0.9)
 
 
+@pytest.mark.whole
 def test_a_sweep_makes_a_curve(tmp_path: Path) -> None:
     result = run(
         suite="threshold", prompts=1, repeats=1, judged_prompts=2, draws=1, methods=("sdvg-0.5", "sdvg-0.9", "strided")

@@ -32,6 +32,7 @@ def result() -> dict:
         patch.undo()
 
 
+@pytest.mark.whole
 def test_every_row_gives_the_hybrids_own_words(result: dict) -> None:
     assert not verdict(DOMAIN, result)
     keys = {row["key"] for row in result["rows"]}

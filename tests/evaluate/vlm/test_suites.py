@@ -19,6 +19,7 @@ from mmspec.evaluate.vlm.variants import HEAD
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
 
+pytestmark = pytest.mark.whole  # every suite runs once
 SMALL = dict(prompts=2, new_tokens=6, threads=1)
 ASKED = {
     "drafters": dict(batches=(1, 2), methods=("eagle_text", "msd", "flash", "vispec", "eagle-tree", "msd-viskip",

@@ -25,6 +25,7 @@ SHAPES = (DynamicTree(nodes=8, depth=3, width=3), StaticTree((0, 0, 0, 1, 1, 2, 
 ALIKE = tuple(name for name in DRAFTERS if name not in ("specvlm", "medusa", "hydra"))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind, apart", (("llava", False), ("qwen2_5_vl", True)), ids=("together", "apart"))
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> None:
@@ -39,6 +40,7 @@ def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> 
         assert (out.read < inputs["input_ids"].shape[1]) == (number > 0)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_followed_cache_is_that_of_the_whole_prompt(name: str, apart: bool) -> None:

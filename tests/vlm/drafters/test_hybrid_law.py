@@ -33,6 +33,7 @@ CASES: dict[str, tuple[str, Shape]] = {
     "MTP tree": ("mtp", TREE),
     "MTP dynamic tree": ("mtp", DynamicTree(nodes=6, depth=3, width=3)),
 }
+DEFAULT = ("walk", "corrected walk", "siblings shared", "MTP chain", "MTP tree")  # a law a drafter, chains and trees
 
 
 @cache
@@ -83,7 +84,9 @@ def drawn(case: str) -> tuple[Tensor, float]:
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [one if one in DEFAULT else pytest.param(one, marks=pytest.mark.whole) for one in CASES]
+)
 def test_joint_law(case: str) -> None:
     tokens, length = drawn(case)
     assert p_value(tokens, exact_law()) > 1e-3

@@ -29,6 +29,7 @@ def answers(dtype: torch.dtype, drafter: object, sample: bool) -> tuple[torch.Te
     return out.sequences, out.stats.accepted
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("sample", (False, True), ids=("greedy", "sampled"))
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -67,6 +67,7 @@ run(Path(sys.argv[1]), on_step=lambda step, notes: os.kill(os.getpid(), signal.S
 """
 
 
+@pytest.mark.whole
 def test_a_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole")
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
