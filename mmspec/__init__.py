@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from mmspec._checkout import install as _install_checkout_finder
 from mmspec._lazy import lazy
-from mmspec._renamed import install as _install_renamed_finder
 
 __version__ = "0.1.0"
 
@@ -34,5 +33,4 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 _install_checkout_finder(__path__[0])
-_install_renamed_finder()
 __getattr__, __dir__ = lazy(globals(), _PUBLIC)

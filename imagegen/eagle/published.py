@@ -41,28 +41,9 @@ def drafter_from_state_dict(
     sizes = ImageEagleConfig(
         **{name: found[name] for name in wanted}, positions=POSITIONS.get(kind, 0), embedding="own"
     )
-    drafter = fill(ImageEagle(sizes), _reordered(sd, sizes, to_halves=True), _names(sizes), unused=())
+    drafter = fill(ImageEagle(sizes), _in_halves(sd, sizes), _names(sizes), unused=())
     drafter = drafter.eval().requires_grad_(False)
     return drafter if target is None else drafter.fitted(target)
-
-
-def published_state_dict(drafter: ImageEagle) -> dict[str, Tensor]:
-    """The drafter's tensors under the published names, as `drafter_from_state_dict` reads them.
-
-    Raises ValueError for a drafter without an embedding of its own, which the published layout has.
-    """
-    if drafter.embedding is None:
-        raise ValueError("drafter: expected one with embedding='own', got one that reads through its target's; store the "
-                         "target's embedding in it first")  # fmt: skip
-    own, state = drafter.state_dict(), {}
-    layer = drafter.config.layer()
-    for name, group in _names(drafter.config).items():
-        rows = own[name]
-        sizes = [len(rows) // len(group)] * len(group)
-        if name == "layer.qkv.weight":
-            sizes = [count * layer.dim for count in (layer.num_attention_heads, layer.groups, layer.groups)]
-        state |= {key: part.clone() for key, part in zip(group, rows.split(sizes), strict=True)}
-    return _reordered(state, drafter.config, to_halves=False)
 
 
 def _names(config: ImageEagleConfig) -> dict[str, tuple[str, ...]]:
@@ -70,10 +51,10 @@ def _names(config: ImageEagleConfig) -> dict[str, tuple[str, ...]]:
     return names | ({"fc.bias": ("fc.bias",)} if config.bias else {})
 
 
-def _reordered(state: Mapping[str, Tensor], config: ImageEagleConfig, to_halves: bool) -> dict[str, Tensor]:
-    """Rows of queries and keys between adjacent pairs and halves; rows of a wrong number are left to be complained about."""
+def _in_halves(state: Mapping[str, Tensor], config: ImageEagleConfig) -> dict[str, Tensor]:
+    """Rows of queries and keys from adjacent pairs to halves; rows of a wrong number are left to be complained about."""
     dim, moved = config.layer().dim, dict(state)
-    order = torch.arange(dim).view(2, -1).T if not to_halves else torch.arange(dim).view(-1, 2).T
+    order = torch.arange(dim).view(-1, 2).T
     for name in (f"{_ATTENTION}q_proj.weight", f"{_ATTENTION}k_proj.weight"):
         weight = moved.get(name)
         if weight is not None and weight.dim() == 2 and weight.shape[0] % dim == 0:

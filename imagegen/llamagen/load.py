@@ -1,13 +1,12 @@
-"""Published state dicts into our modules and back."""
+"""Published state dicts into our modules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from mmspec.core.filling import fill
@@ -15,13 +14,11 @@ from mmspec.core.loading import sketch
 from mmspec.core.readers import naming
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.config_from_weights import gpt_fields, null_rows, resolution, vq_fields
-from mmspec.imagegen.llamagen.state_dict_keys import from_lantern, is_lantern, to_lantern, unwrap
+from mmspec.imagegen.llamagen.state_dict_keys import from_lantern, is_lantern, unwrap
 from mmspec.imagegen.llamagen.store import read_weights
 from mmspec.imagegen.llamagen.t5 import T5Config, T5Encoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-
-_USAGE = ("quantize.codebook_used", 65536)
 
 
 def llamagen_from_state_dict(
@@ -48,19 +45,6 @@ def llamagen_from_state_dict(
         return fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
 
 
-def llamagen_to_state_dict(
-    model: Transformer, layout: Literal["llamagen", "lantern"] = "llamagen"
-) -> dict[str, Tensor]:
-    """The weights under the published names, or those of LANTERN's target. Raises ValueError for another layout."""
-    state = dict(model.state_dict())
-    if layout == "llamagen":
-        return state
-    if layout != "lantern":
-        raise ValueError(f"layout: expected 'llamagen' or 'lantern', got {layout!r}; use one of these")
-    config = model.config
-    return to_lantern(state, (config.n_head, config.kv_heads), config.head_dim)
-
-
 def vq_from_state_dict(
     sd: Mapping[str, Any] | str | Path, config: VQConfig | Mapping[str, Any] | None = None
 ) -> VQModel:
@@ -72,12 +56,6 @@ def vq_from_state_dict(
     with _named(sd):
         config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
         return fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
-
-
-def vq_to_state_dict(model: VQModel) -> dict[str, Tensor]:
-    """The weights under the published names, with the empty usage record that the public loader insists on."""
-    name, size = _USAGE
-    return {**model.state_dict(), name: torch.zeros(size, device=model.quant_conv.weight.device)}
 
 
 def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str, Any]) -> T5Encoder:

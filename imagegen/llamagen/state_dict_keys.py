@@ -97,23 +97,6 @@ def from_lantern(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def to_lantern(state: Mapping[str, Tensor], heads: tuple[int, int], head_dim: int) -> dict[str, Tensor]:
-    """The names of LANTERN's target. heads: of queries, and of keys or values."""
-    top, each = {own: name for name, own in _TOP.items()}, {own: name for name, own in _LAYER.items()}
-    rows = [heads[0] * head_dim, heads[1] * head_dim, heads[1] * head_dim]
-    out = {}
-    for name, value in state.items():
-        layer, rest = _split(name, "layers.")
-        if rest == _STACKED:
-            parts = value.split(rows)
-            out |= {f"model.layers.{layer}.{x}": part for x, part in zip(_PARTS, parts, strict=True)}
-        elif rest in each:
-            out[f"model.layers.{layer}.{each[rest]}"] = value
-        else:
-            out[top.get(name, f"model.{name}")] = value
-    return out
-
-
 def _split(name: str, prefix: str) -> tuple[str, str]:
     if not name.startswith(prefix):
         return "", ""

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.certificate import CaseResult, Certificate
-from mmspec.certify.samples import visible_distance
+from mmspec.certify.samples import chi_square, visible_distance
 from mmspec.core.draft import Draft, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Rule
-from mmspec.core.simulation import chi_square
 from mmspec.core.tree import chain
 from mmspec.core.verdict import run_of
 

@@ -112,7 +112,6 @@ RELAXED: dict[str, Callable[[], Rule]] = {
     "typical": TypicalAcceptance,
 }
 GAUSSIAN = ("reflection", "gaussian_block")
-EXACT = tuple(name for name in exact_names() if name not in GAUSSIAN)
 
 
 def ways(rule: Rule) -> tuple[Drawn, ...]:

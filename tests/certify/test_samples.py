@@ -12,9 +12,8 @@ import torch
 from mmspec.certify import certify
 from mmspec.certify.cases import case_of, chain_of
 from mmspec.certify.outcome import BATCH, STATE
-from mmspec.certify.samples import sample, visible_distance
+from mmspec.certify.samples import chi_square, sample, visible_distance
 from mmspec.certify.step import Step
-from mmspec.core.simulation import chi_square
 from tests.certify import planted
 
 FEW = dict(samples=20_000, laws=("random", "far"))

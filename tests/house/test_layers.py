@@ -26,11 +26,10 @@ LAYERS = {
     "mmspec.cli": (*BELOW_ZOO, "mmspec.zoo", "mmspec.certify", "mmspec.evaluate", "mmspec.web"),
     "mmspec.__main__": ("mmspec.core", "mmspec.cli"),
     "mmspec._checkout": (),
-    "mmspec._renamed": (),
-    "mmspec": ("mmspec._checkout", "mmspec._lazy", "mmspec._renamed"),
+    "mmspec": ("mmspec._checkout", "mmspec._lazy"),
 }
 # what `import mmspec` itself reads
-BARE = ("mmspec", "mmspec._checkout", "mmspec._lazy", "mmspec._renamed")
+BARE = ("mmspec", "mmspec._checkout", "mmspec._lazy")
 # top-level folders of the checkout that must only be reached through mmspec
 FOLDERS = {"imagegen", "kernels", "video", "vlm", "demos", "tests"}
 

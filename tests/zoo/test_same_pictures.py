@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.simulation import chi_square
+from mmspec.certify.samples import chi_square
 from mmspec.imagegen import SCD, SJD, Proactive, RowDrafts
 from mmspec.zoo.world.pictures import HELD_OUT, sample_picture
 from mmspec.zoo.world.prompts import prompt_of

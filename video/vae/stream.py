@@ -1,8 +1,8 @@
-"""Chunk by chunk through a causal autoencoder: the protocol, the state between chunks, one video's place in it."""
+"""Chunk by chunk through a causal autoencoder: the protocol, and the state between chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,23 +36,6 @@ class VAEState:
             )
         )
 
-    @classmethod
-    def joined(cls, states: Sequence[VAEState]) -> VAEState:
-        """The state of several batches as one.
-
-        Raises ValueError where one of them is at the start of its video and another is not: the first two chunks leave marks.
-        """
-        parts = list(zip(*(state.entries for state in states), strict=True))
-        if any(len({_kind(entry) for entry in entries}) > 1 for entries in parts):
-            raise ValueError(
-                "states: expected videos that all stand at the start or all beyond it, got both; step them apart"
-            )
-        return cls(tuple(torch.cat(one) if isinstance(one[0], Tensor) else one[0] for one in parts))
-
-
-def _kind(entry: Tensor | str | None) -> object:
-    return entry.shape[1:] if isinstance(entry, Tensor) else entry
-
 
 class StreamingVAE(Protocol):
     """A causal autoencoder. It keeps nothing of a request itself, so videos can interleave.
@@ -73,29 +56,3 @@ class StreamingVAE(Protocol):
     def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
         """frames: float [B, 3, N, H, W] in -1..1.   Returns latents, float32 [B, C, F, h, w], and the state behind them."""
         ...
-
-
-Step = Callable[[Tensor, VAEState | None], tuple[Tensor, VAEState]]
-
-
-class Stream:
-    """A video's place in an autoencoder: `Stream(vae.decode)` or `Stream(vae.encode)`.
-
-    A chunk that fails leaves the place as it was. `restore` undoes every chunk since `snapshot`, without a trace.
-    """
-
-    def __init__(self, step: Step, state: VAEState | None = None):
-        self._step, self._state = step, state
-
-    def push(self, chunk: Tensor) -> Tensor:
-        """The next chunk's frames or latents."""
-        out, self._state = self._step(chunk, self._state)
-        return out
-
-    def snapshot(self) -> VAEState | None:
-        """The place, for `restore`; None at the start. Nothing is copied."""
-        return self._state
-
-    def restore(self, state: VAEState | None) -> None:
-        """Goes back to a place, of this video or of another of the same autoencoder."""
-        self._state = state

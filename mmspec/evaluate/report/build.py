@@ -15,8 +15,6 @@ from mmspec.evaluate.report.style import looks
 from mmspec.evaluate.report.tables import as_csv, page
 from mmspec.evaluate.sweep.shards import Records
 
-FOLDER = "report"
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.mistakes import NoResidual
+from mmspec.certify.samples import chi_square
 from mmspec.core.draft import Drawn
 from mmspec.core.keys import Keys
 from mmspec.core.rules import (
@@ -19,10 +20,10 @@ from mmspec.core.rules import (
     TokenWise,
     Traversal,
 )
-from mmspec.core.simulation import chi_square, decode_rounds, joint_test, second_round_test
 from mmspec.core.tree import Tree, chain, static_tree
 from tests.core.rules import noise
 from tests.core.rules.cases import WITH, WITHOUT
+from tests.core.rules.simulation import decode_rounds, joint_test, second_round_test
 
 ROWS, LENGTH = 30_000, 5
 CHAIN, TREE = chain(3), static_tree([0, 0, 0, 1, 1, 2])

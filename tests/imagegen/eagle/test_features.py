@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
-from mmspec.imagegen.eagle.published import drafter_from_state_dict, published_state_dict
+from mmspec.imagegen.eagle.published import drafter_from_state_dict
 from mmspec.imagegen.eagle.rotary import grid_rotary
 from mmspec.imagegen.eagle.teacher_pass import teacher_pass
 from mmspec.imagegen.eagle.training import EagleLoss, unrolled
@@ -94,7 +94,6 @@ def test_the_published_layer_puts_out_the_same() -> None:
     turned = drafter.rotary(Geometry.square(3), 0)[None]
     out = drafter.layer.unroll(got, got, turned, 0, 1, None)[0]
     assert torch.allclose(out, published_layer(state, hidden, value), atol=1e-5)
-    assert set(published_state_dict(drafter)) == set(state)
 
 
 def published_layer(state: dict[str, Tensor], hidden: Tensor, value: Tensor, heads: int = 4, side: int = 3) -> Tensor:

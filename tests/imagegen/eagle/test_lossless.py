@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.simulation import chi_square
+from mmspec.certify.samples import chi_square
 from mmspec.imagegen.eagle.drafter import ImageEagle
 from mmspec.imagegen.eagle.teacher_pass import teacher_pass
 from mmspec.imagegen.geometry import Geometry

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.certify.samples import chi_square
 from mmspec.core.keys import Keys
-from mmspec.core.simulation import chi_square
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SCD, SJD, Proactive
 from mmspec.imagegen.jacobi.initialisation import INITS, Window, sources_of

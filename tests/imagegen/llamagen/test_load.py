@@ -13,13 +13,18 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import (
     check_pair,
     llamagen_from_state_dict,
-    llamagen_to_state_dict,
     vq_from_state_dict,
-    vq_to_state_dict,
 )
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from tests.imagegen.llamagen.published import TOKENIZERS, TRANSFORMERS, tokenizer_shapes, transformer_shapes, weights
+from tests.imagegen.llamagen.published import (
+    TOKENIZERS,
+    TRANSFORMERS,
+    lantern_state,
+    tokenizer_shapes,
+    transformer_shapes,
+    weights,
+)
 
 CLASS = GPTConfig(dim=32, n_layer=2, n_head=4, vocab_size=16, block_size=16, num_classes=5, ffn=24)
 CAPTION = GPTConfig(dim=32, n_layer=2, n_head=4, n_kv_head=2, vocab_size=16, block_size=16, model_type="t2i",
@@ -39,9 +44,8 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_every_published_transformer_loads_and_comes_back(name: str) -> None:
     shapes, config = transformer_shapes(name), TRANSFORMERS[name]["config"]
-    layout = "lantern" if name.startswith("lantern") else "llamagen"
     model = llamagen_from_state_dict(weights(shapes, "meta"), config)
-    back = llamagen_to_state_dict(model, layout)
+    back = lantern_state(model) if name.startswith("lantern") else model.state_dict()
     assert {key: list(value.shape) for key, value in back.items()} == shapes
     kind, size = name.split("_")[-2:]
     expected = GPTConfig.preset(size, model_type=kind)
@@ -59,7 +63,7 @@ def test_the_published_b_runs_at_full_size() -> None:
     model = llamagen_from_state_dict({"model": state}, TRANSFORMERS["c2i_B"]["config"])
     out = model.training_logits(torch.tensor([7, 1000]), torch.randint(0, 16384, (2, 3)))
     assert out.shape == (2, 3, 16384) and out.isfinite().all()
-    assert same(llamagen_to_state_dict(model), state)
+    assert same(model.state_dict(), state)
 
 
 @torch.no_grad()
@@ -74,7 +78,8 @@ def test_every_published_tokenizer_runs_and_comes_back(name: str) -> None:
     quantized, codes = model.encode(torch.rand(1, 3, side, side) * 2 - 1)
     assert codes.shape == (1, 4) and model.decode_code(codes).shape == (1, 3, side, side)
     assert model.decode(quantized).isfinite().all()
-    assert same(vq_to_state_dict(model), state)
+    usage = {"quantize.codebook_used": state["quantize.codebook_used"]}
+    assert same({**model.state_dict(), **usage}, state)
 
 
 @torch.no_grad()
@@ -95,14 +100,14 @@ def test_a_tiny_transformer_loads_from_every_wrapper(config: GPTConfig) -> None:
                {**state, **table, **ran}):  # fmt: skip
         loaded = llamagen_from_state_dict(sd, config)
         assert torch.equal(loaded.training_logits(given, tokens), expected)
-        assert same(llamagen_to_state_dict(loaded), state) and not loaded.training
+        assert same(loaded.state_dict(), state) and not loaded.training
 
 
 @torch.no_grad()
 def test_lanterns_layout_is_the_same_model() -> None:
     state = state_of(CAPTION)
     model = llamagen_from_state_dict(state, CAPTION)
-    sd = llamagen_to_state_dict(model, "lantern")
+    sd = lantern_state(model)
     assert "model.layers.1.self_attn.k_proj.weight" in sd and sd["model.layers.1.self_attn.k_proj.weight"].shape == (
         16,
         32,
@@ -117,9 +122,7 @@ def test_lanterns_layout_is_the_same_model() -> None:
         "hidden_act": "silu",
         "block_size": 16,
     }
-    assert same(llamagen_to_state_dict(llamagen_from_state_dict(sd, config)), state)
-    with pytest.raises(ValueError, match="layout: expected"):
-        llamagen_to_state_dict(model, "hf")
+    assert same(llamagen_from_state_dict(sd, config).state_dict(), state)
 
 
 def test_what_the_weights_tell_may_be_left_out() -> None:
@@ -149,7 +152,7 @@ def test_no_caption_takes_the_first_of_the_stored_rows() -> None:
     assert model.config == CAPTION and torch.equal(model.state_dict()["cls_embedding.uncond_embedding"], null)
     expected = llamagen_from_state_dict({**state, "cls_embedding.uncond_embedding": null[:3]}, CAPTION)
     assert torch.equal(model.condition(features, drop), expected.condition(features, drop))
-    assert same(llamagen_to_state_dict(model), {**state, "cls_embedding.uncond_embedding": null})
+    assert same(model.state_dict(), {**state, "cls_embedding.uncond_embedding": null})
 
 
 @torch.no_grad()
@@ -167,7 +170,7 @@ def test_a_class_table_may_lack_the_row_for_no_class(given: dict) -> None:
     state = state_of(CLASS)
     model = llamagen_from_state_dict(state, {"n_head": 4, "block_size": 16, **given})
     assert model.config == replace(CLASS, num_classes=6, class_dropout_prob=0)
-    assert same(llamagen_to_state_dict(model), state)
+    assert same(model.state_dict(), state)
     expected = llamagen_from_state_dict(state, CLASS)
     assert torch.equal(model.condition(torch.tensor([5])), expected.condition(torch.tensor([5])))
     with pytest.raises(ValueError, match="guidance_scale: expected at most 1, .* num_classes 6 .*, got"):

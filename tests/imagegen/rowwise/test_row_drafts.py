@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.certify.samples import chi_square
 from mmspec.core.pool import SlotPool
-from mmspec.core.simulation import chi_square
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.model import Scored

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.simulation import chi_square
+from mmspec.certify.samples import chi_square
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.rowwise import PJD, ZipAR
 from mmspec.imagegen.rowwise.lines import lines_of

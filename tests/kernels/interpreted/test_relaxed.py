@@ -12,13 +12,13 @@ from mmspec.core.draft import Drawn
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import RecursiveRejection, Rule, Traversal
-from mmspec.core.simulation import markov_draft
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
 from mmspec.imagegen.rules.lantern import Lantern
 from mmspec.imagegen.rules.neighbours import neighbours
 from mmspec.kernels import backend
+from tests.core.rules.simulation import markov_draft
 
 SIZE = 11
 NEAR = neighbours(torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(0)), 5)

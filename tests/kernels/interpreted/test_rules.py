@@ -12,11 +12,11 @@ from mmspec.core.evidence import Evidence
 from mmspec.core.exactness import inexactness
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
-from mmspec.core.simulation import markov_draft
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.law import LogLaw
 from mmspec.kernels.race import race_reference
+from tests.core.rules.simulation import markov_draft
 
 TREE = static_tree([0, 0, 0])
 CASES = [

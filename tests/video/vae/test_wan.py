@@ -11,10 +11,10 @@ from torch import Tensor
 from mmspec.video.vae import wan
 from mmspec.video.vae.layout import LatentLayout
 from mmspec.video.vae.small import small_frames
-from mmspec.video.vae.stream import Stream, VAEState
+from mmspec.video.vae.stream import VAEState
 from mmspec.video.vae.wan import StreamingWanVAE
 from tests.video.vae.plain import plain_decode, plain_encode
-from tests.video.vae.tiny import CHANNELS, KINDS, MEAN, STD, autoencoder
+from tests.video.vae.tiny import CHANNELS, KINDS, MEAN, STD, Stream, autoencoder
 
 EXACT = {"atol": 0.0, "rtol": 0.0}
 
@@ -168,7 +168,9 @@ def test_rows_of_a_batch_go_back_one_by_one() -> None:
     _, before = vae.decode(given[:, :, :3])
     _, after = vae.decode(given[:, :, 3:], before)
     _, again = vae.decode(redrawn, before.rows([1]))
-    state = VAEState.joined([after.rows([0]), again, after.rows(torch.tensor([2]))])
+    rows = (after.rows([0]), again, after.rows(torch.tensor([2])))
+    entries = zip(*(state.entries for state in rows), strict=True)
+    state = VAEState(tuple(torch.cat(one) if isinstance(one[0], Tensor) else one[0] for one in entries))
     ending = latents(2, batch=3, seed=9)
     frames, _ = vae.decode(ending, state)
     history = given.clone()
@@ -185,12 +187,10 @@ def test_a_long_video_keeps_no_more_than_a_short_one() -> None:
     assert len(set(sizes)) == 1
 
 
-def test_rows_at_the_start_do_not_join_rows_beyond_it() -> None:
+def test_a_row_holds_its_share_of_a_state() -> None:
     vae = StreamingWanVAE(autoencoder())
     _, one = vae.decode(latents(1))
     _, many = vae.decode(latents(4))
-    with pytest.raises(ValueError, match="expected videos that all stand at the start or all beyond it"):
-        VAEState.joined([one, many])
     assert many.rows([0]).nbytes * 2 == many.nbytes > one.nbytes
 
 

@@ -1,9 +1,17 @@
-"""Small random Wan autoencoders of each kind: as Wan 2.1 has it, with patches, and with the residual paths of Wan 2.2."""
+"""Small random Wan autoencoders of each kind: as Wan 2.1 has it, with patches, and with the residual paths of Wan 2.2.
+
+A `Stream` pushes the chunks of a video through one of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from diffusers import AutoencoderKLWan
+from torch import Tensor
+
+from mmspec.video.vae.stream import VAEState
 
 CHANNELS = 3
 MEAN, STD = [0.3, -0.2, 0.1], [2.0, 0.5, 1.5]
@@ -31,3 +39,29 @@ def autoencoder(kind: str = "patches") -> AutoencoderKLWan:
     for value in model.parameters():  # the usual start leaves norms and biases without effect
         value.data.add_(torch.randn_like(value) * 0.05)
     return model.eval()
+
+
+Step = Callable[[Tensor, VAEState | None], tuple[Tensor, VAEState]]
+
+
+class Stream:
+    """A video's place in an autoencoder: `Stream(vae.decode)` or `Stream(vae.encode)`.
+
+    A chunk that fails leaves the place as it was. `restore` undoes every chunk since `snapshot`, without a trace.
+    """
+
+    def __init__(self, step: Step, state: VAEState | None = None):
+        self._step, self._state = step, state
+
+    def push(self, chunk: Tensor) -> Tensor:
+        """The next chunk's frames or latents."""
+        out, self._state = self._step(chunk, self._state)
+        return out
+
+    def snapshot(self) -> VAEState | None:
+        """The place, for `restore`; None at the start. Nothing is copied."""
+        return self._state
+
+    def restore(self, state: VAEState | None) -> None:
+        """Goes back to a place, of this video or of another of the same autoencoder."""
+        self._state = state

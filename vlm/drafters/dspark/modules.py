@@ -31,14 +31,9 @@ class MarkovHead(nn.Module):
         self.gate_proj = nn.Linear(width + rank, rank) if kind == "gated" else None
         self.joint_proj = nn.Linear(width + 2 * rank, 3 * rank) if kind == "rnn" else None
 
-    @property
-    def carried(self) -> int:
-        """How many numbers `step` gives."""
-        return (3 if self.kind == "rnn" else 2) * self.rank
-
     def step(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """What the head makes of rows [B, n, width] behind tokens int64 [B, n], [B, n, carried]: W1[token], then z, then for
-        "rnn" the cell's state.   before: the same of the step before, None for the first."""
+        """What the head makes of rows [B, n, width] behind tokens int64 [B, n], [B, n, 2 rank], for "rnn" [B, n, 3 rank]:
+        W1[token], then z, then for "rnn" the cell's state.   before: the same of the step before, None for the first."""
         code = self.markov_w1(token)
         if self.kind == "vanilla":
             return torch.cat([code, code], -1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.certify.samples import ChiSquare, chi_square
 from mmspec.core.draft import Draft, Drawn, Law
 from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys, Purpose
@@ -72,39 +73,6 @@ def markov_draft(tree: Tree, last: Tensor, q: Tensor, keys: Keys, drawn: Drawn, 
     if drawn == "deterministic":
         return Draft(value, tree, Law(drawn), valid)
     return Draft(value, tree, Law(drawn, torch.arange(tree.nodes), record.log().float()[value]), valid)
-
-
-@dataclass(slots=True)
-class ChiSquare:
-    """statistic: Pearson's.   freedom: degrees of freedom.   limit: freedom + 10 sqrt(2 freedom), about ten sigma."""
-
-    statistic: float
-    freedom: int
-
-    @property
-    def limit(self) -> float:
-        return self.freedom + 10 * (2 * self.freedom) ** 0.5
-
-    @property
-    def passed(self) -> bool:
-        return self.statistic <= self.limit
-
-
-def chi_square(observed: Tensor, expected: Tensor, constraints: int = 1) -> ChiSquare:
-    """Pearson's test of counts against expected counts, cells expected fewer than 5 times merged into one.
-
-    A cell that cannot occur fails the test by itself once it has occurred.
-    """
-    observed, expected = observed.double().flatten(), expected.double().flatten()
-    if bool(((expected == 0) & (observed > 0)).any()):
-        return ChiSquare(float("inf"), 1)
-    rare = expected < 5
-    if bool(rare.any()):
-        observed = torch.cat((observed[~rare], observed[rare].sum()[None]))
-        expected = torch.cat((expected[~rare], expected[rare].sum()[None]))
-    seen = expected > 0
-    statistic = ((observed - expected).square() / expected)[seen].sum()
-    return ChiSquare(float(statistic), max(int(seen.sum()) - constraints, 1))
 
 
 def joint_test(rounds: Rounds, p: Tensor) -> ChiSquare:
