@@ -6,6 +6,7 @@ vLLM, FlashInfer and SGLang's kernels are stood in for by functions of their arg
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -33,7 +34,7 @@ def test_transformers_with_its_weighted_ensemble_fails(monkeypatch: pytest.Monke
     from transformers.generation import utils
 
     own = utils._speculative_sampling
-    monkeypatch.setattr(utils, "_speculative_sampling", lambda *a: own(*a, assistant_ensemble_weight=0.5))
+    monkeypatch.setattr(utils, "_speculative_sampling", partial(own, assistant_ensemble_weight=0.5))
     found = certify(adapters.transformers, shapes=[chain_of(1)], laws=("far",))
     assert not found.exact and found.distance > 0.05
 

@@ -17,20 +17,23 @@ from mmspec.kernels.law import wide as wide_of
 
 @triton.jit
 def key_of(score):
-    """The order of floats as that of unsigned integers: negative ones turned round, the others above them."""
+    """The order of floats as that of unsigned integers: negative ones turned round, the others above them.
+
+    All bits are turned by an exclusive or: the interpreter of Triton 3.8 makes a -1 for `~`, which no unsigned integer is.
+    """
     if score.dtype == tl.float64:
         bits = score.to(tl.uint64, bitcast=True)
-        return tl.where(bits >> 63 != 0, ~bits, bits | 0x8000000000000000)
+        return tl.where(bits >> 63 != 0, bits ^ 0xFFFFFFFFFFFFFFFF, bits | 0x8000000000000000)
     bits = score.to(tl.uint32, bitcast=True)
-    return tl.where(bits >> 31 != 0, ~bits, bits | 0x80000000)
+    return tl.where(bits >> 31 != 0, bits ^ 0xFFFFFFFF, bits | 0x80000000)
 
 
 @triton.jit
 def score_of(key):
     """The inverse of `key_of`."""
     if key.dtype == tl.uint64:
-        return tl.where(key >> 63 != 0, key & 0x7FFFFFFFFFFFFFFF, ~key).to(tl.float64, bitcast=True)
-    return tl.where(key >> 31 != 0, key & 0x7FFFFFFF, ~key).to(tl.float32, bitcast=True)
+        return tl.where(key >> 63 != 0, key & 0x7FFFFFFFFFFFFFFF, key ^ 0xFFFFFFFFFFFFFFFF).to(tl.float64, bitcast=True)
+    return tl.where(key >> 31 != 0, key & 0x7FFFFFFF, key ^ 0xFFFFFFFF).to(tl.float32, bitcast=True)
 
 
 @triton.jit

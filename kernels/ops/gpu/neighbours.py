@@ -39,7 +39,7 @@ def launch_borrowed(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -
 @triton.jit
 def next_below(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
     """The likeliest code behind (last, here) in the ranking: less likely, or as likely with a higher id."""
-    best, code = last * 0 + float("-inf"), here * 0 + V
+    best, code = tl.full((), float("-inf"), last.dtype), here * 0 + V  # a product with an infinite `last` is NaN
     for start in range(0, V, TILE):
         o = start + tl.arange(0, TILE)
         p = tl.load(law + o, mask=o < V, other=-1.0)
@@ -54,7 +54,7 @@ def next_below(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
 @triton.jit
 def next_above(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
     """The unlikeliest code ahead of (last, here) in the ranking: likelier, or as likely with a lower id."""
-    best, code = last * 0 + float("inf"), here * 0 - 1
+    best, code = tl.full((), float("inf"), last.dtype), here * 0 - 1
     for start in range(0, V, TILE):
         o = start + tl.arange(0, TILE)
         p = tl.load(law + o, mask=o < V, other=-1.0)

@@ -32,7 +32,8 @@ def exponential(p_uniform, p_seed, stream, b, o, V: tl.constexpr, GIVEN: tl.cons
             tl.float64
         ) * 1.1102230246251565e-16
     if WIDE == tl.float64:
-        return -tl.log(1 - tl.minimum(w, 0.9999999999999999))
+        # a plain number would be rounded to float32, which is 1, in Triton 3.6
+        return -tl.log(1 - tl.minimum(w, tl.full((), 0.9999999999999999, tl.float64)))
     return log1p_minus(tl.minimum(w.to(tl.float32), 0.99999994))
 
 

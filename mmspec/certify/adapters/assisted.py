@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import torch
 from torch import Tensor
 
@@ -17,10 +19,12 @@ def transformers(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tupl
     """
     from transformers.generation.utils import _speculative_sampling as accept
 
+    # older versions also ask whether the draft ends the text, where they take no bonus token
+    ended = {"is_done_candidate": False} if "is_done_candidate" in signature(accept).parameters else {}
     answers, length = [], tokens.shape[1]
     for row in range(len(tokens)):
         given = torch.cat((uniforms[row, :length], uniforms[row, -1:]))
         with Given(given):
-            kept, count = accept(tokens[row : row + 1], q[row : row + 1].log(), length, p[row : row + 1].log())
+            kept, count = accept(tokens[row : row + 1], q[row : row + 1].log(), length, p[row : row + 1].log(), **ended)
         answers.append((int(count), int(kept[0, -1])))
     return tuple(torch.tensor(column) for column in zip(*answers, strict=True))
