@@ -120,7 +120,8 @@ def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
         if isinstance(value, float) and math.isinf(value) and field.name in infinite:
             continue
         if not _fits(value, hint):
-            raise ValueError(f"{field.name}: expected {field.type}, got {value!r:.60}; change it")
+            wanted = "a finite number" if isinstance(value, float) and not math.isfinite(value) else field.type
+            raise ValueError(f"{field.name}: expected {wanted}, got {value!r:.60}; change it")
 
 
 def check_words(texts: Sequence[str], ids: Tensor, mask: Tensor, tokenizer: Any) -> None:
