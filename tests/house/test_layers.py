@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.house.tree import modules, scripts
+from tests.house.tree import modules, nodes, scripts
 
 MODELS = ("mmspec.imagegen", "mmspec.video", "mmspec.vlm")
 BELOW_ZOO = ("mmspec.kernels", "mmspec.core", *MODELS)
@@ -43,7 +43,7 @@ def imported(module: str, source: str, *, is_package: bool) -> set[str]:
     """Absolute names that `source`, the text of `module`, imports anywhere, also inside functions."""
     package = module if is_package else module.rpartition(".")[0]
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

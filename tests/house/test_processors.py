@@ -12,7 +12,7 @@ import mmspec
 from mmspec.core.images import ImageError
 from mmspec.evaluate.vlm.conversations import encode_turns
 from mmspec.vlm.training.examples import Example, JsonExamples, encode
-from tests.house.tree import modules
+from tests.house.tree import modules, nodes
 
 ADDRESS = "http://127.0.0.1:9/a.png"
 LOADERS = {"load_image", "load_images", "load_video", "load_audio", "fetch_images", "fetch_videos", "urlopen"}
@@ -20,7 +20,7 @@ LOADERS = {"load_image", "load_images", "load_video", "load_audio", "fetch_image
 
 def hands_over(source: str) -> list[int]:
     """The lines that call a processor with pictures."""
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    calls = (node for node in nodes(source) if isinstance(node, ast.Call))
     named = ((ast.unparse(node.func).rpartition(".")[2], node) for node in calls)
     return [
         node.lineno

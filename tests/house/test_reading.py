@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.house.tree import modules, scripts
+from tests.house.tree import modules, nodes, scripts
 
 READERS, CHECKPOINTS = "mmspec.core.readers", "mmspec.core.checkpoints"
 # what opens safetensors and JSON, under any name it is imported from
@@ -23,13 +23,13 @@ def called(node: ast.Call) -> tuple[str, str]:
 
 
 def own_classes(sources: list[str]) -> set[str]:
-    return {node.name for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}
+    return {node.name for source in sources for node in nodes(source) if isinstance(node, ast.ClassDef)}
 
 
 def direct(source: str, own: set[str], *, module: str = "") -> list[str]:
     """Line-numbered calls of `source` that belong into the one place."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("safetensors"):
             names = {alias.name for alias in node.names} - {"save_file", "SafetensorError"}
             if names and module != READERS:

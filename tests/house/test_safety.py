@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.house.tree import modules, scripts
+from tests.house.tree import modules, nodes, scripts
 
 FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # what the explicit convert commands unpickle with: it may, with weights_only
@@ -25,9 +25,8 @@ def loads_weights_only(node: ast.AST) -> bool:
 def unsafe(source: str, *, converter: bool = False) -> list[str]:
     """Line-numbered findings in `source`."""
     found = []
-    nodes = list(ast.walk(ast.parse(source)))
-    allowed = {id(node.func) for node in nodes if converter and loads_weights_only(node)}
-    for node in nodes:
+    allowed = {id(node.func) for node in nodes(source) if converter and loads_weights_only(node)}
+    for node in nodes(source):
         if id(node) in allowed:
             continue
         if isinstance(node, ast.Import):

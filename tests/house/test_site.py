@@ -182,7 +182,7 @@ def build(folder: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 
 @builds
-@pytest.mark.slow
+@pytest.mark.whole
 def test_it_builds_and_a_broken_link_or_a_silent_name_does_not(tmp_path: Path) -> None:
     copy = tmp_path / "checkout"
     copy.mkdir()

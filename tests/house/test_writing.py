@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.house.tree import modules
+from tests.house.tree import modules, parsed
 
 PLACE = "mmspec.core.files"
 WRITERS = {"write_text", "write_bytes", "save_file", "save_model", "save", "savefig"}
@@ -28,7 +28,7 @@ def unguarded(source: str) -> list[str]:
         for child in ast.iter_child_nodes(node):
             visit(child, guarded)
 
-    visit(ast.parse(source), False)
+    visit(parsed(source), False)
     return found
 
 

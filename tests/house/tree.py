@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +35,18 @@ def modules() -> Iterator[tuple[str, Path]]:
             if parts[-1] == "__init__":
                 parts = parts[:-1]
             yield ".".join((name, *parts)), path
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a source; every file is parsed once for all tests that read it."""
+    return ast.parse(source)
+
+
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree."""
+    return tuple(ast.walk(parsed(source)))
 
 
 def scripts() -> list[Path]:

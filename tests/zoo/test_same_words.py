@@ -11,7 +11,7 @@ from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.vlm.requests import encode, held_out
 from mmspec.zoo.files.registry import DRAFTERS
 
-PROMPTS, BATCH, TOKENS = (10, 100), 20, 48  # prompts of the default lane, and of the whole one
+PROMPTS, BATCH, TOKENS = (4, 100), 20, 48  # prompts of the default lane, and of the whole one
 
 
 def drafter_of(name: str) -> object:

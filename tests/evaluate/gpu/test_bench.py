@@ -48,6 +48,7 @@ def test_models_trained_on_the_spot_meet_their_baselines() -> None:
     assert captured and {row["accept_length"] for row in captured} != {None}
 
 
+@pytest.mark.whole
 def test_the_models_to_train_are_of_100_million_parameters() -> None:
     with torch.device("meta"):
         text = sum(one.numel() for one in new_model(new_tokenizer(), texts.TextSizes().size).parameters())

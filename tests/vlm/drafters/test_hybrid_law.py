@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, Shape]] = {
     "MTP tree": ("mtp", TREE),
     "MTP dynamic tree": ("mtp", DynamicTree(nodes=6, depth=3, width=3)),
 }
-DEFAULT = ("walk", "corrected walk", "siblings shared", "MTP chain", "MTP tree")  # a law a drafter, chains and trees
+DEFAULT = ("walk", "corrected walk", "siblings shared", "MTP tree")  # a law a drafter, chains and trees
 
 
 @cache
