@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import mmspec  # noqa: E402
 from mmspec.evaluate.continuous.decodings import Wishes
 from mmspec.evaluate.continuous.decodings import decoding_of as vectors_of
 from mmspec.evaluate.continuous.resources import open_continuous
@@ -17,7 +18,7 @@ from mmspec.web.runs.pictures import Drawn, Wish, drawings, layout, same_tokens
 gradio = pytest.importorskip("gradio", reason="needs the extra `web`")
 
 from mmspec.web.tabs.codes import OFFERED  # noqa: E402
-from mmspec.web.tabs.vectors import WAYS  # noqa: E402
+from mmspec.web.tabs.vectors import WAYS, offered  # noqa: E402
 from tests.evaluate.tiny_images import tiny_image_zoo, use_tiny_images  # noqa: E402
 
 DECODINGS = [(law, name) for law, names in OFFERED.items() for name in names]
@@ -107,7 +108,16 @@ def test_cells_lie_where_the_geometry_says(codes) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", list(WAYS))
+def test_the_page_offers_decodings_whose_weights_are_here() -> None:
+    names = {name for _, name in offered("car", "exact")}
+    assert "car-head" in names and ({"small", "reflection"} <= names) == ("car/draft" in mmspec.zoo.names())
+    assert {name for _, name in offered("mar", "relaxed")} == {"patch", "truncate"}
+
+
+HERE = [name for name, way in WAYS.items() if way.is_here]
+
+
+@pytest.mark.parametrize("name", HERE)
 def test_vectors_fill_every_cell_once_too(name: str) -> None:
     """On the zoo's own models, few denoising steps."""
     way = WAYS[name]
@@ -124,7 +134,7 @@ def test_vectors_fill_every_cell_once_too(name: str) -> None:
         assert any(mark.marks["accepted"] or mark.marks["corrected"] for mark in other.rounds)
 
 
-@pytest.mark.parametrize("name", ["patch", "small"])
+@pytest.mark.parametrize("name", [name for name in ("patch", "car-head", "small") if name in HERE])
 def test_vectors_are_the_public_calls(name: str) -> None:
     way = WAYS[name]
     resources = open_continuous(way.model)

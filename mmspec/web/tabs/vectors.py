@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from mmspec import zoo
 from mmspec.web.limits import LARGEST_SEED, Refused, checked_choice, checked_number, checked_text, checked_whole
 from mmspec.web.runs.pictures import Wish
 from mmspec.web.tabs.drawn import drawn_outputs, picture_view
@@ -33,13 +34,26 @@ EXAMPLES = ("red circle", "blue star", "yellow square")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """decoding: its name in `mmspec.evaluate.continuous.decodings`.   wishes: its settings."""
+    """A decoding of the fast lane.
+
+    Args:
+        title: The text of the choice.
+        model: The zoo's model that it draws with.
+        law: "exact" or "relaxed".
+        decoding: Its name in `mmspec.evaluate.continuous.decodings`.
+        wishes: Its settings.
+    """
 
     title: str
     model: str
     law: str
     decoding: str
     wishes: dict[str, Any]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the zoo has the weights of its drafter; those of the causal model are built on demand."""
+        return self.decoding == "head" or f"{self.model}/draft" in zoo.names()
 
 
 WAYS = {
@@ -64,7 +78,9 @@ def vectors_tab(bench: Bench) -> None:
             law, warning = law_switch("Vectors are taken where a ratio of two walks is large enough; only masked models have "
                                       "such a decoding here.")  # fmt: skip
             way = gr.Dropdown(
-                [(one.title, name) for name, one in WAYS.items()], value="cspd-0", label="Decoding of the fast lane"
+                [(one.title, name) for name, one in WAYS.items() if one.is_here],
+                value="cspd-0",
+                label="Decoding of the fast lane",
             )
             temperature = gr.Slider(0.05, 2, 1, step=0.05, label="Temperature")
             seed = seed_row()
@@ -79,8 +95,8 @@ def vectors_tab(bench: Bench) -> None:
 
 
 def offered(model: str, law: str) -> list[tuple[str, str]]:
-    """(title, name) of the ways of a model under a law."""
-    return [(way.title, name) for name, way in WAYS.items() if (way.model, way.law) == (model, law)]
+    """(title, name) of the decodings of a model under a law, of which the weights are here."""
+    return [(way.title, name) for name, way in WAYS.items() if (way.model, way.law) == (model, law) and way.is_here]
 
 
 @small_handler
