@@ -55,7 +55,7 @@ class OnModel(Handle):
         if kwargs.get("custom_generate") is not None:
             return self.original(*args, **kwargs)
         inputs = {**dict(zip(_ORDER, args, strict=False)), **kwargs}
-        # a request with settings of this package is one that transformers cannot serve
+        # transformers cannot serve a request that has settings of this package
         if self.otherwise == "plain" and not _OURS & set(inputs) and past_of(inputs) is None:
             return self._drafted_or_plain(inputs)
         try:

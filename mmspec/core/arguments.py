@@ -1,7 +1,7 @@
 """Checks of arguments: the one place that says what counts as a number, a whole number or a truth value.
 
 Python takes True for the number 1 and every text for a truth value, and NaN passes each comparison that does not expect it.
-An argument that is none of what it should be would therefore change a result without a word.
+Without a check, an argument of a wrong type would therefore change a result in silence.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def check_types(cls: type, given: Mapping[str, Any], names: Mapping[str, str] | 
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type and, as a number, one that a tensor can hold."""
+    """Whether a value is of an annotated type. A number also has to fit into a tensor."""
     kind = get_origin(hint)
     if kind in (UnionType, Union):
         return any(fits(value, one) for one in get_args(hint))

@@ -99,7 +99,7 @@ def with_headers(scope: Scope, changes: Mapping[bytes, bytes | None]) -> Scope:
 
 
 def reworded(send: Send, sentences: Mapping[int, str]) -> Send:
-    """Return a `send` that answers with our sentence where the app answers with one of these statuses."""
+    """Return a `send` that replaces the app's answer by our sentence if its status is in the list."""
     pending: list[int] = []
 
     async def sending(message: Message) -> None:

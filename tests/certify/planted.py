@@ -191,7 +191,7 @@ def in_float32(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[
 
 
 class Island:
-    """A right step that answers wrongly where one of its uniforms falls into a narrow band.
+    """A right step whose answer is wrong if a chosen uniform falls into a narrow band.
 
     Args:
         place: Seed of the band's place: its lower end, the uniform and the draft.
