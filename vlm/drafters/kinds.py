@@ -1,6 +1,8 @@
 """Imports every trained drafter, so that each is registered under its kind."""
 
-from mmspec.vlm.drafters import (  # noqa: F401
+# ruff: noqa: F401
+
+from mmspec.vlm.drafters import (
     dflash,
     dflash2,
     dspark,
