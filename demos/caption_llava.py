@@ -14,8 +14,8 @@ from transformers import LlavaForConditionalGeneration, LlavaProcessor
 from weights import options, source
 
 import mmspec
-from mmspec.core.checkpoints import load_model, load_part
-from mmspec.core.images import open_image
+from mmspec.io.checkpoints import load_model, load_part
+from mmspec.io.images import open_image
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
 

@@ -13,8 +13,8 @@ from transformers import AutoProcessor, JanusForConditionalGeneration
 from weights import options, source
 
 import mmspec
-from mmspec.core.checkpoints import load_model, load_part
 from mmspec.imagegen import SCD, pipeline_for
+from mmspec.io.checkpoints import load_model, load_part
 
 NEEDS = "Janus-Pro as transformers saves it (deepseek-community/Janus-Pro-7B, 15 GB)"
 

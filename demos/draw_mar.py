@@ -12,7 +12,7 @@ from time import perf_counter
 from weights import options, source
 
 import mmspec
-from mmspec.imagegen import CSpD, HeadWalk, MARPipeline, ScheduledSteps
+from mmspec.imagegen import CSpD, HeadSampling, MARPipeline, ScheduledSteps
 
 NEEDS = "a folder of MAR as its convert command writes it"
 
@@ -33,7 +33,7 @@ def main() -> None:
 
     ways = {
         "plain": None,
-        "head walk": ScheduledSteps(walk=HeadWalk(8)),  # exact, and no second model
+        "head walk": ScheduledSteps(head_sampling=HeadSampling(8)),  # exact, and no second model
         "drafted": drafter and CSpD(drafter, window="patch", gamma=8),  # relaxed, as published
     }
     for name, decoding in ways.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from weights import options, source
 
 import mmspec
-from mmspec.evaluate.pages.films import write_film
+from mmspec.evaluate.exports import write_video
 from mmspec.video import SDVG, BlockVideoPipeline, Strided
 
 NEEDS = "a folder of causal Wan as BlockVideoPipeline.save_pretrained writes it, and its smaller draft with --draft"
@@ -41,7 +41,7 @@ def main() -> None:
 
     decoding = SDVG(drafter, router=Strided(args.redrawn))
     out = pipe([args.prompt], decoding=decoding, seed=args.seed, listener=finished)
-    write_film(out.videos[0], Path(args.out), 8)
+    write_video(out.videos[0], Path(args.out), 8)
     print(f"{out.stats.rule}: {out.stats.target_blocks} blocks of the large model, written: {args.out}")
 
 

@@ -6,10 +6,9 @@ What the small models show is theirs, and stands for no other model.
 """
 
 import mmspec
+from mmspec.certify.enumeration import contrasted_tables, inexactness
 from mmspec.core import chain, resolve
-from mmspec.core.context_tables import contrasted_tables
-from mmspec.core.exactness import inexactness
-from mmspec.imagegen import SCD, HeadWalk, ScheduledSteps
+from mmspec.imagegen import SCD, HeadSampling, ScheduledSteps
 from mmspec.imagegen.rules.by_name import rule_from_name
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
@@ -54,7 +53,7 @@ def main() -> None:
 
     print("4. A picture of vectors: speculation over the denoising steps of the model's head")
     pipe = mmspec.zoo.load("mar")
-    for name, decoding in (("plain", None), ("speculated", ScheduledSteps(walk=HeadWalk(8)))):
+    for name, decoding in (("plain", None), ("speculated", ScheduledSteps(head_sampling=HeadSampling(8)))):
         request = pipe.start([3], decoding=decoding, seed=0)
         print(f"   {name}: exact {request.run().exact}, {request.target.head_calls} calls of the head")
 

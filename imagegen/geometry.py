@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-NONE = -1
+NO_VALUE = -1
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class Geometry:
         for number, (rows, cols) in enumerate(self.grids):
             width = cols + (self.row_end is not None)
             found += [(number, f, r, c) for f in range(self.frames) for r in range(rows) for c in range(width)]
-        return (*found, *((len(self.grids) - 1, NONE, NONE, NONE) for _ in self.tail))
+        return (*found, *((len(self.grids) - 1, NO_VALUE, NO_VALUE, NO_VALUE) for _ in self.tail))
 
     @cached_property
     def forced(self) -> Tensor:
         """int64 [total], the value forced at each index, -1 where the model decides."""
-        values = [self.row_end if c == self.grids[g][1] else NONE for g, _, _, c in self.cells]
+        values = [self.row_end if c == self.grids[g][1] else NO_VALUE for g, _, _, c in self.cells]
         if self.tail:
             values[-len(self.tail) :] = self.tail
         return torch.tensor(values)

@@ -13,7 +13,7 @@ from mmspec.imagegen.geometry import Geometry
 
 
 @dataclass(slots=True)
-class Scored:
+class ImageModelOutput:
     """What one pass returns for C branches (1, or 2 with the unconditional one) of B rows, laid out [C, B].
 
     logits: float32 [C * B, N, V], raw log-weights over VALUES for what follows each position.
@@ -51,14 +51,14 @@ class ImageModel(Protocol):
     def rows(self, condition: object) -> int:
         """B, the images a condition asks for."""
 
-    def prefill(self, condition: object, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: object, cache: SlotPool, paired: bool) -> tuple[ImageModelOutput, int]:
         """Runs the prompt of both branches if `paired` (cache rows: all conditional, then all unconditional).
 
         Returns what follows the prompt's last position (N = 1) and P, the slots the prompt took in every row of the cache
         (the caller counts them). Slots of padding are marked in `cache.hidden`, bool [C * B, P].
         """
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
         """One pass over drafted values. value, index: int64 [C * B, N], the values fed and which of the image's values
         each is; bias: additive mask as `SlotPool.bias` returns it, None for one unpadded value a row.
         """

@@ -8,19 +8,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import LARGEST_SCALE, number, whole
 from mmspec.core.goodput import Goodput
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding, Drafter, check_drafter
-from mmspec.core.rules.base import Misfit, Rule
-from mmspec.core.rules.resolve import resolve
-from mmspec.imagegen.auto import AUTO, automatic_of
-from mmspec.imagegen.base_pipeline import BasePipeline
+from mmspec.core.loop import DecodingRun, Drafter, check_drafter
+from mmspec.core.rules.base import Rule, UnsupportedCombination
+from mmspec.core.rules.by_name import resolve
+from mmspec.imagegen.any_order import AnyOrderDecoding
+from mmspec.imagegen.base_pipeline import AUTO, BasePipeline, ImageOutput, auto_controller
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.non_raster import NonRasterOrder
-from mmspec.imagegen.output import ImageOutput
-from mmspec.imagegen.sampling import FilterOrder, Guidance, Warp
-from mmspec.imagegen.target import ImageTarget, Listener
+from mmspec.imagegen.target import FilterOrder, Guidance, ImageTarget, Listener, Warp
+from mmspec.io.validation import LARGEST_SCALE, number, whole
 
 
 class ImagePipeline(BasePipeline):
@@ -37,7 +34,7 @@ class ImagePipeline(BasePipeline):
     @property
     def automatic(self) -> Goodput:
         """What `decoding="auto"` decodes with: learns as the pipeline's requests run."""
-        return automatic_of(self)
+        return auto_controller(self)
 
     @torch.no_grad()
     def __call__(
@@ -62,7 +59,7 @@ class ImagePipeline(BasePipeline):
         as long as pays by measured time, and nothing where nothing pays; which values a seed gives may then differ from run
         to run.
         rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own
-        (`NonRasterOrder`: row parallel, multi-scale) judges by its own rule and takes no other.
+        (`AnyOrderDecoding`: row parallel, multi-scale) judges by its own rule and takes no other.
         guidance_scale: a number or a `Guidance` schedule; None for the model's default.   temperature: 0 is greedy.
         top_k: 0 for all values, None for the model's default.   top_p: 1 for all.   filter_order: which of the two is first;
         "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
@@ -88,7 +85,7 @@ class ImagePipeline(BasePipeline):
         filter_order: FilterOrder = "top_k_first",
         seed: int | Sequence[int] | None = None,
         listener: Listener | None = None,
-    ) -> Decoding:
+    ) -> DecodingRun:
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = self.guidance_scale if guidance_scale is None else guidance_scale
         guidance = scale if isinstance(scale, Guidance) else Guidance(number("guidance_scale", scale, 0, LARGEST_SCALE))
@@ -96,19 +93,19 @@ class ImagePipeline(BasePipeline):
         warp = Warp(number("temperature", temperature, 0), most, number("top_p", top_p, 0, 1), filter_order)
         decoding = self.automatic if decoding == AUTO else decoding
         check_drafter("decoding", decoding)
-        non_raster = isinstance(decoding, NonRasterOrder)
+        non_raster = isinstance(decoding, AnyOrderDecoding)
         if non_raster and rule is not None:
-            raise Misfit(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
+            raise UnsupportedCombination(f"rule: expected it left out, decoding {decoding.name!r} is relaxed and judges by its own rule, "
                          f"got {getattr(rule, 'name', rule)!r}; drop it")  # fmt: skip
-        if isinstance(getattr(decoding, "drafter", None), NonRasterOrder):
-            raise Misfit(f"decoding: expected a controller over drafts in raster order, got {decoding.name!r}; use what it "
+        if isinstance(getattr(decoding, "drafter", None), AnyOrderDecoding):
+            raise UnsupportedCombination(f"decoding: expected a controller over drafts in raster order, got {decoding.name!r}; use what it "
                          "wraps alone")  # fmt: skip
         condition = self.model.prepare(prompts)
         make = decoding.target if non_raster else ImageTarget
         target = make(self.model, condition, guidance=guidance, warp=warp, listener=listener)
         keys = Keys.of(seed, target.batch, target.device)
         judge = decoding.rule(self.model) if non_raster else resolve(rule or "exact", greedy=target.greedy)
-        return Decoding(target, decoding, judge, keys)
+        return DecodingRun(target, decoding, judge, keys)
 
     def tokens(self, target: ImageTarget) -> Tensor:
         """The codes int64 [B, frames * rows * cols] in raster order."""

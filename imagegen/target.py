@@ -1,16 +1,161 @@
-"""The target's side of one image request: all of its state, none of it on modules."""
+"""The target's side of an image request in raster order: guidance and sampling settings, the values of every row, the passes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import NOT_FINITE
-from mmspec.core.draft import Draft, expand_tree, root_only
-from mmspec.core.evidence import Evidence, neutralised
-from mmspec.imagegen.model import ImageModel, Scored
-from mmspec.imagegen.raster_target import Listener, RasterTarget
-from mmspec.imagegen.sampling import Guidance, Warp
+from mmspec.core.batch_target import NOT_FINITE, BatchTarget
+from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
+from mmspec.core.pool import SlotPool
+from mmspec.core.sampling import truncated_scores
+from mmspec.imagegen.model import ImageModel, ImageModelOutput
+from mmspec.io.validation import LARGEST_SCALE, check_fields, number, whole
+
+MIN_TEMPERATURE = 1e-5
+FilterOrder = Literal["top_k_first", "top_p_first"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """Classifier-free guidance on raw logits: uncond + s (cond - uncond).
+
+    scale: s; up to 1 only the conditional branch is run.   interval: guides indices 0..interval + 1 and leaves the later
+    ones conditional, as LlamaGen's `cfg_interval` does; None or below 0 guides all.   final: s goes linearly from `scale`
+    at the first value to `final` at the last one.   Raises ValueError for a scale outside 0..1000, and for both schedules.
+    """
+
+    scale: float = 1.0
+    interval: int | None = None
+    final: float | None = None
+
+    def __post_init__(self) -> None:
+        for scale in (self.scale, self.final or 0.0):
+            number("guidance_scale", scale, 0, LARGEST_SCALE)
+        check_fields(self)
+        if self.interval is not None and self.final is not None:
+            raise ValueError("guidance: expected an interval or a final scale, got both; leave one out")
+
+    @property
+    def paired(self) -> bool:
+        """Whether the unconditional branch runs too."""
+        return max(self.scale, self.final or 0.0) > 1
+
+    def apply(self, cond: Tensor, uncond: Tensor, index: Tensor, total: int) -> Tensor:
+        """Guided logits float32 [B, N, V]; index: int64 [B, N], which of `total` values each row decides."""
+        if self.final is not None:
+            scale = self.scale + (self.final - self.scale) * (index / max(total - 1, 1)).clamp(0, 1)
+            return torch.lerp(uncond, cond, scale[..., None].to(cond.dtype))
+        guided = uncond + self.scale * (cond - uncond)
+        if self.interval is None or self.interval < 0:
+            return guided
+        return torch.where((index <= self.interval + 1)[..., None], guided, cond)
+
+
+@dataclass(frozen=True, slots=True)
+class Warp:
+    """Temperature, top-k and top-p. temperature 0 is greedy; others count as at least 1e-5, as in LlamaGen's
+    sampler. top_k 0 and top_p 1 leave everything in.
+
+    filter_order: "top_k_first" as in transformers and LlamaGen's sampler, "top_p_first" as in LANTERN's public code. The
+    two differ only where both filters are on: the second one sees the law that the first one leaves.
+    Raises ValueError for settings out of range.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    filter_order: FilterOrder = "top_k_first"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        number("temperature", self.temperature, 0)
+        whole("top_k", self.top_k, 0)
+        if not 0 < number("top_p", self.top_p, 0, 1):
+            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 leaves everything in")
+        if self.filter_order not in get_args(FilterOrder):
+            raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got {self.filter_order!r}; "
+                             "use one of these")  # fmt: skip
+
+    @property
+    def greedy(self) -> bool:
+        """The likeliest value is taken."""
+        return self.temperature == 0
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """Log-weights float32 [..., V], -inf where cut; softmax of them is the law."""
+        if self.greedy:
+            return logits
+        if self.temperature != 1:
+            logits = logits / max(self.temperature, MIN_TEMPERATURE)
+        return truncated_scores(logits, self.top_k, self.top_p, self.filter_order)
+
+
+Listener = Callable[[int, int], None]
+
+
+class RasterTarget(BatchTarget):
+    """Base of targets that fill their images value by value; a domain adds its passes.
+
+    like: a value, by its shape, dtype and device.   cache: what the passes keep.   not_finite: why a row fails.
+    values: [B, total, ...], what has been generated.   filled: per row, how many of them.
+    last: int64 [B], index of the root among the row's values, -1 before the first.   pending: [B, ...], the root's value.
+    listener(row, filled): called for each row after every round that added values to it.
+    """
+
+    not_finite: str
+
+    def __init__(self, batch: int, total: int, like: Tensor, cache: SlotPool, listener: Listener | None):
+        super().__init__(batch)
+        self.total, self.cache, self.listener, self.device = total, cache, listener, like.device
+        # one column more than there are values takes what a run has beyond the end
+        self._stored = like.new_zeros(batch, total + 1, *like.shape)
+        self.values = self._stored[:, :-1]
+        self.filled = [0] * batch
+        self.pending = torch.zeros_like(self._stored[:, 0])
+        self.last = torch.full((batch,), -1, device=like.device)
+
+    @property
+    def emitted(self) -> list[int]:
+        return self.filled
+
+    @property
+    def room(self) -> list[int]:
+        return [self.total - filled for filled in self.filled]
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        accepted = self.commit_paths(verdict, evidence.bad)
+        self._store(run_of(draft, verdict)[0])
+        self.cache.commit(self.paths)
+        self.last = self.last + self.steps
+        self.pending = verdict.correction
+        return accepted
+
+    def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+        """Counts a live row's new values, see `BatchTarget.commit_row`; they are stored on the device."""
+        count = min(depth + (not failure), self.total - self.filled[row])
+        self._count(row, self.filled[row] + count, bool(failure))
+        return min(depth, count)
+
+    def _count(self, row: int, filled: int, failed: bool) -> None:
+        """Notes how far a live row has come, and whether it goes on."""
+        self.filled[row] = filled
+        self.live[row] = filled < self.total
+        if failed:
+            self.fail(row, self.not_finite, f"{filled} of {self.total} values")
+        if self.listener is not None:
+            self.listener(row, filled)
+
+    def _store(self, run: Tensor) -> None:
+        """run: [B, D + 1, ...], the values behind the root; those beyond a row's end go to the spare column."""
+        place = self.last[:, None] + 1 + torch.arange(run.shape[1], device=self.device)
+        inside = place < torch.tensor(self.filled, device=self.device)[:, None]
+        place = torch.where(inside, place, self.total)
+        self._stored.scatter_(1, place.view(*place.shape, *[1] * (run.dim() - 2)).expand_as(run), run)
 
 
 class ImageTarget(RasterTarget):
@@ -33,7 +178,7 @@ class ImageTarget(RasterTarget):
         self.model, self.condition, self.guidance, self.warp = model, condition, guidance, warp
         self.geometry, self.greedy = model.geometry, warp.greedy
         self.prompt_hidden: Tensor | None = None
-        self._rules = _Forcing(model, model.device)
+        self._rules = _ForcedValues(model, model.device)
 
     @property
     def left(self) -> int:
@@ -65,10 +210,10 @@ class ImageTarget(RasterTarget):
             return draft.index
         return self.last[:, None] + expand_tree(draft.tree.depth, self.batch)
 
-    def _evidence(self, draft: Draft, scored: Scored) -> Evidence:
+    def _evidence(self, draft: Draft, scored: ImageModelOutput) -> Evidence:
         hidden = scored.hidden
         index = self.places(draft) + 1  # which value each node decides
-        logits, bad = neutralised(self.guided(scored.logits, index))
+        logits, bad = neutralise_bad_scores(self.guided(scored.logits, index))
         if self.copies > 1:
             hidden = torch.cat(hidden.chunk(2), -1)
         scores = self.warped(logits, index)
@@ -86,7 +231,7 @@ class ImageTarget(RasterTarget):
         return self._rules(logits, index, self.warp)
 
 
-class _Forcing:
+class _ForcedValues:
     """Warps logits and pins what the geometry forces: codes everywhere else, one value where one is forced."""
 
     def __init__(self, model: ImageModel, device: torch.device):

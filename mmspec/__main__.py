@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from mmspec.core.interrupts import end_before_work
+from mmspec.io.interrupts import end_before_work
 
 
 def main() -> None:

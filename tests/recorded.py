@@ -149,17 +149,17 @@ def images() -> Iterator[tuple[str, Request]]:
 
 
 def continuous() -> Iterator[tuple[str, Request]]:
-    walk, cspd = imagegen.HeadWalk, imagegen.CSpD
+    walk, cspd = imagegen.HeadSampling, imagegen.CSpD
     decodings: dict[str, Callable[[], Any]] = {
         "none": lambda: None,
-        "head": lambda: imagegen.ScheduledSteps(walk=walk(8)),
-        "annealed": lambda: imagegen.ScheduledSteps(walk=walk(8, imagegen.Annealing(50, 5))),
+        "head": lambda: imagegen.ScheduledSteps(head_sampling=walk(8)),
+        "annealed": lambda: imagegen.ScheduledSteps(head_sampling=walk(8, imagegen.Annealing(50, 5))),
         "checkerboard": lambda: imagegen.ScheduledSteps(reconstruct=1),
         "lazy": lambda: imagegen.ScheduledSteps(lazy=imagegen.Lazy(5, 9, tokens=0.1)),
         **{f"cspd-{window}-{gamma}": lambda w=window, g=gamma: cspd(part("mar/draft"), w, g)
            for window in ("patch", "truncate") for gamma in (4, 16)},
         "cspd-tolerance-0": lambda: cspd(part("mar/draft"), "truncate", 8, tolerance=0.0),
-        "cspd-stack": lambda: cspd(part("mar/draft"), "patch", 8, walk=walk(8), reconstruct=1),
+        "cspd-stack": lambda: cspd(part("mar/draft"), "patch", 8, head_sampling=walk(8), reconstruct=1),
     }  # fmt: skip
     for name, make in decodings.items():
         yield f"continuous {name} classes", lambda m=make: part("mar")([3, 40], decoding=m(), seed=5)
@@ -169,7 +169,7 @@ def continuous() -> Iterator[tuple[str, Request]]:
             lambda m=decodings[name]: part("mar")(list(_PICTURES), decoding=m(), guidance_scale=3.0, seed=5),
         )
     yield "continuous causal none", lambda: part("car")([3, 40], seed=5)
-    yield "continuous causal head", lambda: part("car")([3, 40], head_walk=walk(8), seed=5)
+    yield "continuous causal head", lambda: part("car")([3, 40], head_sampling=walk(8), seed=5)
     yield "continuous causal cool", lambda: part("car")([7], temperature=0.9, guidance_scale=2.0, seed=5)
 
 

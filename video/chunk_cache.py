@@ -21,7 +21,7 @@ class FrameKV:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CommittedFrames:
     """What a cache has committed, shared and not copied. frames: in all.   kept: the frames that are still attended to."""
 
     frames: int = 0
@@ -29,7 +29,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AttentionSpan:
     """What one block of a pass attends to. first, last: its tokens among those of the pass.   keys, values: [B, heads, S,
     dim], of the frames before it that are still seen, oldest first, and of its own.   sunk: how many of their first tokens
     are sinks that stand too far back: by `moved` frames, where positions are those in the window."""
@@ -57,7 +57,7 @@ class ChunkCache:
     frames, one pass and the rest of a block that is dropped in part.
     positions: "absolute", in the film, as published; or "window", those among the frames that are attended to, which never
     leave the trained range. Attention sees differences alone, and dropped frames change only those to the sinks: what is
-    stored is the same, and a `Span` says how far the sinks have to follow.
+    stored is the same, and a `AttentionSpan` says how far the sinks have to follow.
     Raises ValueError for sizes that leave a block no room.
     """
 
@@ -69,7 +69,7 @@ class ChunkCache:
             known = ", ".join(get_args(Positions))
             raise ValueError(f"positions: expected one of {known}, got {positions!r}; use one of them")
         self.window, self.sinks, self.positions = window, sinks, positions
-        self._held = Held()
+        self._held = CommittedFrames()
         self._sizes: tuple[int, ...] = ()
         self._staged: list[tuple[Tensor, Tensor]] = []
 
@@ -105,7 +105,7 @@ class ChunkCache:
                              f"{self.window} frames; widen the window")  # fmt: skip
         self._sizes = tuple(sizes)
 
-    def write(self, layer: int, key: Tensor, value: Tensor) -> list[Span]:
+    def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:
         """Stages one layer's keys and values [B, heads, S, dim] of the pass; what each of its blocks attends to.
 
         That is copied together for the one layer: the price of frames that are never moved, so that snapshots are free.
@@ -122,7 +122,7 @@ class ChunkCache:
             seen = self._seen(self.kept + end)
             pair = (torch.cat(self._parts(layer, seen, which, tokens), 2) for which in ("keys", "values"))
             moved = self.frames + end - len(seen) if self.positions == "window" else 0
-            spans.append(Span(first * tokens, end * tokens, *pair, self.sinks * tokens if moved else 0, moved))
+            spans.append(AttentionSpan(first * tokens, end * tokens, *pair, self.sinks * tokens if moved else 0, moved))
         return spans
 
     def commit(self) -> None:
@@ -134,7 +134,9 @@ class ChunkCache:
         apart = len(self._sizes) > 1
         own = [self._frame(number, tokens, apart) for number in range(self.staged)]
         all_frames = (*self._held.kept, *own)
-        self._held = Held(self.frames + self.staged, tuple(all_frames[i] for i in self._seen(len(all_frames))))
+        self._held = CommittedFrames(
+            self.frames + self.staged, tuple(all_frames[i] for i in self._seen(len(all_frames)))
+        )
         self.discard()
 
     def skip(self, frames: int) -> None:
@@ -142,18 +144,18 @@ class ChunkCache:
         forgotten.   Raises ValueError for a position that is passed."""
         if frames < self.frames:
             raise ValueError(f"frames: expected a position from {self.frames} on, got {frames}; begin a new cache")
-        self._held = Held(frames, self._held.kept)
+        self._held = CommittedFrames(frames, self._held.kept)
         self.discard()
 
     def discard(self) -> None:
         """Forgets what is staged."""
         self._staged, self._sizes = [], ()
 
-    def snapshot(self) -> Held:
+    def snapshot(self) -> CommittedFrames:
         """What is committed, to come back to: no copy, since nothing committed is written again."""
         return self._held
 
-    def restore(self, held: Held) -> None:
+    def restore(self, held: CommittedFrames) -> None:
         """Back to a snapshot; what is staged is forgotten."""
         self._held = held
         self.discard()

@@ -1,23 +1,82 @@
-"""What a block-by-block decoding asks of a video model.
+"""The interface of a block video model: its plan of blocks, model and state, and the base class of states.
 
-A model draws a block given all blocks before it. What is decided, and by whom, it never sees: the committed latents are one
-list, the film, that everybody is handed, and a model's state is what it has made of a beginning of that list. So a draft that
-is not kept needs no undoing, a model that was not asked for a while is behind and catches up, and drafter and target can be
-any two models of the same latents. Adapters of other families (AnyFlow FAR, Helios, SkyReels-V2) implement these two.
+A model draws a block given all blocks before it. The committed latents are one list that every model is handed, and a model's
+state is what it has made of a beginning of that list. So a draft that is not kept needs no undoing, a model that was not asked
+for a while catches up, and drafter and target can be any two models of the same latents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from mmspec.video.generation.noise import BlockNoise
-from mmspec.video.plan import BlockPlan
+from mmspec.io.validation import check_fields
+from mmspec.video.generation import BlockNoise, Sampler
 
-Film = Sequence[Tensor]  # committed latents, one tensor [B, C, F, H, W] a block
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """Blocks of `size` latent frames, the first of `first`, None for as many; or the first few of as many as it lists.
+
+    apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame, as in
+    Helios; else the whole film is one.   Raises ValueError for blocks of no frame.
+    """
+
+    size: int = 3
+    first: int | tuple[int, ...] | None = None
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.first is not None and not isinstance(self.first, int):
+            object.__setattr__(self, "first", tuple(self.first))
+        if min(self.size, *self._heads, 1) < 1:
+            raise ValueError(
+                f"plan: expected blocks of at least one frame, got {self.size} and {self.first}; use more frames"
+            )
+
+    @property
+    def _heads(self) -> tuple[int, ...]:
+        """Frames of the blocks that have a size of their own."""
+        return () if self.first is None else (self.first,) if isinstance(self.first, int) else self.first
+
+    def __str__(self) -> str:
+        heads = ", ".join(map(str, self._heads))
+        told = f"{heads}, then " if heads else ""
+        return f"{told}{self.size} latent frames a block{', each a video of its own' if self.apart else ''}"
+
+    def frames(self, block: int) -> int:
+        """Latent frames of a block."""
+        heads = self._heads
+        return heads[block] if block < len(heads) else self.size
+
+    def start(self, block: int) -> int:
+        """The first latent frame of a block."""
+        heads = self._heads[:block]
+        return sum(heads) + (block - len(heads)) * self.size
+
+    def shown(self, block: int, each: int) -> int:
+        """Pixel frames before a block, where a latent frame stands for `each` and the first of a video for one."""
+        return self.start(block) * each - (each - 1) * (block if self.apart else min(block, 1))
+
+    def sizes(self, first: int, last: int) -> tuple[int, ...]:
+        """Frames of each of the blocks first..last - 1."""
+        return tuple(self.frames(block) for block in range(first, last))
+
+    def cut(self, frames: int) -> tuple[int, ...]:
+        """Frames of each block of a video of so many latent frames; the last may be a part of one."""
+        sizes = []
+        while frames > 0:
+            sizes.append(min(frames, self.frames(len(sizes))))
+            frames -= sizes[-1]
+        return tuple(sizes)
+
+
+CommittedBlocks = Sequence[Tensor]  # committed latents, one tensor [B, C, F, H, W] a block
 
 
 class BlockVideoState(Protocol):
@@ -31,11 +90,11 @@ class BlockVideoState(Protocol):
     passes: int
     context_passes: int
 
-    def generate(self, film: Film) -> Tensor:
+    def generate(self, film: CommittedBlocks) -> Tensor:
         """Latents [B, C, F, H, W] of the block that follows the film: a pure function of the film, the prompts, the noise and
         the weights. Reads what of the film is unread; of the block that is drawn nothing stays."""
 
-    def absorb(self, film: Film) -> None:
+    def absorb(self, film: CommittedBlocks) -> None:
         """Reads the blocks watermark.. of the film, in order, as `generate` would at its next call; nothing where the model
         keeps nothing. Called after every commit it makes the state eager, never called lazy."""
 
@@ -64,3 +123,89 @@ class BlockVideoModel(Protocol):
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
         """The state of B videos. text: float [B, L, d] of the text encoder.   size: rows and columns of a latent frame."""
+
+
+# (x [B, C, F, H, W], timesteps float32 [B, F], where the step ends or None) -> the flow, of x's shape
+FlowFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+class SampledModel(Protocol):
+    """What a state reads of its model. latent_dtype: in which a block is drawn."""
+
+    channels: int
+    plan: BlockPlan
+    sampler: Sampler
+    device: torch.device
+    dtype: torch.dtype
+    latent_dtype: torch.dtype
+
+
+class VideoState:
+    """Prompts by block, noise, and the walk from noise to a block.
+
+    text: float [B, L, d].   noise: of (block, draw).   size: rows and columns of a latent frame.
+    Raises ValueError for noise of another number of rows.
+    """
+
+    watermark = 0
+
+    def __init__(self, video: SampledModel, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
+        if noise.batch != len(text):
+            raise ValueError(f"noise: expected {len(text)} rows, one a prompt, got {noise.batch}; give as many seeds")
+        self.video, self.noise, self.size = video, noise, size
+        self.passes = self.context_passes = 0
+        self._texts = [(0, text)]
+
+    def switch(self, text: Tensor, block: int) -> None:
+        """Another prompt from `block` on. Raises ValueError for a block that has been read and for one before the last
+        switch."""
+        first = max(self.watermark, self._texts[-1][0])
+        if block < first:
+            raise ValueError(f"block: expected {first} or later, since earlier ones have their prompt, got {block}; switch "
+                             "for a block that is not drawn yet")  # fmt: skip
+        if text.shape[0] != self.noise.batch:
+            raise ValueError(
+                f"text: expected {self.noise.batch} rows, got {text.shape[0]}; give a prompt for each video"
+            )
+        if block == self._texts[-1][0]:
+            self._texts.pop()
+        self._texts.append((block, text))
+
+    def _text(self, block: int) -> Tensor:
+        """The prompt of a block: the same tensor for as long as it is the same prompt."""
+        return next(text for first, text in reversed(self._texts) if first <= block)
+
+    def _since(self, block: int) -> int:
+        """The block from which on its prompt holds."""
+        return next(first for first, _ in reversed(self._texts) if first <= block)
+
+    def _draw(self, block: int, flow: FlowFunction, sampler: Sampler | None = None) -> Tensor:
+        """Latents of a block from its reserved noise. sampler: None for the model's."""
+        video, sampler = self.video, sampler or self.video.sampler
+        shape = (video.channels, video.plan.frames(block), *self.size)
+
+        def velocity(x: Tensor, timestep: float, until: float) -> Tensor:
+            self.passes += 1
+            end = self._time(until, shape[1]) if sampler.until else None
+            return flow(x, self._time(timestep, shape[1]), end)
+
+        def noise(draw: int) -> Tensor:
+            return self.noise.at(block, draw, shape).to(video.device, video.latent_dtype)
+
+        return sampler.draw(velocity, noise)
+
+    def _time(self, timestep: float, frames: int) -> Tensor:
+        return torch.full((self.noise.batch, frames), timestep, dtype=torch.float32, device=self.video.device)
+
+
+class StatelessVideoState(VideoState):
+    """A state of models that keep nothing between blocks: what they draw follows from the film."""
+
+    def absorb(self, film: CommittedBlocks) -> None:
+        return None
+
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, snapshot: None) -> None:
+        return None

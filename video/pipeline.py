@@ -10,24 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import boolean, whole
-from mmspec.core.drafting.pretrained import folder_of
-from mmspec.core.interrupts import stop_requests
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding, completed
-from mmspec.core.readers import naming
-from mmspec.video.decoding.judging import ALONE
-from mmspec.video.decoding.output import VideoOutput, VideoStopped
-from mmspec.video.decoding.row import FilmRow
-from mmspec.video.decoding.script import Script
+from mmspec.core.loop import DecodingRun, run_to_end
+from mmspec.io.interrupts import stop_requests
+from mmspec.io.pretrained import folder_of
+from mmspec.io.readers import naming
+from mmspec.io.validation import boolean, whole
+from mmspec.video.decoding.output import VideoOutput, VideoStats, VideoStopped
+from mmspec.video.decoding.request import (
+    Prompts,
+    VideoRequest,
+    VideoRowState,
+    prompt_rows,
+    prompts_by_block,
+    reward_prompts,
+)
 from mmspec.video.decoding.sdvg import SDVG
-from mmspec.video.decoding.stats import VideoStats
-from mmspec.video.decoding.target import BlockTarget, Listener
+from mmspec.video.decoding.target import TARGET_ALONE, BlockTarget, Listener
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline_files import FILES, read_parts, save_parts
-from mmspec.video.prompts import Prompts, by_block, judged, rows_of
-from mmspec.video.text import Encode, Reader
-from mmspec.video.vae.stream import StreamingVAE
+from mmspec.video.prompt_encoder import Encode, PromptReader
+from mmspec.video.vae import StreamingVAE
 
 
 class BlockVideoPipeline:
@@ -80,10 +83,10 @@ class BlockVideoPipeline:
         how = dict(decoding=decoding, blocks=blocks, size=size, seed=seed, switch=switch, reward_prompt=reward_prompt,
                    pixels=pixels, listener=listener)  # fmt: skip
         with stop_requests() as request:
-            run = completed(lambda: self.start(prompts, **how), lambda: request.signal != 0)
+            run = run_to_end(lambda: self.start(prompts, **how), lambda: request.signal != 0)
         output = self.output(run)
         if not run.target.done:
-            raise VideoStopped(output, run.target.script.blocks, request.signal)
+            raise VideoStopped(output, run.target.request.blocks, request.signal)
         return output
 
     def start(
@@ -98,40 +101,40 @@ class BlockVideoPipeline:
         reward_prompt: Prompts | Mapping[int, Prompts] | None = None,
         pixels: bool = True,
         listener: Listener | None = None,
-    ) -> Decoding:
+    ) -> DecodingRun:
         """A request that has not run yet: call its `step()`, which finishes a block of every row, until it returns False, and
         `output` whenever there is something to see. Arguments as in the call."""
         decoding = None if decoding == "auto" else decoding
         if decoding is not None and not isinstance(decoding, SDVG):
             raise ValueError(f"decoding: expected None, 'auto' or an SDVG, got {decoding!r}; leave it out or make one")
         boolean("pixels", pixels)
-        judging = ALONE
+        scoring = TARGET_ALONE
         if decoding is not None:
             decoding.check(self)
-            judging = decoding.judging()
+            scoring = decoding.scoring()
         blocks = self.blocks if blocks is None else _blocks(blocks)
         grid = self._grid(self.size if size is None else size)
-        shown = by_block(rows_of(prompts), switch, blocks, "switch")
-        texts = judged(shown, reward_prompt, blocks)
-        if judging.router.judges and texts is None:
+        shown = prompts_by_block(prompt_rows(prompts), switch, blocks, "switch")
+        texts = reward_prompts(shown, reward_prompt, blocks)
+        if scoring.router.needs_reward and texts is None:
             raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; say what a "
                              "reward is to look for")  # fmt: skip
-        judging.router.check_rows(len(shown), blocks)
+        scoring.router.check_rows(len(shown), blocks)
         keys = Keys.of(seed, len(shown), self.model.device)
         model = self.model if decoding is None else decoding.target(self.model)
-        rule = judging.router if decoding is None else decoding.rule(self.model)
+        rule = scoring.router if decoding is None else decoding.rule(self.model)
         stats = VideoStats()
         target = BlockTarget(
-            model, self.vae, Script(shown, texts, keys, grid, blocks), Reader(self.encoder), judging,
+            model, self.vae, VideoRequest(shown, texts, keys, grid, blocks), PromptReader(self.encoder), scoring,
             eager=decoding is not None and decoding.sync == "eager", pixels=pixels, stats=stats, listener=listener,
         )  # fmt: skip
-        return Decoding(target, decoding, rule, keys, stats)
+        return DecodingRun(target, decoding, rule, keys, stats)
 
-    def output(self, run: Decoding) -> VideoOutput:
+    def output(self, run: DecodingRun) -> VideoOutput:
         """What is finished of a request so far."""
         target: BlockTarget = run.target
         videos = [_video(row) for row in target.rows] if target.pixels else []
-        latents = [torch.cat(row.film, 2)[0] if row.film else None for row in target.rows]
+        latents = [torch.cat(row.committed, 2)[0] if row.committed else None for row in target.rows]
         return VideoOutput(videos, latents, run.stats, dict(target.errors))
 
     def _grid(self, size: Sequence[int]) -> tuple[int, int]:
@@ -181,7 +184,7 @@ def _blocks(blocks: Any) -> int:
     return int(blocks)
 
 
-def _video(row: FilmRow) -> np.ndarray | None:
+def _video(row: VideoRowState) -> np.ndarray | None:
     if not row.frames:
         return None
     frames: Tensor = torch.cat(row.frames)

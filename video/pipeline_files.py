@@ -5,22 +5,58 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mmspec.core.checkpoints import load_model, load_part
-from mmspec.core.config_fields import check_types, from_fields
-from mmspec.core.files import write_json_atomic, writing
-from mmspec.core.readers import naming, read_json
-from mmspec.video.generation.few_step import FewStep
-from mmspec.video.generation.flow_map import FlowMap
-from mmspec.video.plan import BlockPlan
-from mmspec.video.text import PromptEncoder
-from mmspec.video.vae.files import read_vae, write_vae
-from mmspec.video.vae.wan import StreamingWanVAE
-from mmspec.video.wan.cached import Cached
-from mmspec.video.wan.files import load_wan, save_wan
+from safetensors.torch import save_file
+
+from mmspec.io.checkpoints import load_model, load_part
+from mmspec.io.files import replacing, write_json_atomic, writing
+from mmspec.io.loading import load_module
+from mmspec.io.readers import naming, read_json
+from mmspec.io.validation import check_types, from_fields
+from mmspec.video.generation import FewStep, FlowMap
+from mmspec.video.model import BlockPlan
+from mmspec.video.prompt_encoder import PromptEncoder
+from mmspec.video.vae import StreamingWanVAE
+from mmspec.video.wan.checkpoints import load_wan, save_wan
 from mmspec.video.wan.rebuilt import Rebuilt
-from mmspec.video.wan.video import WanVideo
+from mmspec.video.wan.video import Cached, WanVideo
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKLWan
+
+
+VAE_CONFIG, VAE_WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
+
+
+def read_vae(folder: str | Path) -> AutoencoderKLWan:
+    """The autoencoder of a folder that diffusers or `write_vae` wrote, in float32 and eval mode.
+
+    Raises ValueError, one sentence with the file, for missing and damaged files, unknown fields, and weights that do not
+    belong to the config.
+    """
+    from inspect import signature
+
+    from diffusers import AutoencoderKLWan
+
+    folder = Path(folder)
+    config = {name: value for name, value in read_json(folder / VAE_CONFIG).items() if not name.startswith("_")}
+    with naming(folder / VAE_CONFIG):
+        known = set(signature(AutoencoderKLWan.__init__).parameters) - {"self"}
+        if unknown := sorted(config.keys() - known):
+            raise ValueError(f"config: expected fields of AutoencoderKLWan, got {unknown}; remove them")
+    return load_module(lambda: AutoencoderKLWan(**config), folder / VAE_WEIGHTS).requires_grad_(False)
+
+
+def write_vae(model: AutoencoderKLWan, folder: str | Path) -> None:
+    """Writes weights and config into a folder, made if need be."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / VAE_WEIGHTS) as temporary:
+        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, temporary)
+    known = {name: value for name, value in model.config.items() if not name.startswith("_")}
+    write_json_atomic(folder / VAE_CONFIG, {"_class_name": "AutoencoderKLWan", **known})
+
 
 INDEX = "model_index.json"
 FILES = ("*.json", "*.safetensors", "*.model")
@@ -29,7 +65,7 @@ _CONTEXTS = {"cached": Cached, "rebuilt": Rebuilt}
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _VideoIndex:
     """What model_index.json says besides names of classes."""
 
     vae: list | None = None
@@ -52,16 +88,19 @@ def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, Prom
     index = read_json(folder / INDEX)
     if (found := index.get("_class_name")) != kind:
         raise ValueError(f"{folder / INDEX}: expected a {kind}, got {found!r}; check the folder")
-    told = {name: value for name, value in index.items() if name in _Index.__slots__}
+    told = {name: value for name, value in index.items() if name in _VideoIndex.__slots__}
     with naming(folder / INDEX):
-        check_types(_Index, told)
-        index = _Index(**told)
-        how = {"sampler": _made(_SAMPLERS, index.sampler, "sampler"), "plan": from_fields(BlockPlan, index.plan or {})}
-        context, pixels = _context(index.context)
+        check_types(_VideoIndex, told)
+        index = _VideoIndex(**told)
+        how = {
+            "sampler": _build_part(_SAMPLERS, index.sampler, "sampler"),
+            "plan": from_fields(BlockPlan, index.plan or {}),
+        }
+        context, pixels = _build_context(index.context)
     vae = StreamingWanVAE(read_vae(folder / "vae"))
     how["context"] = replace(context, vae=vae) if pixels else context
     model = WanVideo(load_wan(folder / "transformer"), context_noise=index.context_noise, name=index.name, **how)
-    encoder = _encoder(folder, index.text_length) if index.text_encoder else None
+    encoder = _read_encoder(folder, index.text_length) if index.text_encoder else None
     settings = {name: getattr(index, name) for name in ("size", "blocks") if getattr(index, name) is not None}
     return model, vae, encoder, settings
 
@@ -80,8 +119,8 @@ def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, sett
             )
     index = {"_class_name": kind, "transformer": ["mmspec", "CausalWan"], "vae": ["diffusers", "AutoencoderKLWan"]}
     index |= {"name": model.name, "context_noise": model.context_noise, "plan": asdict(model.plan)}
-    index["sampler"] = _told(_SAMPLERS, model.sampler, "sampler")
-    index["context"] = _told(_CONTEXTS, model.context, "context", vae)
+    index["sampler"] = _part_fields(_SAMPLERS, model.sampler, "sampler")
+    index["context"] = _part_fields(_CONTEXTS, model.context, "context", vae)
     if encoder is not None:
         for part, name in ((encoder.encoder, "text_encoder"), (encoder.tokenizer, "tokenizer")):
             with writing(folder / name):
@@ -92,7 +131,7 @@ def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, sett
     write_json_atomic(folder / INDEX, index | dict(settings))
 
 
-def _encoder(folder: Path, length: int) -> PromptEncoder:
+def _read_encoder(folder: Path, length: int) -> PromptEncoder:
     """A text encoder of transformers: that of UMT5 and T5 by themselves, others as their config says."""
     from transformers import AutoModel, AutoTokenizer, T5EncoderModel, UMT5EncoderModel
 
@@ -102,7 +141,7 @@ def _encoder(folder: Path, length: int) -> PromptEncoder:
     return PromptEncoder(encoder, load_part(AutoTokenizer, folder / "tokenizer"), length)
 
 
-def _told(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:
+def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:
     """What the index says of a part; of a context with an autoencoder, which has to be the pipeline's own `vae`, only that."""
     kind = next((kind for kind, made in kinds.items() if type(part) is made), None)
     own = getattr(part, "vae", None)
@@ -113,17 +152,17 @@ def _told(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> d
     return {"kind": kind, **given} | ({"vae": own is not None} if "vae" in given else {})
 
 
-def _context(told: Mapping[str, Any] | None) -> tuple[Any, bool]:
-    """The context, and whether it has the pipeline's autoencoder.   Raises ValueError as `_made`, and where that is no yes or
+def _build_context(told: Mapping[str, Any] | None) -> tuple[Any, bool]:
+    """The context, and whether it has the pipeline's autoencoder.   Raises ValueError as `_build_part`, and where that is no yes or
     no."""
     given = dict(told or {"kind": "cached"})
     pixels = given.pop("vae", False) if given.get("kind") == "rebuilt" else False
     if not isinstance(pixels, bool):
         raise ValueError(f"context: expected true or false for vae, got {pixels!r}; correct the index")
-    return _made(_CONTEXTS, given, "context"), pixels
+    return _build_part(_CONTEXTS, given, "context"), pixels
 
 
-def _made(kinds: Mapping[str, type], told: Mapping[str, Any] | None, name: str) -> Any:
+def _build_part(kinds: Mapping[str, type], told: Mapping[str, Any] | None, name: str) -> Any:
     if told is None:
         return next(iter(kinds.values()))()
     given = dict(told)

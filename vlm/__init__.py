@@ -14,8 +14,8 @@ _PUBLIC = {
     "generate": "mmspec.vlm.api",
     "offer": "mmspec.vlm.auto",
     "start": "mmspec.vlm.api",
-    "drafter_from_state_dict": "mmspec.vlm.drafters.published",
-    "load_drafter": "mmspec.vlm.checkpoints",
+    "drafter_from_state_dict": "mmspec.vlm.drafters.checkpoints",
+    "load_drafter": "mmspec.vlm.drafters.checkpoints",
     "supported": "mmspec.vlm.architectures",
 }
 

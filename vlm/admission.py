@@ -1,13 +1,28 @@
-"""Which requests a model may be asked: those whose drafts can be verified over their whole length."""
+"""Admission of models and requests: what has to be proven first, and the remembered outcomes of the proofs.
+
+The name of a class does not say what it does with masks, positions and cached keys. A class that the suite does not test
+whole proves itself: `proof/trial.py` compares a scripted continuation with transformers' own, `proof/receptive_field.py` looks
+how far back every layer sees. Strict passes are proven for every class, bit for bit: `proof/bit_equality.py`.
+
+Outcomes are remembered beside the model, never on it. A proof that passed holds for the layout of the model: its shapes,
+precision, device, adapters and attention implementation. A proof that failed is made again for other weights, and a trial that
+broke off is no outcome.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.proof import prove_bits, prove_prompt, prove_reach
+from mmspec.vlm.proof.bit_equality import same_bits
+from mmspec.vlm.proof.receptive_field import check_receptive_field
+from mmspec.vlm.proof.trial import TrialMismatch, compare_with_generate, text_trial
 from mmspec.vlm.target import TextTarget
 
 _TEXT = {"input_ids", "inputs", "attention_mask", "position_ids"}
@@ -35,7 +50,7 @@ def admit(target: TextTarget) -> None:
                          f"{', '.join(beyond)}; it has to prove itself on this prompt")  # fmt: skip
     if beyond:
         prove_prompt(parts, target.inputs)
-    prove_reach(parts, prompt + most)
+    prove_receptive_field(parts, prompt + most)
 
 
 def _check_widths(parts: Parts, prompt: int, most: int | None) -> None:
@@ -69,3 +84,107 @@ def _reads_again(parts: Parts, length: int) -> bool:
     ids = torch.zeros(1, length + 1, dtype=torch.long, device=parts.device)
     settings = dict(past_key_values=cache, attention_mask=torch.ones_like(ids), next_sequence_length=1, use_cache=True)
     return model.prepare_inputs_for_generation(ids, **settings).get("past_key_values") is not cache
+
+
+_DECODE = "decode it with model.generate"
+_OUTCOMES: WeakKeyDictionary[nn.Module, dict[object, str | None]] = WeakKeyDictionary()
+_FAILED: WeakKeyDictionary[nn.Module, dict[object, Fingerprint]] = WeakKeyDictionary()
+_REACHED: WeakKeyDictionary[nn.Module, dict[tuple, int]] = WeakKeyDictionary()
+
+
+def prove_model(parts: Parts) -> None:
+    """Proves that drafts of text can be verified, once per model, dtype and attention implementation.
+
+    Raises ValueError that names what differed.
+    """
+    _proven_once(parts, ("text",), lambda: text_trial(parts))
+
+
+def prove_prompt(parts: Parts, inputs: dict) -> None:
+    """Proves the same behind a prompt that holds more than text, on that prompt itself; once per kind of prompt.
+
+    inputs: as `prompts.own_inputs` gives them.   Raises ValueError that names what differed.
+    """
+    named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
+    _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
+
+
+def prove_receptive_field(parts: Parts, total: int) -> None:
+    """Proves that every layer sees all of `total` tokens, which no trial on few tokens shows.
+
+    The longest proven total is remembered, and lengths are rounded up, so requests of like length are asked once.
+    Raises ValueError where a layer forgets earlier tokens.
+    """
+    model, layout = parts.model, layout_of(parts.model)
+    reached = _REACHED.setdefault(model, {})
+    if total <= reached.get(layout, 0):
+        return
+    rounded = 1 << (total - 1).bit_length()
+    longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or rounded
+    for slots in dict.fromkeys((max(min(rounded, longest), total), total)):
+        failure = _failure(parts, lambda slots=slots: check_receptive_field(parts, slots - 1))
+        if failure is None:
+            reached[layout] = slots
+            return
+    raise failure
+
+
+def prove_bits(parts: Parts) -> None:
+    """Proves that strict passes over drafts give the bits of single ones, once per model, dtype and number of threads.
+
+    Raises ValueError that names what differed.
+    """
+    _proven_once(parts, ("bits", torch.get_num_threads()), lambda: same_bits(parts), _remedy_for_bits(parts))
+
+
+def _remedy_for_bits(parts: Parts) -> str:
+    """Why bits differ, as far as the attention says it, and what a caller can do about it."""
+    if parts.model.config._attn_implementation == "sdpa":
+        return "leave strict out"
+    reason = "eager attention adds up in an order that depends on how many tokens a pass has"
+    if getattr(type(parts.decoder), "_supports_sdpa", False):
+        return f"{reason}, so load the model with attn_implementation='sdpa', or leave strict out"
+    return f"{reason}, and this class has no sdpa, so leave strict out"
+
+
+def _proven_once(parts: Parts, key: tuple, check: Callable[[], None], remedy: str = _DECODE) -> None:
+    """Runs a check, or repeats what it found. A check that broke off has found nothing and runs again the next time."""
+    model = parts.model
+    key = (*key, layout_of(model))
+    known, failed = _OUTCOMES.setdefault(model, {}), _FAILED.setdefault(model, {})
+    if known.get(key) is not None and not fingerprint(model).same(failed.get(key)):
+        del known[key]  # other weights may pass
+    if key not in known:
+        failure = _failure(parts, check, remedy)
+        if failure is not None and failure.__cause__ is not None:
+            raise failure
+        known[key] = None if failure is None else str(failure)
+        failed[key] = fingerprint(model)
+    if known[key] is not None:
+        raise ValueError(known[key])
+
+
+def _failure(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> ValueError | None:
+    """Runs a check. Returns None, or the error to raise; it has a cause where the check broke off.
+
+    What breaks a check may be the class, which does not know such a pass, or passing trouble. A lack of memory says nothing
+    about the class and is raised as it is.
+    """
+    name, device = type(parts.model).__name__, parts.device
+    try:
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            check()
+    except TrialMismatch as found:
+        return ValueError(
+            f"model: expected drafted passes of {name} to give what its single steps give, got {found}; {remedy}"
+        )
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a class raises over a pass that it does not know
+        sentence = " ".join(str(error).split())[:200]
+        failure = ValueError(
+            f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({sentence}); {remedy}"
+        )
+        failure.__cause__ = error
+        return failure
+    return None

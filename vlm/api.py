@@ -12,28 +12,40 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
 
-from mmspec.core.arguments import boolean
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.loop import DecodingRun, Drafter
 from mmspec.core.rules.base import Rule
-from mmspec.core.rules.resolve import resolve
+from mmspec.core.rules.by_name import resolve
 from mmspec.core.stats import Stats
+from mmspec.io.validation import boolean
 from mmspec.vlm.admission import admit
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.auto import AUTO, automatic
-from mmspec.vlm.conversation.pictures import pictured
-from mmspec.vlm.conversation.request import past_of, placed, unread
-from mmspec.vlm.conversation.turn import Turn
-from mmspec.vlm.generate_call import TokenizerSignature, inputs_of_call, setting_of_call, streamer_of_call
+from mmspec.vlm.conversation.past import open_turn, past_of, with_positions
+from mmspec.vlm.conversation.turn import Turn, picture_inputs
 from mmspec.vlm.graphs.decoding import CapturedDecoding
 from mmspec.vlm.graphs.rounds import Rounds
-from mmspec.vlm.output import Generated, RowsFailed, collect, complete
-from mmspec.vlm.prompts import healed, own_inputs
-from mmspec.vlm.requests import check_length, check_numbers, check_rows
-from mmspec.vlm.returned_cache import cache_to_fill, check_implementation, check_layout
-from mmspec.vlm.streaming import StreamerFeed, ended
+from mmspec.vlm.hf_model import (
+    TokenizerSignature,
+    drafted_generate,
+    inputs_of_call,
+    setting_of_call,
+    streamer_of_call,
+    unwrapped,
+)
+from mmspec.vlm.output import (
+    Generated,
+    RowsFailed,
+    cache_to_fill,
+    check_implementation,
+    check_layout,
+    collect,
+    complete,
+)
+from mmspec.vlm.prefill import prompt_inputs, with_healed_ids
+from mmspec.vlm.request_checks import check_length, check_numbers, check_rows
+from mmspec.vlm.streaming import StreamerFeed, ending
 from mmspec.vlm.target import TextTarget
-from mmspec.vlm.unwrapping import drafted_generate, unwrapped
 
 
 def generate(
@@ -69,12 +81,12 @@ def generate(
     or, sampled, processors that rule out every token.
     """
     _check(model, inputs)
-    engine = _Engine(
+    engine = _CustomGenerate(
         drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict
     )
-    with ended(streamer):
+    with ending(streamer):
         if (past := past_of(inputs)) is not None:
-            inputs, engine.turn = unread(past, unwrapped(model), inputs, _drafter(model, drafter))
+            inputs, engine.turn = open_turn(past, unwrapped(model), inputs, _drafter(model, drafter))
         return drafted_generate(model)(**inputs, streamer=streamer, custom_generate=engine)
 
 
@@ -87,13 +99,13 @@ def start(
     capture: bool | Rounds = False,
     strict: bool = False,
     **inputs,
-) -> Decoding:
+) -> DecodingRun:
     """A request that has not run yet: call its `step()` until it returns False; tokens are in `.target.tokens`.
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
     _check(model, inputs)
-    engine = _Engine(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
+    engine = _CustomGenerate(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
     return drafted_generate(model)(**inputs, custom_generate=engine)
 
 
@@ -116,15 +128,15 @@ def decode(
     A `streamer=` and a `tokenizer=` given to `model.generate` are served although transformers does not pass them on.
     """
     streamer = streamer_of_call()
-    engine = _Engine(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture, strict=strict)
-    with ended(streamer):
+    engine = _CustomGenerate(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture, strict=strict)
+    with ending(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
 
 decode.__signature__ = TokenizerSignature.of(decode)
 
 
-class _Engine:
+class _CustomGenerate:
     """A callable for `custom_generate` that carries what transformers would lose on the way."""
 
     def __init__(
@@ -167,9 +179,9 @@ class _Engine:
         config, past = generation_config, past_of(model_kwargs)
         _refuse(input_ids, config, model_kwargs)
         cache = cache_to_fill(model_kwargs.pop("past_key_values", None), self.inputs, config)
-        self.inputs = healed(self.inputs, input_ids, config)
+        self.inputs = with_healed_ids(self.inputs, input_ids, config)
         if past is not None:
-            self._take_on(past, model, input_ids, config, model_kwargs)
+            self._resume_conversation(past, model, input_ids, config, model_kwargs)
         with nullcontext() if past is None else past.lent(self.turn):
             decoding = self._open(
                 model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past, cache
@@ -180,7 +192,7 @@ class _Engine:
             cache = complete(decoding, cache)
             stats.close(perf_counter() - started)
             if past is not None and not decoding.target.errors:
-                past.keep(decoding, pictured(own_inputs(self.inputs, config)))
+                past.keep(decoding, picture_inputs(prompt_inputs(self.inputs, config)))
         if self.on_stats is not None:
             self.on_stats(stats)
         wants = config.return_dict_in_generate
@@ -195,7 +207,7 @@ class _Engine:
             raise RowsFailed(result)
         return result if self.return_dict or wants else result.sequences
 
-    def _take_on(self, past, model, input_ids, config, model_kwargs) -> None:
+    def _resume_conversation(self, past, model, input_ids, config, model_kwargs) -> None:
         """What of a conversation's prompt this call reads."""
         if config.token_healing:
             raise ValueError(
@@ -206,12 +218,12 @@ class _Engine:
         past.check(model, input_ids.shape[0])
         if self.turn is None:
             drafter = _drafter(model, self.drafter)
-            self.turn = unread(past, model, self.inputs | {"input_ids": input_ids}, drafter)[1]
+            self.turn = open_turn(past, model, self.inputs | {"input_ids": input_ids}, drafter)[1]
         parts = take_apart(model)
         self.inputs = past.with_pictures(parts, input_ids, self.inputs)
-        self.turn = placed(past, self.turn, parts, input_ids, model_kwargs)
+        self.turn = with_positions(past, self.turn, parts, input_ids, model_kwargs)
 
-    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past, cache) -> Decoding:
+    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past, cache) -> DecodingRun:
         if self.streamer is not None and input_ids.shape[0] > 1:
             raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
         if self.open_only and cache is not None:
@@ -227,7 +239,7 @@ class _Engine:
             greedy=not config.do_sample,
             pad=0 if pad is None else int(pad),
             model_kwargs=model_kwargs,
-            inputs=own_inputs(self.inputs, config),
+            inputs=prompt_inputs(self.inputs, config),
             listener=None if self.streamer is None else StreamerFeed(self.streamer),
             keep_scores=keep_scores,
             show_scores=bool(config.return_dict_in_generate and config.output_scores),
@@ -246,7 +258,7 @@ class _Engine:
         earlier = None if past is None else past.state_for(self.turn, drafter)
         kept = dict(earlier=earlier, lasts=past is not None)
         if self.rounds is None:
-            return Decoding(target, drafter, rule, keys, **kept)
+            return DecodingRun(target, drafter, rule, keys, **kept)
         return CapturedDecoding(target, drafter, rule, keys, rounds=self.rounds, **kept)
 
 

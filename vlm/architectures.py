@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.layers.plan import Plan, plan_of
+from mmspec.core.layer_plan import LayerPlan, layer_plan
+from mmspec.vlm.distributed import execution_device, group_of, layer_devices, on_input_device
+from mmspec.vlm.hf_model import check_layers, uncompiled
 from mmspec.vlm.mixers import Mixer, mixers_of
-from mmspec.vlm.placed import execution_device, layer_devices, returning
-from mmspec.vlm.ranks import group_of
-from mmspec.vlm.unwrapping import check_layers, uncompiled
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index", "video_token_index")
 
@@ -71,7 +70,7 @@ class Parts:
     head: nn.Module
     embed: nn.Module
     direct: bool
-    plan: Plan
+    plan: LayerPlan
     hidden_size: int
     vocab_size: int
     placeholders: tuple[int, ...]
@@ -120,9 +119,9 @@ def take_apart(model: nn.Module) -> Parts:
     """
     parts = _parts(model)
     if not parts.trusted:
-        from mmspec.vlm.proof import prove
+        from mmspec.vlm.admission import prove_model
 
-        prove(parts)
+        prove_model(parts)
     return parts
 
 
@@ -133,7 +132,7 @@ def _parts(model: nn.Module) -> Parts:
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: expected a decoder-only model, got the encoder-decoder {name}")
     text = config.get_text_config(decoder=True)
-    plan = plan_of(text)
+    plan = layer_plan(text)
     attention = config._attn_implementation
     if attention not in ("sdpa", "eager"):
         raise ValueError(
@@ -147,8 +146,8 @@ def _parts(model: nn.Module) -> Parts:
     return Parts(
         model=model,
         decoder=decoder,
-        head=returning(head),
-        embed=returning(embed),
+        head=on_input_device(head),
+        embed=on_input_device(embed),
         direct=tested,
         plan=plan,
         hidden_size=text.hidden_size,

@@ -13,7 +13,7 @@ from mmspec.core.fingerprint import layout_of
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import Drafter
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
-from mmspec.vlm.unwrapping import unwrapped
+from mmspec.vlm.hf_model import unwrapped
 
 AUTO = "auto"
 _offered: WeakKeyDictionary[nn.Module, Callable[[], Drafter]] = WeakKeyDictionary()
@@ -33,7 +33,7 @@ def offer(model: nn.Module, make: Callable[[], Drafter]) -> None:
         _controls.pop(unwrapped(model), None)
 
 
-def hand_on(model: nn.Module, copied: nn.Module) -> None:
+def copy_offer(model: nn.Module, copied: nn.Module) -> None:
     """Offer for a copy of a model the drafter that is offered for the model.
 
     Args:
@@ -45,7 +45,7 @@ def hand_on(model: nn.Module, copied: nn.Module) -> None:
             _offered[copied] = make
 
 
-def at_hand(model: nn.Module) -> Drafter:
+def offered_drafter(model: nn.Module) -> Drafter:
     """What was offered for `model`, as the zoo does for its own, else prompt lookup, which needs no training."""
     with _lock:
         make = _offered.get(unwrapped(model))
@@ -64,7 +64,7 @@ def automatic(model: nn.Module) -> Goodput:
     with _lock:
         known = _controls.get(inner)
     if known is None or known[0] != layout:
-        made = layout, Goodput(at_hand(inner))
+        made = layout, Goodput(offered_drafter(inner))
         with _lock:
             if _controls.get(inner) is known:
                 _controls[inner] = made

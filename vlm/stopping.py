@@ -58,7 +58,7 @@ class Stopping:
                 return run[: i + 1], True
         return run[:end], stop
 
-    def judge(
+    def apply_criteria(
         self, tokens: Sequence[list[int]], live: Sequence[bool], scores: Sequence[list[Tensor]] | None
     ) -> dict[int, int]:
         """Call the other criteria for every step that all rows have reached.
@@ -74,7 +74,7 @@ class Stopping:
         ended: dict[int, int] = {}
         while self.others and self._reached(tokens, live):
             self.step += 1
-            over = self.others(self._ids(tokens), self._given(scores))
+            over = self.others(self._ids(tokens), self._step_scores(scores))
             over = torch.as_tensor(over).expand(len(tokens)).tolist()
             for row, stops in enumerate(over):
                 own = not live[row] and len(tokens[row]) <= self.step
@@ -104,7 +104,7 @@ class Stopping:
         tail = torch.tensor(rows, dtype=self.prompt.dtype, device=self.prompt.device)
         return torch.cat([self.prompt, tail], 1)
 
-    def _given(self, scores: Sequence[list[Tensor]] | None) -> tuple[Tensor, ...] | None:
+    def _step_scores(self, scores: Sequence[list[Tensor]] | None) -> tuple[Tensor, ...] | None:
         """The scores of every step, float32 [B, V] each; a row that has ended repeats its last."""
         if scores is None:
             return None

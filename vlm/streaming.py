@@ -10,7 +10,7 @@ import torch
 
 
 @contextmanager
-def ended(streamer: object | None) -> Iterator[None]:
+def ending(streamer: object | None) -> Iterator[None]:
     """Ends the streamer behind the block, after errors too, so that no reader waits for ever."""
     try:
         yield
@@ -34,7 +34,7 @@ class StreamerFeed:
             self.streamer.put(torch.tensor([token]))
 
 
-class PromptHeld:
+class DeferredStreamer:
     """Stands in for a streamer while it is open whether the request is served: the prompt waits for the first token.
 
     Args:

@@ -10,21 +10,28 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.batch_target import NOT_FINITE, BatchTarget
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, expand_tree, root_only
-from mmspec.core.evidence import Evidence, neutralised
-from mmspec.core.layers.masks import masks
+from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
+from mmspec.core.layer_plan import attention_masks
 from mmspec.core.rope import StepRope, length_dependent
 from mmspec.core.strict import over_draft, over_prompt, single_steps
-from mmspec.core.verdict import Verdict, run_of
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.capture import Level, watch
-from mmspec.vlm.conversation.turn import Settled, Turn
-from mmspec.vlm.mixers import drafting, stepwise
-from mmspec.vlm.processors import NodeProcessors
-from mmspec.vlm.prompts import first_inputs, first_positions, first_tokens, lasting, wrapped_logits
-from mmspec.vlm.ranks import agreed
-from mmspec.vlm.reading import Read, Rest, read_first, read_rest
-from mmspec.vlm.requests import table_of_positions
+from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
+from mmspec.vlm.distributed import agreed
+from mmspec.vlm.hidden_states import Level, record_states
+from mmspec.vlm.mixers import stepwise, tree_passes
+from mmspec.vlm.prefill import (
+    PrefillResult,
+    UnreadPrompt,
+    first_inputs,
+    first_positions,
+    first_tokens,
+    lasting_inputs,
+    read_first,
+    read_rest,
+    wrapped_logits,
+)
+from mmspec.vlm.processors.nodes import NodeProcessors
+from mmspec.vlm.request_checks import learned_positions
 from mmspec.vlm.stopping import Stopping
 
 _FAILURES = {
@@ -41,11 +48,11 @@ class TextTarget(BatchTarget):
     cache.lengths: rows of the cache. These three advance together but none is derived from another.
     prompt_positions: int64 [..., B or 1, P], as `next_position`, of what is read.
     prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
-        with `levels`, prompt_hidden and the evidence's hidden hold the states at those levels (see `watch`), side by side.
+        with `levels`, prompt_hidden and the evidence's hidden hold the states at those levels (see `record_states`), side by side.
     inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
     turn: of a conversation, whose earlier turns the cache may hold; prompt_embeds and prompt_hidden are then those of what is
         read now, behind the first `turn.start` tokens.   read: how many tokens that were.
-    places: where a later turn can go back to, see `Settled`; of layers with states only.
+    places: where a later turn can go back to, see `StateCheckpoint`; of layers with states only.
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
     lasting: what every pass is given again, see `prompts.lasting`.
     asks: whether a pass may ask the device whether its logits are finite.
@@ -100,7 +107,7 @@ class TextTarget(BatchTarget):
         self.padding: Tensor | None = None
         self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
         self._raw = self._barren = self._scored = None
-        self.table, self.lasting = table_of_positions(parts), {}
+        self.table, self.lasting = learned_positions(parts), {}
         turning = length_dependent(parts.decoder)
         self.rope = StepRope(turning) if turning else None
         self._longest = self._last = (
@@ -140,7 +147,7 @@ class TextTarget(BatchTarget):
         if rest is None:
             inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
             positions = first_positions(inputs, self.prompt, self.model_kwargs["position_ids"])
-            self.lasting = lasting(self.parts.plan, inputs)
+            self.lasting = lasting_inputs(self.parts.plan, inputs)
         else:
             positions, self.lasting = rest.positions, rest.lasting
         if self.rope is not None:
@@ -160,7 +167,7 @@ class TextTarget(BatchTarget):
         draft = root_only(self.pending)
         return draft, self._evidence(draft, read.logits, self.prompt_hidden[:, -1:])
 
-    def _read(self, inputs: dict, positions: Tensor) -> Read:
+    def _read(self, inputs: dict, positions: Tensor) -> PrefillResult:
         """The whole prompt; in a conversation of layers with states in two parts, what may later change apart."""
         count = self.prompt.shape[1]
         tail = self.turn.tail if self.turn is not None and self.parts.plan.stateful else 0
@@ -174,10 +181,10 @@ class TextTarget(BatchTarget):
         read = read_first(self.parts, inputs, self.levels, self.device)
         self.cache.advance(settled)
         self._settle(settled, read)
-        rest = Rest.text(self.prompt[:, settled:], positions[..., settled:], self.lasting)
+        rest = UnreadPrompt.text(self.prompt[:, settled:], positions[..., settled:], self.lasting)
         return self._settle(count, read.then(read_rest(self.parts, self.cache, rest, self.levels)))
 
-    def _read_on(self, rest: Rest) -> Read:
+    def _read_on(self, rest: UnreadPrompt) -> PrefillResult:
         """What stands behind the tokens that the cache holds."""
         count, tail = rest.ids.shape[1], self.turn.tail if self.parts.plan.stateful else 0
         pieces = [rest] if not 0 < tail < count else rest.split(count - tail)
@@ -188,10 +195,10 @@ class TextTarget(BatchTarget):
             self._settle(end, read)
         return read
 
-    def _settle(self, count: int, read: Read) -> Read:
+    def _settle(self, count: int, read: PrefillResult) -> PrefillResult:
         """Notes that layers with states can go back to the place behind the first `count` tokens."""
         if self.turn is not None and self.parts.plan.stateful:
-            self.places.append(Settled(count, self.cache.mark(), read.hidden[:, -1:].clone()))
+            self.places.append(StateCheckpoint(count, self.cache.mark(), read.hidden[:, -1:].clone()))
         return read
 
     @torch.no_grad()
@@ -201,12 +208,12 @@ class TextTarget(BatchTarget):
         inputs = dict(
             input_ids=draft.value,
             position_ids=self._places(depth),
-            attention_mask=masks(self.parts.plan, self.cache, tree.ancestor, depth, tree.max_depth, dtype),
+            attention_mask=attention_masks(self.parts.plan, self.cache, tree.ancestor, depth, tree.max_depth, dtype),
             past_key_values=self.cache,
             use_cache=True,
         )
         inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self.lasting.items()}
-        rotated, drafted = self._rotated(depth, tree.max_depth), drafting(self.mixers, self.cache, tree)
+        rotated, drafted = self._rotated(depth, tree.max_depth), tree_passes(self.mixers, self.cache, tree)
         with rotated, drafted, over_draft(self.cache, tree, self.batch) if self.strict else nullcontext():
             logits, hidden = self._pass(inputs)
         return self._evidence(draft, logits, hidden)
@@ -216,7 +223,7 @@ class TextTarget(BatchTarget):
         if self.parts.direct and self.levels is None:
             hidden = self.parts.decoder(**inputs).last_hidden_state.to(self.device)
             return self.parts.head(hidden), hidden
-        with watch(self.parts.decoder, self.levels) as seen:
+        with record_states(self.parts.decoder, self.levels) as seen:
             if self.parts.direct:
                 logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
             else:
@@ -242,7 +249,7 @@ class TextTarget(BatchTarget):
         return places if self.table is None else places.clamp(max=self.table - 1)
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
-        logits, bad = neutralised(logits.float(), self.asks)
+        logits, bad = neutralise_bad_scores(logits.float(), self.asks)
         scores = self.processors(logits, draft, self.prompt, self.tokens, self.live)
         if not self.greedy:
             scores, bad = self._drawable(scores, bad)
@@ -251,7 +258,7 @@ class TextTarget(BatchTarget):
 
     def _drawable(self, scores: Tensor, bad: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Scores with nodes neutralised, and counted as bad, from which nothing can be drawn: processors left no token."""
-        scores, barren = neutralised(scores, self.asks)
+        scores, barren = neutralise_bad_scores(scores, self.asks)
         if barren is None or bad is None:
             self._barren = barren
             return scores, bad if barren is None else barren
@@ -260,7 +267,7 @@ class TextTarget(BatchTarget):
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         self._scored = evidence if self.keep_scores else None
-        accepted = self.take_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
+        accepted = self.commit_paths(verdict, self._failure(evidence), run_of(draft, verdict)[0])
         self.processors.commit(self.paths, self.tokens, self.live)
         if self.turn is not None and self.paths[0]:
             self.last_hidden = evidence.hidden[:, self.paths[0][-1], None].clone()
@@ -297,8 +304,8 @@ class TextTarget(BatchTarget):
             return evidence.bad
         return evidence.bad.long() + self._barren
 
-    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Appends a run to a live row, see `BatchTarget.take`.   failure: which of _FAILURES ended it, 0 for none."""
+    def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+        """Appends a run to a live row, see `BatchTarget.commit_row`.   failure: which of _FAILURES ended it, 0 for none."""
         kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
         before = len(self.tokens[row])
         self.tokens[row] += kept
@@ -306,7 +313,7 @@ class TextTarget(BatchTarget):
         if self._scored is not None:
             self._record(row, len(kept))
         if self.stopping.others:
-            self._judge()
+            self._apply_criteria()
             kept = self.tokens[row][before:]
         if self.goes_on:  # so that the cache holds all of the row's tokens but the last, where it ends too
             del self.paths[row][len(kept) :]
@@ -317,9 +324,9 @@ class TextTarget(BatchTarget):
             self.listener(row, kept, accepted)
         return accepted
 
-    def _judge(self) -> None:
+    def _apply_criteria(self) -> None:
         """Ends rows where stopping criteria of all rows do, which may lie behind."""
-        ended = self.stopping.judge(self.tokens, self.live, self.scores if self.show_scores else None)
+        ended = self.stopping.apply_criteria(self.tokens, self.live, self.scores if self.show_scores else None)
         for row, length in ended.items():
             self.live[row] = False
             self.errors.pop(row, None)

@@ -5,7 +5,7 @@ from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
 model, processor = mmspec.zoo.load("vlm")  # LlavaForConditionalGeneration and its processor
 drafter = mmspec.zoo.load("vlm/eagle")
 
-picture = render(sample_scene(EVAL_SEEDS[0]))  # or mmspec.core.images.open_image("picture.png")
+picture = render(sample_scene(EVAL_SEEDS[0]))  # or mmspec.io.images.open_image("picture.png")
 question = [{"type": "image"}, {"type": "text", "text": "Describe this picture in detail."}]
 text = processor.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
 inputs = processor(images=picture, text=text, return_tensors="pt")

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmspec import core
-from mmspec.core.sample import draw
+from mmspec.core.sampling import draw
 
 
 class Melody:
@@ -67,5 +67,5 @@ def compose(
 ) -> tuple[Tensor, core.Stats]:
     """Melodies int64 [B, length] that begin behind the notes `first` int64 [B]. None as drafter composes plainly."""
     target = Melody(table, first, length)
-    stats = core.Decoding(target, drafter, core.resolve(rule, greedy=False), core.Keys.of(seed, len(first))).run()
+    stats = core.DecodingRun(target, drafter, core.resolve(rule, greedy=False), core.Keys.of(seed, len(first))).run()
     return torch.tensor(target.notes), stats

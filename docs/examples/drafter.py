@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core import Draft, Evidence, Keys, Law, Memoryless, Purpose, Verdict, chain, root_only
-from mmspec.core.sample import draw
+from mmspec.core.sampling import draw
 from mmspec.vlm.target import TextTarget
 
 

@@ -1,6 +1,5 @@
+from mmspec.certify.enumeration import contrasted_tables, expected_accepted, inexactness
 from mmspec.core import chain, resolve
-from mmspec.core.context_tables import contrasted_tables
-from mmspec.core.exactness import expected_accepted, inexactness
 from mmspec.imagegen import CoolSD
 
 p, q = contrasted_tables("random", size=3, depth=3, seed=0)  # laws of a value given all values before it

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from mmspec.core import Draft, Evidence, Rule, Weights
 from mmspec.core.rules import TokenWise
-from mmspec.core.rules.laws import at, goes_on, keep_live, law_row, laws_of
+from mmspec.core.rules.base import at_node, is_followed, keep_live, law_row, laws_of
 from mmspec.kernels.law import TINY
 
 
@@ -27,15 +27,15 @@ class Cautious(Rule):
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)  # both laws, and both at the drafted tokens
         threshold = self.share * (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)  # [B, N]
-        more = goes_on(threshold, laws.live)  # 1 where the next node was drafted: only there can a test fail
+        more = is_followed(threshold, laws.live)  # 1 where the next node was drafted: only there can a test fail
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, beta=more)
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        p = at(weights.p, node)  # [B, V]
+        p = at_node(weights.p, node)  # [B, V]
         if weights.q is None or draft.tree.nodes == 1:
             return p
-        q = at(weights.q, law_row(draft)[node])
-        return p - self.share * at(weights.beta, node)[:, None] * p.minimum(q)
+        q = at_node(weights.q, law_row(draft)[node])
+        return p - self.share * at_node(weights.beta, node)[:, None] * p.minimum(q)
 
 
 class Eager(TokenWise):

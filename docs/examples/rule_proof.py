@@ -3,9 +3,8 @@
 from rule import Cautious, Eager
 from torch import Tensor
 
+from mmspec.certify.enumeration import LAWS, contrasted_tables, inexactness
 from mmspec.core import Draft, Evidence, Rule, Weights, chain
-from mmspec.core.context_tables import LAWS, contrasted_tables
-from mmspec.core.exactness import inexactness
 from mmspec.core.rules import TokenWise
 
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from mmspec.imagegen.adapters.common import DecoderModel
-from mmspec.imagegen.adapters.prompts import Prompts
-from mmspec.imagegen.adapters.vocabulary import Vocabulary, in_order
+from mmspec.imagegen.adapters.decoder_model import DecoderModel, ImageVocabulary, codes_in_order
+from mmspec.imagegen.adapters.prompts import TokenPrompts
 from mmspec.imagegen.geometry import Geometry
 
 _BEGIN = "<racm3:break>"
@@ -41,17 +40,17 @@ class Chameleon(DecoderModel):
         side = vq.resolution // 2 ** (len(vq.channel_multiplier) - 1)
         super().__init__(model, model.model, Geometry.square(side), vq.num_embeddings, processor)
         self.begin = config.vocabulary_map[_BEGIN]
-        self.vocabulary = Vocabulary(
-            in_order(model.model.vocabulary_mapping.img2bpe, vq.num_embeddings), (), self.device
+        self.vocabulary = ImageVocabulary(
+            codes_in_order(model.model.vocabulary_mapping.img2bpe, vq.num_embeddings), (), self.device
         )
 
     def tokenize(self, text: str) -> Tensor:
         return self.processor(text=[text], return_tensors="pt")["input_ids"][0]
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
         begin = torch.tensor([self.begin])
         rows = tuple(row if int(row[-1]) == self.begin else torch.cat([row, begin.to(row.device)]) for row in rows)
-        return Prompts(rows, tuple(row[[0, -1]] for row in rows))
+        return TokenPrompts(rows, tuple(row[[0, -1]] for row in rows))
 
     def embed(self, value: Tensor) -> Tensor:
         return self.embed_tokens(self.vocabulary.ids[value])

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from mmspec.imagegen.adapters.common import DecoderModel, from_signed, same_grid, side_of
-from mmspec.imagegen.adapters.prompts import Prompts, rows_of
-from mmspec.imagegen.adapters.vocabulary import Vocabulary, in_order
+from mmspec.imagegen.adapters.decoder_model import (
+    DecoderModel,
+    ImageVocabulary,
+    check_grid,
+    codes_in_order,
+    latent_side,
+    unit_range,
+)
+from mmspec.imagegen.adapters.prompts import TokenPrompts, token_rows
 from mmspec.imagegen.geometry import Geometry
 
 NEGATIVE_PROMPT = (
@@ -41,12 +47,12 @@ class Emu3(DecoderModel):
         self.vq = getattr(model.model, "vqmodel", None)
         text = getattr(model.model, "text_model", model.model)
         factor = FACTOR if self.vq is None else self.vq.vision_spatial_factor
-        rows, cols = (side_of(n, factor, name) for n, name in zip(size, ("height", "width"), strict=True))
+        rows, cols = (latent_side(n, factor, name) for n, name in zip(size, ("height", "width"), strict=True))
         codes, specials = _token_ids(model, processor, self.vq)
         count = len(codes)
         geometry = Geometry(((rows, cols),), row_end=count, tail=(count + 1, count + 2, count + 3))
         super().__init__(model, text, geometry, count, processor)
-        self.vocabulary = Vocabulary(codes, specials, self.device)
+        self.vocabulary = ImageVocabulary(codes, specials, self.device)
         self.size = self.vocabulary.size
         if self.vq is None:
             self.no_pixels = (
@@ -61,18 +67,18 @@ class Emu3(DecoderModel):
             image_area=grid.rows * grid.cols * self.processor.downsample_ratio**2, return_tensors="pt",
         )["input_ids"][0]  # fmt: skip
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
         if given.get("image_sizes") is not None:
-            same_grid(given["image_sizes"], (self.geometry.rows, self.geometry.cols), "image_sizes")
+            check_grid(given["image_sizes"], (self.geometry.rows, self.geometry.cols), "image_sizes")
         if texts:
-            return Prompts(rows, rows_of([self.tokenize(self.negative)]) * len(rows))
+            return TokenPrompts(rows, token_rows([self.tokenize(self.negative)]) * len(rows))
         negative = given.get("negative_prompt_ids")
         if negative is None:
-            return Prompts(rows, tuple(row[-1:] for row in rows))
-        others = rows_of(negative, given.get("negative_prompt_attention_mask"))
+            return TokenPrompts(rows, tuple(row[-1:] for row in rows))
+        others = token_rows(negative, given.get("negative_prompt_attention_mask"))
         if len(others) not in (1, len(rows)):
             raise ValueError(f"negative_prompt_ids: expected 1 row or {len(rows)}, got {len(others)}")
-        return Prompts(rows, others * len(rows) if len(others) == 1 else others)
+        return TokenPrompts(rows, others * len(rows) if len(others) == 1 else others)
 
     def embed(self, value: Tensor) -> Tensor:
         return self.embed_tokens(self.vocabulary.ids[value])
@@ -83,7 +89,7 @@ class Emu3(DecoderModel):
     def decode(self, codes: Tensor) -> Tensor:
         if self.vq is None:
             raise ValueError(self.no_pixels)
-        return from_signed(self.vq.decode(codes.unflatten(1, (self.geometry.rows, self.geometry.cols))))
+        return unit_range(self.vq.decode(codes.unflatten(1, (self.geometry.rows, self.geometry.cols))))
 
     def codebook(self) -> Tensor:
         if self.vq is None:
@@ -108,4 +114,4 @@ def _token_ids(model: nn.Module, processor: object, vq: nn.Module | None) -> tup
     text = getattr(model.config, "text_config", model.config)
     end = text.eos_token_id[0] if isinstance(text.eos_token_id, (list, tuple)) else text.eos_token_id
     specials = [*(names[name] for name in (_END_OF_LINE, _END_OF_FRAME, _END_OF_IMAGE)), end]
-    return in_order(codes, len(codes) if vq is None else vq.config.codebook_size), specials
+    return codes_in_order(codes, len(codes) if vq is None else vq.config.codebook_size), specials

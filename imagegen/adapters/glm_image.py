@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmspec.imagegen.adapters.common import DecoderModel, same_grid, side_of
-from mmspec.imagegen.adapters.prompts import Prompts
-from mmspec.imagegen.adapters.vocabulary import Vocabulary
+from mmspec.imagegen.adapters.decoder_model import DecoderModel, ImageVocabulary, check_grid, latent_side
+from mmspec.imagegen.adapters.prompts import TokenPrompts
 from mmspec.imagegen.geometry import Geometry
 
 FACTOR = 32  # pixels per code of the finished image
@@ -38,12 +37,12 @@ class GlmImage(DecoderModel):
         self, model: nn.Module, processor: object = None, size: tuple[int, int] = (1152, 768),
         preview: tuple[int, int] | None = None,
     ):  # fmt: skip
-        large = tuple(side_of(n, FACTOR, name) for n, name in zip(size, ("height", "width"), strict=True))
-        geometry = Geometry((preview or preview_of(*large), large))
+        large = tuple(latent_side(n, FACTOR, name) for n, name in zip(size, ("height", "width"), strict=True))
+        geometry = Geometry((preview or preview_grid(*large), large))
         codes = model.config.vq_config.num_embeddings
         super().__init__(model, model.model.language_model, geometry, codes, processor)
-        self.vocabulary = Vocabulary(range(codes), (), self.device)
-        self._place = places(geometry).to(self.device)
+        self.vocabulary = ImageVocabulary(range(codes), (), self.device)
+        self._place = axis_positions(geometry).to(self.device)
 
     def tokenize(self, text: str) -> Tensor:
         message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
@@ -53,11 +52,11 @@ class GlmImage(DecoderModel):
             [message], tokenize=True, return_dict=True, processor_kwargs=sizes
         )["input_ids"][0]  # fmt: skip
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
         if given.get("image_grid_thw") is not None:
             small, large = self.geometry.grids
-            same_grid(given["image_grid_thw"], (1, *large, 1, *small), "image_grid_thw")
-        return Prompts(rows)
+            check_grid(given["image_grid_thw"], (1, *large, 1, *small), "image_grid_thw")
+        return TokenPrompts(rows)
 
     def positions(self, start: Tensor, index: Tensor) -> Tensor:
         return start[:, None] + self._place.to(index.device)[:, index]
@@ -72,13 +71,13 @@ class GlmImage(DecoderModel):
         return F.normalize(self.model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)
 
 
-def preview_of(rows: int, cols: int) -> tuple[int, int]:
+def preview_grid(rows: int, cols: int) -> tuple[int, int]:
     """Rows and columns of the small grid: about 16 x 16 codes in the large grid's proportions."""
     ratio = rows / cols
     return int(sqrt(ratio) * (FACTOR // 2)), int(sqrt(1 / ratio) * (FACTOR // 2))
 
 
-def places(geometry: Geometry) -> Tensor:
+def axis_positions(geometry: Geometry) -> Tensor:
     """int64 [3, total], time, row and column of every value behind the prompt's end.
 
     A grid stands at one time, its rows and columns count from there, and the next begins at the longer side's end.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmspec.imagegen.adapters.common import DecoderModel, from_signed
-from mmspec.imagegen.adapters.prompts import Prompts
+from mmspec.imagegen.adapters.decoder_model import DecoderModel, unit_range
+from mmspec.imagegen.adapters.prompts import TokenPrompts
 from mmspec.imagegen.geometry import Geometry
 
 
@@ -33,11 +33,11 @@ class Janus(DecoderModel):
                              "checkpoint")  # fmt: skip
         super().__init__(model, decoder, Geometry.square(side), model.config.vq_config.num_embeddings, processor)
         settings, text = model.generation_config, model.config.text_config
-        self.bos = _first(settings.bos_token_id, text.bos_token_id)
-        self.pad = _first(settings.pad_token_id, text.pad_token_id)
+        self.bos = _first_id(settings.bos_token_id, text.bos_token_id)
+        self.pad = _first_id(settings.pad_token_id, text.pad_token_id)
         named = getattr(settings, "generation_kwargs", None) or {}
         tokenizer = getattr(processor, "tokenizer", None)
-        self.begin = _first(
+        self.begin = _first_id(
             named.get("boi_token_id"), getattr(settings, "boi_token_id", None), getattr(tokenizer, "boi_token_id", None)
         )
         if None in (self.bos, self.pad, self.begin):
@@ -49,11 +49,11 @@ class Janus(DecoderModel):
         prompt = self.processor.apply_chat_template([message], add_generation_prompt=True)
         return self.processor(text=prompt, generation_mode="image", return_tensors="pt")["input_ids"][0]
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> Prompts:
+    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
         if any(int(row[-1]) != self.begin for row in rows):
             raise ValueError(f"prompts: expected ids that end with the begin-of-image token {self.begin}, got another; call "
                              "the processor with generation_mode='image'")  # fmt: skip
-        return Prompts(
+        return TokenPrompts(
             rows, tuple(row.where((row == self.bos) | (row == self.begin), torch.tensor(self.pad)) for row in rows)
         )
 
@@ -64,13 +64,13 @@ class Janus(DecoderModel):
         return self.model.model.generation_head(hidden).float()
 
     def decode(self, codes: Tensor) -> Tensor:
-        return from_signed(self.model.model.vqmodel.decode(codes))
+        return unit_range(self.model.model.vqmodel.decode(codes))
 
     def codebook(self) -> Tensor:
         # the decoder sees unit vectors
         return F.normalize(self.model.model.vqmodel.quantize.embedding.weight.float(), dim=-1)
 
 
-def _first(*ids: int | list[int] | None) -> int | None:
+def _first_id(*ids: int | list[int] | None) -> int | None:
     found = next((one for one in ids if one is not None), None)
     return found[0] if isinstance(found, (list, tuple)) else found

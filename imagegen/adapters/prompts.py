@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prompts:
+class TokenPrompts:
     """The condition of a batch, without padding.
 
     cond: per image, int64 [P] token ids up to where the image begins.   uncond: their unconditional counterparts, None
@@ -21,7 +21,7 @@ class Prompts:
     uncond: tuple[Tensor, ...] | None = None
 
 
-def texts_of(prompts: object) -> list[str] | None:
+def prompt_texts(prompts: object) -> list[str] | None:
     """The texts, where prompts are a text or several; else None."""
     if isinstance(prompts, str):
         return [prompts]
@@ -30,7 +30,7 @@ def texts_of(prompts: object) -> list[str] | None:
     return None
 
 
-def rows_of(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
+def token_rows(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
     """Token ids int64 [P] per row, padding taken out.
 
     prompts: int64 [B, P] or [P], or a sequence of such rows.   mask: [B, P], 0 where a tensor of rows is padding.
@@ -39,14 +39,14 @@ def rows_of(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
     if isinstance(prompts, Tensor) and mask is not None:
         rows = [ids[kept.bool()] for ids, kept in zip(prompts, torch.as_tensor(mask), strict=True)]
     else:
-        rows = _rows(prompts)
+        rows = _split_rows(prompts)
     if not rows or any(row.numel() == 0 or row.dim() != 1 or row.is_floating_point() for row in rows):
         raise ValueError("prompts: expected texts, token ids or what a processor returned, got no ids in some row; "
                          "give every image a prompt")  # fmt: skip
     return tuple(row.long().cpu() for row in rows)
 
 
-def _rows(prompts: object) -> list[Tensor]:
+def _split_rows(prompts: object) -> list[Tensor]:
     if isinstance(prompts, Mapping) or not isinstance(prompts, (Tensor, Sequence)) or len(prompts) == 0:
         raise ValueError(
             f"prompts: expected texts, token ids or what a processor returned, got {type(prompts).__name__}"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mmspec.imagegen.adapters.chameleon import Chameleon
-from mmspec.imagegen.adapters.common import DecoderModel
+from mmspec.imagegen.adapters.decoder_model import DecoderModel
 from mmspec.imagegen.adapters.emu3 import Emu3
 from mmspec.imagegen.adapters.glm_image import GlmImage
 from mmspec.imagegen.adapters.janus import Janus
@@ -18,7 +18,7 @@ from mmspec.imagegen.pipeline import ImagePipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AdapterFamily:
     """A supported class. guidance_scale, top_k: of the published sampler.   sized: whether the user chooses the size."""
 
     name: str
@@ -30,17 +30,17 @@ class Family:
     tested: str
 
 
-_OWN = "random tiny model, greedy fp32 against its own generation loop"
+_PROOF = "random tiny model, greedy fp32 against its own generation loop"
 
 FAMILIES = (
-    Family("JanusForConditionalGeneration", Janus, 5.0, 0, False, True, _OWN),
-    Family("Emu3ForConditionalGeneration", Emu3, 3.0, 2048, True, True, _OWN),
-    Family("Emu3ForCausalLM", Emu3, 3.0, 2048, True, False, _OWN),
-    Family(
+    AdapterFamily("JanusForConditionalGeneration", Janus, 5.0, 0, False, True, _PROOF),
+    AdapterFamily("Emu3ForConditionalGeneration", Emu3, 3.0, 2048, True, True, _PROOF),
+    AdapterFamily("Emu3ForCausalLM", Emu3, 3.0, 2048, True, False, _PROOF),
+    AdapterFamily(
         "ChameleonForConditionalGeneration", Chameleon, 3.0, 2000, False, False,
         "random tiny model, greedy fp32 against an uncached loop (transformers has none for images)",
     ),
-    Family("GlmImageForConditionalGeneration", GlmImage, 1.0, 0, True, False, _OWN),
+    AdapterFamily("GlmImageForConditionalGeneration", GlmImage, 1.0, 0, True, False, _PROOF),
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ class AdapterPipeline(ImagePipeline):
         return self
 
 
-def supported() -> tuple[Family, ...]:
+def supported() -> tuple[AdapterFamily, ...]:
     """The classes `pipeline_for` takes."""
     return FAMILIES
 
@@ -84,7 +84,7 @@ def pipeline_for(
     return AdapterPipeline(family.adapter(model, processor, **options), family.guidance_scale, family.top_k)
 
 
-def _family_of(kind: type) -> Family | None:
+def _family_of(kind: type) -> AdapterFamily | None:
     """The family of a class of transformers or of one derived from it; code of the same name from elsewhere is another."""
     names = {base.__name__ for base in kind.__mro__ if base.__module__.startswith("transformers.")}
     return next((family for family in FAMILIES if family.name in names), None)

@@ -1,4 +1,4 @@
-"""The drafter: sizes, weights, and the shapes it drafts in."""
+"""ImageEagle: one decoder layer that drafts from the target's hidden states, its trees, and the state of a request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig
-from mmspec.core.drafting.pretrained import Pretrained
-from mmspec.core.drafting.shaped import Shaped
-from mmspec.core.drafting.shapes import StaticTree
-from mmspec.imagegen.eagle.rotary import grid_rotary
-from mmspec.imagegen.eagle.templates import deep_tree
+from mmspec.core.drafting.pair_state import PairState
+from mmspec.core.drafting.shapes import ShapeMixin, StaticTree, likeliest_tree
+from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.llamagen.rope import check_pairs
+from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
+from mmspec.imagegen.target import ImageTarget
+from mmspec.io.pretrained import Pretrained
+
+# how often the child drawn first, second, ... is kept: only the ratios shape the tree
+KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
+
+
+def deep_tree(nodes: int = 57, depth: int = 5) -> tuple[int, ...]:
+    """Parents of a fixed tree of `nodes` drafted nodes, widest at depth 3, with up to 5 children a node.
+
+    The default has the size, the depth and the root's degree of the static tree in LANTERN's public code, not its very nodes.
+    Raises ValueError when there is no such tree.
+    """
+    return likeliest_tree(nodes + 1, depth, KEEP_RATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +60,14 @@ class ImageEagleConfig:
                              f"{self.positions}; change them")  # fmt: skip
         if self.embedding not in ("target", "own"):
             raise ValueError(f"embedding: expected 'target' or 'own', got {self.embedding!r}; use one of these")
-        check_pairs("hidden_size", self.layer().dim, self.time_pairs)
+        check_rotary_pairs("hidden_size", self.layer().dim, self.time_pairs)
 
     def layer(self) -> LayerConfig:
         """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
         return LayerConfig.of(self)
 
 
-class ImageEagle(Shaped, Pretrained):
+class ImageEagle(ShapeMixin, Pretrained):
     """Predicts the target's next hidden state from the last one and the next value's embedding ("EAGLE: Speculative Sampling
     Requires Rethinking Feature Uncertainty", as LANTERN uses it for images).
 
@@ -104,14 +116,13 @@ class ImageEagle(Shaped, Pretrained):
 
     def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft.   Raises as `open`."""
-        from mmspec.imagegen.eagle.state import EagleState
 
         model, weight = target.model, self.fc.weight
         self.check(model)
         if (weight.device, weight.dtype) != (model.device, model.dtype):
             raise ValueError(f"drafter: expected {model.dtype} on {model.device} as the target, got {weight.dtype} on "
                              f"{weight.device}; call drafter.fitted(pipeline)")  # fmt: skip
-        return EagleState(self, target)
+        return ImageEagleState(self, target)
 
     def check(self, model: FeatureModel) -> None:
         """Raises ValueError when the drafter was made for another target."""
@@ -144,6 +155,99 @@ class ImageEagle(Shaped, Pretrained):
         return F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
 
     def rotary(self, geometry: Geometry, beyond: int) -> Tensor:
-        """Rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `grid_rotary`."""
+        """Rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `cell_rotary`."""
         layer = self.layer.config
-        return grid_rotary(geometry, layer.dim, layer.rope_theta, beyond, self.fc.weight.device, self.config.time_pairs)
+        return cell_rotary(geometry, layer.dim, layer.rope_theta, beyond, self.fc.weight.device, self.config.time_pairs)
+
+
+def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What the layer attends from at all prompt positions but the last, whose value the first pass brings: float [R, S, H],
+    and int64 [R], how many of a row's slots are in use. Padding is left out.
+
+    hidden: float [R, P, H], the prompt's states, R = C * B.   padding: bool [R, P or more], or None.
+    """
+    rows, slots = hidden.shape[0], hidden.shape[1] - 1
+    hidden = hidden[:, :slots]
+    count = torch.full((rows,), slots, device=hidden.device)
+    padding = None if padding is None else padding[:, :slots]
+    if padding is not None and bool(padding.any()):
+        count = slots - padding.sum(1)
+        order = padding.long().argsort(dim=1, stable=True)[:, : int(count.max())]
+        hidden = hidden.gather(1, order[..., None].expand(-1, -1, hidden.shape[-1]))
+    value = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
+    embeds = drafter.embed(model, value).expand(rows, hidden.shape[1], -1)
+    return drafter.fuse(embeds, hidden), count
+
+
+class ImageEagleState(PairState):
+    """Keeps the slots of committed pairs (state before value i, embedding of value i) in a cache of its own.
+
+    Features are held with the branches side by side, [B, n, C * H], as the target's evidence holds its states; the layer
+    and the head see them as rows [C * B, n, H].
+    next_position: index of the value that the next pair embeds.   rotary: a row for every value, and some behind the last.
+    Both are None before the prompt is read.
+    """
+
+    def __init__(self, drafter: ShapeMixin, target: ImageTarget):
+        super().__init__(drafter, target)
+        self.copies, self.model = target.copies, target.model
+        self.rotary: Tensor | None = None
+        self.cache = SlotPool(1, 0, copies=self.copies)
+        if target.prompt_hidden is None:
+            raise ValueError(f"drafter: expected the prompt's hidden states, got none from {target.model.name}; use a drafter "
+                             "that needs none, such as SJD")  # fmt: skip
+
+    @torch.no_grad()
+    def prefill(self) -> None:
+        """Reads the prompt: all its positions but the last, whose value came with the first pass."""
+        target, drafter = self.target, self.drafter
+        self.rotary = drafter.rotary(target.geometry, 2 * self.shape.longest + 20)
+        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
+        attend, count = prompt_slots(drafter, self.model, target.prompt_hidden, target.cache.hidden)
+        slots = attend.shape[1]
+        self.cache.capacity = slots + target.total + 64
+        self.remember(attend, attend.new_zeros(1, slots, 2, drafter.layer.config.dim), count)
+
+    def ready(self) -> None:
+        if self.next_position is None:
+            self.prefill()
+        super().ready()
+
+    def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
+        self.passes += 1
+        drafter = self.drafter
+        turned = self._rows(self.rotary[self.next_position[:, None] + ahead])
+        fused = drafter.fuse(self._rows(drafter.embed(self.model, value)), self._branches(hidden))
+        bias = self.bias(ancestor, back, hidden.dtype)
+        return self._sides(drafter.layer(fused, fused, turned, self.cache, bias))
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """float32 [B, n, V], guided and warped as the target's, of predicted states [B, n, C * H].   depth: of the
+        children, from 1."""
+        index = (self.next_position[:, None] + (depth - 1)).expand(-1, out.shape[1])
+        raw = self.model.logits(self._branches(out))
+        return self.target.warped(self.target.guided(raw, index), index)
+
+    law = logits
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        """What both branches share, [B, ...], as rows [C * B, ...]; of a single row a view."""
+        if self.copies == 1:
+            return tensor
+        if tensor.shape[0] == 1:
+            return tensor.expand(self.copies, *tensor.shape[1:])
+        return tensor.repeat(self.copies, *[1] * (tensor.dim() - 1))
+
+    def _branches(self, sides: Tensor) -> Tensor:
+        """[B, n, C * H] as rows [C * B, n, H]; of a single value a view."""
+        if self.copies == 1:
+            return sides
+        batch, count, _ = sides.shape
+        return sides.reshape(batch, count, self.copies, -1).permute(2, 0, 1, 3).reshape(self.copies * batch, count, -1)
+
+    def _sides(self, rows: Tensor) -> Tensor:
+        """Rows [C * B, n, H] with the branches side by side, [B, n, C * H]; of a single value a view."""
+        if self.copies == 1:
+            return rows
+        batch, count = rows.shape[0] // self.copies, rows.shape[1]
+        return rows.view(self.copies, batch, count, -1).permute(1, 2, 0, 3).reshape(batch, count, -1)

@@ -1,4 +1,4 @@
-"""How an image drafter learns: distances to the target's states and to its laws, at every place of every image."""
+"""Training an image drafter: the teacher pass over given images, and the distances to its states and laws."""
 
 from __future__ import annotations
 
@@ -10,8 +10,52 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmspec.imagegen.eagle.drafter import ImageEagle
-from mmspec.imagegen.eagle.teacher_pass import TeacherBatch, teacher_pass
 from mmspec.imagegen.model import FeatureModel
+
+
+@dataclass(slots=True)
+class ImageTeacherBatch:
+    """R = C * B rows, the unconditional branch behind the conditional one where C is 2.
+
+    prompt: float [R, P, H], the prompt's states.   padding: bool [R, P], or None.
+    value: int64 [R, T - 1], the values fed.   state: float [R, T - 1, H], the states behind each of them.
+    logits: float32 [R, T - 1, V], the target's raw log-weights of the value after each.
+    """
+
+    prompt: Tensor
+    padding: Tensor | None
+    value: Tensor
+    state: Tensor
+    logits: Tensor
+
+
+@torch.no_grad()
+def teacher_pass(model: FeatureModel, condition: object, values: Tensor, paired: bool) -> ImageTeacherBatch:
+    """The target's view of images. condition: as `prefill` takes it.   values: int64 [B, T], all T values of each image,
+    forced ones included.   paired: whether the unconditional branch is wanted too.
+
+    Raises ValueError for values of another number than the model generates.
+    """
+    total = model.geometry.total
+    if values.dim() != 2 or values.shape[1] != total:
+        raise ValueError(f"values: expected [B, {total}], as the model generates, got {list(values.shape)}; tokenise the "
+                         "images at the model's resolution")  # fmt: skip
+    copies = 2 if paired else 1
+    cache = model.cache(model.layers, 2 * total, copies=copies)
+    scored, slots = model.prefill(condition, cache, paired)
+    if scored.prompt_hidden is None:
+        raise ValueError(
+            f"target: expected one that tells its prompt's hidden states, got {model.name}; train on another"
+        )
+    cache.advance(slots)
+    value = values[:, :-1].to(model.device).repeat(copies, 1)
+    count = value.shape[1]
+    index = torch.arange(count, device=value.device).expand_as(value)
+    causal = torch.ones(1, count, count, dtype=torch.bool, device=value.device).tril()
+    seen = model.forward(value, index, cache.bias(causal, model.dtype), cache)
+    padding = None if cache.hidden is None else cache.hidden[:, :slots]
+    return ImageTeacherBatch(scored.prompt_hidden, padding, value, seen.hidden, seen.logits)
+
 
 Batches = Callable[[int], tuple[object, Tensor]]
 
@@ -50,7 +94,7 @@ class EagleLoss:
         return self.unconditional > 0 or self.guided_share > 0
 
 
-def loss_of(
+def image_eagle_loss(
     drafter: ImageEagle, model: FeatureModel, batches: Batches, loss: EagleLoss, seed: int = 0
 ) -> Callable[[int], tuple[Tensor, dict[str, float]]]:
     """The loss of each training step, a pure function of the step and the drafter's weights, so that a run can be resumed.
@@ -64,13 +108,13 @@ def loss_of(
         condition, values = batches(step)
         batch = teacher_pass(model, condition, values, loss.paired)
         noise = torch.Generator().manual_seed(seed * 1_000_003 + step)
-        return distance(unrolled(drafter, model, batch, loss, noise), model, batch, loss)
+        return eagle_distance(unrolled_states(drafter, model, batch, loss, noise), model, batch, loss)
 
     return of
 
 
-def unrolled(
-    drafter: ImageEagle, model: FeatureModel, batch: TeacherBatch, loss: EagleLoss, noise: torch.Generator
+def unrolled_states(
+    drafter: ImageEagle, model: FeatureModel, batch: ImageTeacherBatch, loss: EagleLoss, noise: torch.Generator
 ) -> list[Tensor]:
     """Predicted states [R, T - 1, H] at each depth, as drafting computes them; the first d places of depth d mean nothing.
 
@@ -97,26 +141,28 @@ def unrolled(
     return drafter.layer.unroll(fused, fused, turned, before, loss.depths, again, hidden)
 
 
-def distance(
-    outputs: list[Tensor], model: FeatureModel, batch: TeacherBatch, loss: EagleLoss
+def eagle_distance(
+    outputs: list[Tensor], model: FeatureModel, batch: ImageTeacherBatch, loss: EagleLoss
 ) -> tuple[Tensor, dict[str, float]]:
     """Loss and notes of predicted states [R, T - 1, H] of each depth."""
     total, notes = batch.state.new_zeros(()), {}
     for depth, out in enumerate(outputs):
         out, truth, teacher = out[:, depth:], batch.state[:, depth:], batch.logits[:, depth:]
         student = model.logits(out)
-        value = loss.feature * _mean(F.smooth_l1_loss(out, truth, reduction="none").mean(-1), loss)
-        plain, overlap = _words(student, teacher)
-        words = _mean(plain, loss)
+        value = loss.feature * _branch_mean(F.smooth_l1_loss(out, truth, reduction="none").mean(-1), loss)
+        plain, overlap = _cross_entropy(student, teacher)
+        words = _branch_mean(plain, loss)
         if loss.guided_share:
-            guided, overlap = _words(_guided(student, loss.guidance), _guided(teacher, loss.guidance))
+            guided, overlap = _cross_entropy(
+                _guided_logits(student, loss.guidance), _guided_logits(teacher, loss.guidance)
+            )
             words = (1 - loss.guided_share) * words + loss.guided_share * guided.mean()
         total = total + loss.decay**depth * (value + loss.words * words)
         notes[f"overlap{depth}"] = float(overlap.mean())
     return total, notes
 
 
-def _mean(places: Tensor, loss: EagleLoss) -> Tensor:
+def _branch_mean(places: Tensor, loss: EagleLoss) -> Tensor:
     """The mean over places [R, n], the branches weighted."""
     if not loss.paired:
         return places.mean()
@@ -124,7 +170,7 @@ def _mean(places: Tensor, loss: EagleLoss) -> Tensor:
     return torch.lerp(cond.mean(), uncond.mean(), loss.unconditional)
 
 
-def _words(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+def _cross_entropy(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     """Per place, the cross-entropy of the drafter's law against the target's, and how far the two overlap."""
     p, log_q = teacher.softmax(-1), student.log_softmax(-1)
     with torch.no_grad():
@@ -132,6 +178,6 @@ def _words(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
     return -(p * log_q).sum(-1), overlap
 
 
-def _guided(logits: Tensor, scale: float) -> Tensor:
+def _guided_logits(logits: Tensor, scale: float) -> Tensor:
     cond, uncond = logits.chunk(2)
     return uncond + scale * (cond - uncond)

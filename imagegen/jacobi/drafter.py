@@ -1,16 +1,57 @@
-"""Speculative Jacobi decoding, plain and coupled, as a drafter of the round loop."""
+"""Speculative Jacobi decoding, plain and coupled: the coupled draws, the drafter, and its state of a request."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
-from mmspec.core.arguments import check_fields
-from mmspec.imagegen.jacobi.coupling import Coupling
-from mmspec.imagegen.jacobi.initialisation import INITS, Init
-from mmspec.imagegen.jacobi.state import JacobiState
-from mmspec.imagegen.jacobi.tree import Proactive
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes, root_only
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.length import doubling_lengths
+from mmspec.core.sampling import TINY, law_of, sample_categorical
+from mmspec.imagegen.jacobi.initialisation import (
+    COPYING,
+    FROM_LAW,
+    INITS,
+    ONE_HOT,
+    Init,
+    JacobiWindow,
+    PositionRing,
+    sources_of,
+)
+from mmspec.imagegen.jacobi.tree import Caterpillar, Proactive, caterpillar, with_siblings
 from mmspec.imagegen.target import ImageTarget
+from mmspec.io.validation import check_fields
+
+Coupling = Literal["maximal", "gumbel"]
+
+
+def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
+    """The law of the new value given the old one, float [..., V]: min(1, p/q) at `token`, the rest spread as [p - q]+.
+
+    p, q: float [..., V], the new law and the one `token` int64 [...] was drawn from. Averaged over token ~ q the new value
+    has the law p, so p is what must be kept for it, whether it changed or not. The old value survives with probability
+    1 - TV(p, q), the most any coupling reaches.
+    """
+    stay = (p.gather(-1, token[..., None]) / q.gather(-1, token[..., None]).clamp_min(TINY)).clamp_max_(1)
+    rest = (p - q).clamp_(min=0)
+    mass = rest.sum(-1, keepdim=True)
+    rest = torch.where(mass > 0, rest, p)  # equal laws up to rounding
+    rest = rest * ((1 - stay) / torch.where(mass > 0, mass, 1.0))
+    return rest.scatter_add_(-1, token[..., None], stay)
+
+
+def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
+    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel.
+
+    The same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV).
+    """
+    return (scores + noise).argmax(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +123,174 @@ def SCD(
 ) -> SJD:  # fmt: skip
     """`SJD` with coupled draws and a longer window: "SCD: speculative coupled decoding"."""
     return SJD(window, init, coupling, tree)
+
+
+_WINDOW, _SIBLINGS = 0, 1  # separate draws of a round
+
+
+class JacobiState:
+    """`observe` moves the window to the new root without drawing anything; `propose` draws it.
+
+    The length of a window may differ from round to round, down to none, as long as nothing is looked at for it but what has
+    been emitted: positions left out are later drawn as positions that no pass has scored.
+    deepest: the most values a draft can have.   longest: at most so many in the next one, None for `deepest`.
+    lengths: those worth telling apart.   settling: rounds until a window of another length is what it will be: its
+    positions have to be scored first.
+    laws: `PositionRing` of the newest law of each position, as scores.   unread: what rounds without a draft told since, position
+    int64 [B] and law float [B, 1, V] each, as many as a window can look back for.
+    known: int64 [B], how many positions behind the root have been scored by the last pass; None for none.
+    value, scores: int64 [B, W], float [B, W, V]: old drafts where they now stand and the laws they have, maximal coupling
+        only; the first known - 1 of them count.
+    """
+
+    passes, settling = 0, 3
+
+    def __init__(self, settings: SJD, target: ImageTarget):
+        self.settings, self.deepest = settings, settings.window - 1
+        self.longest: int | None = None
+        self.sources = sources_of(target.geometry, target.device)
+        self.unread: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.sources.reach(settings.init) + 1)
+        self.length = 0  # values on the spine of the last draft, and its shape
+        self.shape: Caterpillar | None = None
+        self.laws: PositionRing | None = None
+        self.noise: PositionRing | None = None
+        self.noisy = 0  # positions at the front of the window that have their noise
+        self.known: Tensor | None = None
+        self.value: Tensor | None = None
+        self.scores: Tensor | None = None
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return doubling_lengths(self.deepest)
+
+    def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        self.scores = None
+        self.noisy = max(self.noisy - max(map(len, target.paths), default=0), 0)
+        if draft.tree.nodes == 1:  # noted only, so that plain decoding costs what it costs
+            self.known = None
+            self.unread.append((target.last[:, None], evidence.scores))
+            return
+        self._read(target)
+        depth, length = verdict.depth[:, None], draft.tree.max_depth
+        step, laws, value = torch.arange(length + 1, device=depth.device), evidence.scores, draft.value
+        if draft.tree.max_rank:
+            laws, value = laws.index_select(1, self.shape.spine), value.index_select(1, self.shape.spine)
+            end = gather_nodes(evidence.scores, verdict.node[:, None])  # the path may have left the spine at its end
+            laws = torch.where((step == depth)[..., None], end, laws)
+        self._note(target, target.last[:, None] - depth + step, laws)
+        self.known = length - verdict.depth
+        if self.settings.coupling == "maximal" and not evidence.greedy:
+            old = (depth + 1 + step[:length]).clamp(max=length - 1)
+            self.value, self.scores = value[:, 1:].gather(1, old), gather_nodes(draft.law.scores, old)
+
+    def _read(self, target: ImageTarget) -> None:
+        """Takes up what rounds without a draft told, in one step."""
+        if self.unread:
+            self._note(target, *(torch.cat(parts, 1) for parts in zip(*self.unread, strict=True)))
+            self.unread.clear()
+
+    def _note(self, target: ImageTarget, position: Tensor, laws: Tensor) -> None:
+        if self.laws is None:
+            self.laws = self._ring(target, laws)
+        self.laws.write(position, laws)
+
+    def _ring(self, target: ImageTarget, laws: Tensor) -> PositionRing:
+        spare = laws.new_zeros(laws.shape[-1])
+        spare[target.model.codes :] = -torch.inf
+        return PositionRing(self.sources.reach(self.settings.init) + self.settings.window + 2, len(laws), spare)
+
+    def propose(self, target: ImageTarget, keys: Keys) -> Draft:
+        most = self.deepest if self.longest is None else min(self.longest, self.deepest)
+        count = self.length = max(min(most, target.left - 1), 0)
+        if not count:
+            return root_only(target.pending)
+        self._read(target)
+        window = JacobiWindow.of(target.last, self.known, count, target.total)
+        scores, value = self._draw(target, window, keys)
+        valid = None
+        if max(target.emitted) + count >= target.total:  # rows near their end draft no further than they would alone
+            valid = window.position < target.total - 1
+        tree, levels, width = self.settings.tree, 0, 1
+        if tree is not None:
+            levels, width = min(tree.depth, count), tree.width
+            uniform = keys.uniform(Purpose.DRAFT, levels, width - 1, step=_SIBLINGS)
+            siblings, there = tree.siblings(scores[:, :levels], value[:, :levels], None if target.greedy else uniform)
+            inside = torch.ones_like(value, dtype=torch.bool) if valid is None else valid
+            value, valid = with_siblings(value, siblings), with_siblings(inside, there & inside[:, :levels, None])
+        self.shape = caterpillar(count, levels, width, str(target.device))
+        valid = valid if valid is None else pad(valid, (1, 0), value=True)
+        value = torch.cat((target.pending[:, None], value), 1)
+        return Draft(value, self.shape.tree, self._law(target, scores), valid)
+
+    def _law(self, target: ImageTarget, scores: Tensor) -> Law:
+        if target.greedy:
+            return Law("deterministic")
+        drawn = "without_replacement" if self.settings.tree is None else self.settings.tree.drawn
+        return Law(drawn, self.shape.row, scores, reused=self.settings.coupling is not None)
+
+    def _draw(self, target: ImageTarget, window: JacobiWindow, keys: Keys) -> tuple[Tensor, Tensor]:
+        """Laws, as scores, and values of all positions of the window: float [B, K, V], int64 [B, K]."""
+        init, unscored = self.settings.init, window.unscored
+        scores = self._scores(window)
+        value = self._pick(target, scores, window, keys)
+        certain = unscored if init in ONE_HOT else None
+        if init in COPYING:
+            value = torch.where(unscored, self._copies(target, value, scores, window), value)
+        if self.sources.forced is not None:
+            forced = self.sources.forced[window.inside]
+            pinned = unscored & (forced >= 0)
+            value = torch.where(pinned, forced, value)
+            certain = pinned if certain is None else certain
+        if certain is not None and not target.greedy:
+            point = torch.full_like(scores, -torch.inf).scatter_(-1, value[..., None], 0.0)
+            scores = torch.where(certain[..., None], point, scores)
+        return scores, value
+
+    def _scores(self, window: JacobiWindow) -> Tensor:
+        """The newest law of every position, or that of its stand-in where it has none."""
+        scores = self.laws.read(self.sources.of_law(self.settings.init, window))
+        if self.settings.init != "mix":
+            return scores
+        left = self.laws.read(self.sources.before(window))  # the same one for all
+        half = torch.logaddexp(scores.log_softmax(-1), left.log_softmax(-1))
+        return torch.where(window.unscored[..., None], half, scores)
+
+    def _pick(self, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
+        """A value from each law, coupled to the old one where that is asked for."""
+        count = window.position.shape[1]
+        if target.greedy:
+            best = scores.argmax(-1)
+            if self.settings.init in FROM_LAW:
+                return best
+            code = (keys.uniform(Purpose.DRAFT, count, step=_WINDOW) * target.model.codes).long()
+            return torch.where(window.unscored, code, best)
+        if self.settings.coupling == "gumbel":
+            return gumbel_pick(scores, self._noise(scores, window.position, keys))
+        law = law_of(scores)
+        if self.scores is not None:
+            old = min(count, self.value.shape[1])
+            again = maximal_law(law[:, :old], law_of(self.scores[:, :old]), self.value[:, :old])
+            lives_on = torch.arange(old, device=law.device) < (self.known - 1)[:, None]
+            law[:, :old] = torch.where(lives_on[..., None], again, law[:, :old])
+        return sample_categorical(law, keys.uniform(Purpose.DRAFT, count, step=_WINDOW))
+
+    def _noise(self, scores: Tensor, position: Tensor, keys: Keys) -> Tensor:
+        """Gumbel noise of every position float32 [B, K, V]; only what the window newly reached is made."""
+        if self.noise is None:
+            self.noise = PositionRing(
+                self.deepest, len(scores), scores.new_zeros(scores.shape[-1], dtype=torch.float32)
+            )
+        new = position[:, self.noisy :]
+        if new.shape[1]:
+            self.noise.write(new, keys.gumbel_at(new, scores.shape[-1]))
+            self.noisy = position.shape[1]
+        return self.noise.read(position)
+
+    def _copies(self, target: ImageTarget, value: Tensor, scores: Tensor, window: JacobiWindow) -> Tensor:
+        """A neighbour's value for each unscored position; its random start where that row or column starts unscored."""
+        near = self.sources.near(self.settings.init, window)
+        canvas = pad(target.values, (0, self.settings.window)).scatter_(1, window.position, value)
+        copied = canvas.gather(1, near)
+        if self.settings.init.startswith("sample"):
+            copied = torch.where(near <= window.horizon, scores.argmax(-1), copied)
+        return copied

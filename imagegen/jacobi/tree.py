@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
-from mmspec.core.sample import law_of, sample_categorical
+from mmspec.core.sampling import law_of, sample_categorical
 from mmspec.core.tree import Tree, static_tree
+from mmspec.io.validation import check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def caterpillar(length: int, levels: int, width: int, device: str) -> Caterpilla
     )
 
 
-def beside(first: Tensor, siblings: Tensor) -> Tensor:
+def with_siblings(first: Tensor, siblings: Tensor) -> Tensor:
     """The values of the window [B, K] and their siblings [B, levels, width - 1] in the order of `caterpillar`'s nodes."""
     levels = siblings.shape[1]
     return torch.cat((torch.cat((first[:, :levels, None], siblings), -1).flatten(1), first[:, levels:]), 1)

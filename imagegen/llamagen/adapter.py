@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from mmspec.core.pool import SlotPool
-from mmspec.imagegen.class_labels import class_labels, told
+from mmspec.imagegen.conditioning import class_labels, describe_value, prefix_bias
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.llamagen.conditioning import prefix_bias
 from mmspec.imagegen.llamagen.load import check_pair
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
-from mmspec.imagegen.model import Scored
+from mmspec.imagegen.model import ImageModelOutput
 
 Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
@@ -82,7 +81,7 @@ class LlamaGenModel:
                                  "to the pipeline")  # fmt: skip
             prompts = Caption(*self.captions(list(texts)))
         if not isinstance(prompts, Caption):
-            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, got {told(prompts)}; "
+            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, got {describe_value(prompts)}; "
                              "give texts")  # fmt: skip
         features, mask, config = prompts.features, prompts.mask, self.transformer.config
         wanted = (config.cls_token_num, config.caption_dim)
@@ -100,7 +99,7 @@ class LlamaGenModel:
     def rows(self, condition: Tensor | Caption) -> int:
         return len(condition) if isinstance(condition, Tensor) else len(condition.features)
 
-    def prefill(self, condition: Tensor | Caption, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: Tensor | Caption, cache: SlotPool, paired: bool) -> tuple[ImageModelOutput, int]:
         count, copies = self.rows(condition), 2 if paired else 1
         drop = torch.arange(copies * count, device=self.device) >= count if paired else None
         if isinstance(condition, Tensor):
@@ -111,18 +110,18 @@ class LlamaGenModel:
         mask = condition.mask[:, -longest:].repeat(copies, 1)
         return self._prompt(embeds[:, -longest:], mask, cache)
 
-    def _prompt(self, embeds: Tensor, mask: Tensor | None, cache: SlotPool) -> tuple[Scored, int]:
+    def _prompt(self, embeds: Tensor, mask: Tensor | None, cache: SlotPool) -> tuple[ImageModelOutput, int]:
         slots, bias = embeds.shape[1], None
         if mask is not None and not bool(mask.all()):
             bias, cache.hidden = prefix_bias(mask, slots, embeds.dtype), ~mask
         position = torch.arange(self.prefix - slots, self.prefix, device=self.device)
         states = self.transformer(embeds, position, bias, cache, causal=bias is None)
         last = states[:, -1:]
-        return Scored(self.logits(last), last, states), slots
+        return ImageModelOutput(self.logits(last), last, states), slots
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
         states = self.transformer(self.embed(value), self.prefix + index, bias, cache)
-        return Scored(self.logits(states), states)
+        return ImageModelOutput(self.logits(states), states)
 
     def embed(self, value: Tensor) -> Tensor:
         return self.transformer.embed(value)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from math import isqrt
 from typing import Any, Literal
 
-from mmspec.core.config_fields import from_fields
-from mmspec.imagegen.llamagen.rope import check_pairs
+from mmspec.imagegen.grid_rope import check_rotary_pairs
+from mmspec.io.validation import from_fields
 
 # layers, heads, width of the published sizes
 _SIZES = {
@@ -73,7 +73,7 @@ class GPTConfig:
                              "ffn_dim_multiplier")  # fmt: skip
         if self.dim % self.n_head:
             raise ValueError(f"dim: expected a multiple of n_head {self.n_head}, got {self.dim}; change dim or n_head")
-        check_pairs("dim", self.head_dim, self.time_pairs)
+        check_rotary_pairs("dim", self.head_dim, self.time_pairs)
         if self.frames > 1 and not self.time_pairs:
             raise ValueError(f"time_pairs: expected 1 or more for {self.frames} frames, which nothing else tells apart, got "
                              "0; give some")  # fmt: skip

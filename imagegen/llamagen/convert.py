@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from mmspec.core.pickles import unpickle
-from mmspec.core.readers import naming
+from mmspec.imagegen.components import write_component
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
-from mmspec.imagegen.llamagen.state_dict_keys import unwrap
-from mmspec.imagegen.llamagen.store import write_component
+from mmspec.imagegen.llamagen.published import unwrap
+from mmspec.io.loading import unpickle
+from mmspec.io.readers import naming
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # c2i_B_256.pt, t2i_XL_stage2_512.pt

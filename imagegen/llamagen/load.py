@@ -9,16 +9,22 @@ from typing import Any
 
 from torch import Tensor
 
-from mmspec.core.filling import fill
-from mmspec.core.loading import sketch
-from mmspec.core.readers import naming
+from mmspec.imagegen.components import read_weights
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.config_from_weights import gpt_fields, null_rows, resolution, vq_fields
-from mmspec.imagegen.llamagen.state_dict_keys import from_lantern, is_lantern, unwrap
-from mmspec.imagegen.llamagen.store import read_weights
+from mmspec.imagegen.llamagen.published import (
+    from_lantern,
+    gpt_fields,
+    implied_resolution,
+    is_lantern,
+    null_caption_rows,
+    unwrap,
+    vq_fields,
+)
 from mmspec.imagegen.llamagen.t5 import T5Config, T5Encoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
+from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.readers import naming
 
 
 def llamagen_from_state_dict(
@@ -40,9 +46,9 @@ def llamagen_from_state_dict(
             weights = from_lantern(weights)
         given = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
         fields = gpt_fields(weights, given)
-        fields = resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
-        config, rows = GPTConfig.of(fields), null_rows(weights)
-        return fill(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
+        fields = implied_resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
+        config, rows = GPTConfig.of(fields), null_caption_rows(weights)
+        return fill_from_state_dict(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
 
 
 def vq_from_state_dict(
@@ -55,7 +61,7 @@ def vq_from_state_dict(
     weights, _ = _read(sd)
     with _named(sd):
         config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
-        return fill(sketch(lambda: VQModel(config), len(weights), "config"), weights)
+        return fill_from_state_dict(sketch(lambda: VQModel(config), len(weights), "config"), weights)
 
 
 def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str, Any]) -> T5Encoder:
@@ -69,7 +75,7 @@ def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str,
     tied = own.pop("encoder.embed_tokens.weight", None)
     if tied is not None:
         own.setdefault("shared.weight", tied)
-    return fill(sketch(lambda: T5Encoder(config), len(own), "config"), own, wide=".wo.weight")
+    return fill_from_state_dict(sketch(lambda: T5Encoder(config), len(own), "config"), own, wide=".wo.weight")
 
 
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:

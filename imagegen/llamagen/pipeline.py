@@ -8,18 +8,17 @@ from typing import Any, Self
 
 import torch
 
-from mmspec.core.config_fields import check_types
-from mmspec.core.drafting.pretrained import folder_of
-from mmspec.core.files import write_json_atomic
-from mmspec.core.readers import naming, read_json
+from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
+from mmspec.imagegen.llamagen.captions import CaptionEncoder, read_captions, write_captions
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
-from mmspec.imagegen.llamagen.store import load_component, write_component
-from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.imagegen.llamagen.text_files import read_captions, write_captions
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.pipeline import ImagePipeline
+from mmspec.io.files import write_json_atomic
+from mmspec.io.pretrained import folder_of
+from mmspec.io.readers import naming, read_json
+from mmspec.io.validation import check_types
 
 INDEX = "model_index.json"
 # of the public demos: (guidance_scale, top_k)
@@ -28,7 +27,7 @@ _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _LlamaGenIndex:
     """What model_index.json says besides names of classes."""
 
     vq: list | None = None
@@ -92,7 +91,7 @@ class LlamaGenPipeline(ImagePipeline):
         if kind != cls.__name__:
             raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {kind!r}; check the folder")
         with naming(folder / INDEX):
-            check_types(_Index, index)
+            check_types(_LlamaGenIndex, index)
         transformer = load_component(folder / "transformer", llamagen_from_state_dict)
         vq = captions = None
         if index.get("vq") if indexed else (folder / "vq").is_dir():

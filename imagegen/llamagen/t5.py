@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmspec.core.config_fields import from_fields
-from mmspec.imagegen.llamagen.store import write_component
+from mmspec.imagegen.components import write_component
+from mmspec.io.validation import from_fields
 
 _TYPES = ("t5", "mt5")
 _PROJECTIONS = ("relu", "gated-gelu")  # of T5 1.0, and of everything later
@@ -72,7 +72,7 @@ class T5Config:
         return {"architectures": ["T5EncoderModel"], "model_type": "t5", **asdict(self)}
 
 
-class Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """last_hidden_state: float [B, P, d_model]."""
 
     last_hidden_state: Tensor
@@ -89,26 +89,26 @@ class T5Encoder(nn.Module):
         self.config = config
         self.shared = nn.Embedding(config.vocab_size, config.d_model)
         self.encoder = nn.Module()
-        self.encoder.block = nn.ModuleList(_Block(config, first=i == 0) for i in range(config.num_layers))
-        self.encoder.final_layer_norm = _Norm(config)
+        self.encoder.block = nn.ModuleList(_T5Block(config, first=i == 0) for i in range(config.num_layers))
+        self.encoder.final_layer_norm = _T5Norm(config)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Encoded:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedText:
         """input_ids: int64 [B, P].   attention_mask: [B, P], nonzero at the tokens that are seen."""
         x = self.shared(input_ids)
         table = self.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
-        distance = table(buckets(input_ids.shape[1], self.config, x.device)).permute(2, 0, 1)  # [heads, P, P]
+        distance = table(position_buckets(input_ids.shape[1], self.config, x.device)).permute(2, 0, 1)  # [heads, P, P]
         bias = torch.where(attention_mask.bool()[:, None, None], distance, torch.finfo(x.dtype).min)
         for block in self.encoder.block:
             for part in block.layer:
                 x = part(x, bias)
-        return Encoded(self.encoder.final_layer_norm(x))
+        return EncodedText(self.encoder.final_layer_norm(x))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes what transformers' `T5EncoderModel` and `t5_from_state_dict` read."""
         write_component(self, Path(folder))
 
 
-def buckets(count: int, config: T5Config, device: torch.device) -> Tensor:
+def position_buckets(count: int, config: T5Config, device: torch.device) -> Tensor:
     """int64 [P, P]: by which row of the table the query at i knows the key at j. Half of the rows are for keys behind it;
     of either half the first half are for one distance each, the others grow with the logarithm."""
     half = config.relative_attention_num_buckets // 2
@@ -121,7 +121,7 @@ def buckets(count: int, config: T5Config, device: torch.device) -> Tensor:
     return torch.where(away < near, away, far) + half * (offset > 0)
 
 
-class _Norm(nn.Module):
+class _T5Norm(nn.Module):
     def __init__(self, config: T5Config):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(config.d_model)), config.layer_norm_epsilon
@@ -131,7 +131,7 @@ class _Norm(nn.Module):
         return self.weight * (x * scale).to(self.weight.dtype)
 
 
-class _Attention(nn.Module):
+class _T5Attention(nn.Module):
     def __init__(self, config: T5Config, first: bool):
         super().__init__()
         self.heads, inner = config.num_heads, config.num_heads * config.d_kv
@@ -146,7 +146,7 @@ class _Attention(nn.Module):
         return self.o(seen.transpose(1, 2).flatten(2))
 
 
-class _FeedForward(nn.Module):
+class _T5FeedForward(nn.Module):
     def __init__(self, config: T5Config):
         super().__init__()
         self.gated = config.feed_forward_proj.startswith("gated")
@@ -162,22 +162,22 @@ class _FeedForward(nn.Module):
 class _SelfAttentionPart(nn.Module):
     def __init__(self, config: T5Config, first: bool):
         super().__init__()
-        self.SelfAttention, self.layer_norm = _Attention(config, first), _Norm(config)
+        self.SelfAttention, self.layer_norm = _T5Attention(config, first), _T5Norm(config)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        return _added(x, self.SelfAttention(self.layer_norm(x), bias))
+        return _residual_sum(x, self.SelfAttention(self.layer_norm(x), bias))
 
 
 class _FeedForwardPart(nn.Module):
     def __init__(self, config: T5Config):
         super().__init__()
-        self.DenseReluDense, self.layer_norm = _FeedForward(config), _Norm(config)
+        self.DenseReluDense, self.layer_norm = _T5FeedForward(config), _T5Norm(config)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        return _added(x, self.DenseReluDense(self.layer_norm(x)))
+        return _residual_sum(x, self.DenseReluDense(self.layer_norm(x)))
 
 
-class _Block(nn.Module):
+class _T5Block(nn.Module):
     def __init__(self, config: T5Config, first: bool):
         super().__init__()
         self.layer = nn.ModuleList((_SelfAttentionPart(config, first), _FeedForwardPart(config)))
@@ -188,6 +188,6 @@ def _gelu(x: Tensor) -> Tensor:
     return 0.5 * x * (1.0 + torch.tanh(sqrt(2.0 / pi) * (x + 0.044715 * x.pow(3.0))))
 
 
-def _added(x: Tensor, more: Tensor) -> Tensor:
+def _residual_sum(x: Tensor, more: Tensor) -> Tensor:
     x = x + more
     return x.clamp(-_LARGEST, _LARGEST) if x.dtype == torch.float16 else x

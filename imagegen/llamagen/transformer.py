@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.pool import SlotPool
-from mmspec.imagegen.llamagen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
+from mmspec.imagegen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
+from mmspec.imagegen.grid_rope import GridRotary, apply_rotary
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.rope import GridTable, rotate
 
 
-class Attention(nn.Module):
+class LlamaGenAttention(nn.Module):
     """Queries, keys and values in one projection, in this order of rows."""
 
     def __init__(self, config: GPTConfig):
@@ -28,7 +28,7 @@ class Attention(nn.Module):
         rows, count, dim = x.shape
         qkv = self.wqkv(x).view(rows, count, -1, self.head_dim)
         # queries and keys turn together: one multiplication a layer
-        turned = rotate(qkv[:, :, : -self.kv_heads], turn).transpose(1, 2)
+        turned = apply_rotary(qkv[:, :, : -self.kv_heads], turn).transpose(1, 2)
         q, k = turned[:, : self.heads], turned[:, self.heads :]
         v = qkv[:, :, -self.kv_heads :].transpose(1, 2)
         if cache is not None:
@@ -37,7 +37,7 @@ class Attention(nn.Module):
         return self.wo(out.transpose(1, 2).reshape(rows, count, dim))
 
 
-class FeedForward(nn.Module):
+class LlamaGenFeedForward(nn.Module):
     """SwiGLU."""
 
     def __init__(self, dim: int, hidden: int):
@@ -50,13 +50,13 @@ class FeedForward(nn.Module):
         return self.w2(F.silu(self.w1(x)).mul(self.w3(x)))
 
 
-class Block(nn.Module):
+class LlamaGenBlock(nn.Module):
     """Both halves with the norm before them."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
-        self.attention = Attention(config)
-        self.feed_forward = FeedForward(config.dim, config.hidden)
+        self.attention = LlamaGenAttention(config)
+        self.feed_forward = LlamaGenFeedForward(config.dim, config.hidden)
         self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
 
@@ -86,12 +86,12 @@ class Transformer(nn.Module):
             )
         )
         self.tok_embeddings = empty_embedding(config.vocab_size, config.dim)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.layers = nn.ModuleList(LlamaGenBlock(config) for _ in range(config.n_layer))
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
-        self.rope = GridTable(config.grid, config.head_dim, config.cls_token_num, config.rope_base, config.frames,
+        self.rope = GridRotary(config.grid, config.head_dim, config.cls_token_num, config.rope_base, config.frames,
                               config.time_pairs)  # fmt: skip
-        self.apply(_start)
+        self.apply(_initialise)
 
     def condition(self, given: Tensor, drop: Tensor | None = None) -> Tensor:
         """The prefix [B, P, dim] of labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
@@ -148,6 +148,6 @@ class Transformer(nn.Module):
         return self.logits(hidden[:, prefix - 1 :])
 
 
-def _start(module: nn.Module) -> None:
+def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding) and not module.weight.is_meta:
         nn.init.normal_(module.weight, std=0.02)

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.config_fields import from_fields
-from mmspec.imagegen.llamagen.conditioning import empty_embedding
-from mmspec.imagegen.llamagen.vq_blocks import GROUPS, Decoder, Encoder
+from mmspec.imagegen.conditioning import empty_embedding
+from mmspec.imagegen.llamagen.vq_blocks import GROUPS, VQDecoder, VQEncoder
+from mmspec.io.validation import from_fields
 
 # fields of the published config that only its training code reads
 _TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
@@ -134,8 +134,8 @@ class VQModel(nn.Module):
         super().__init__()
         self.config = config
         size, dim, blocks = config.z_channels, config.codebook_embed_dim, config.num_res_blocks
-        self.encoder = Encoder(config.ch, config.encoder_ch_mult, blocks, size, config.norm_groups)
-        self.decoder = Decoder(config.ch, config.decoder_ch_mult, blocks, size, config.norm_groups)
+        self.encoder = VQEncoder(config.ch, config.encoder_ch_mult, blocks, size, config.norm_groups)
+        self.decoder = VQDecoder(config.ch, config.decoder_ch_mult, blocks, size, config.norm_groups)
         self.quantize = Quantizer(config)
         self.quant_conv = nn.Conv2d(size, dim, 1)
         self.post_quant_conv = nn.Conv2d(dim, size, 1)

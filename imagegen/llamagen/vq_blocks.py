@@ -70,7 +70,7 @@ class Upsample(nn.Module):
         return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
-class Level(nn.Module):
+class VQLevel(nn.Module):
     """Residual blocks of one resolution, each followed by attention at the coarsest, then a change of resolution."""
 
     def __init__(self, before: int, after: int, blocks: int, attention: bool, groups: int):
@@ -93,7 +93,7 @@ def middle(width: int, groups: int) -> nn.ModuleList:
     return nn.ModuleList([ResBlock(width, width, groups), AttnBlock(width, groups), ResBlock(width, width, groups)])
 
 
-class Encoder(nn.Module):
+class VQEncoder(nn.Module):
     """[B, 3, H, W] -> [B, z, H / f, W / f], f = 2 ** (levels - 1); conv_blocks.0 is the finest level."""
 
     def __init__(self, ch: int, multipliers: tuple[int, ...], blocks: int, z: int, groups: int):
@@ -103,7 +103,7 @@ class Encoder(nn.Module):
         self.conv_in = conv(3, ch)
         self.conv_blocks = nn.ModuleList()
         for level in range(last + 1):
-            block = Level(widths[level], widths[level + 1], blocks, attention=level == last, groups=groups)
+            block = VQLevel(widths[level], widths[level + 1], blocks, attention=level == last, groups=groups)
             if level < last:
                 block.downsample = Downsample(widths[level + 1])
             self.conv_blocks.append(block)
@@ -117,7 +117,7 @@ class Encoder(nn.Module):
         return self.conv_out(F.silu(self.norm_out(x)))
 
 
-class Decoder(nn.Module):
+class VQDecoder(nn.Module):
     """[B, z, h, w] -> [B, 3, h f, w f]; conv_blocks.0 is the COARSEST level, and each level has one block more."""
 
     def __init__(self, ch: int, multipliers: tuple[int, ...], blocks: int, z: int, groups: int):
@@ -128,7 +128,7 @@ class Decoder(nn.Module):
         self.mid = middle(widths[0], groups)
         self.conv_blocks = nn.ModuleList()
         for level, width in enumerate(widths):
-            block = Level(widths[max(level - 1, 0)], width, blocks + 1, attention=level == 0, groups=groups)
+            block = VQLevel(widths[max(level - 1, 0)], width, blocks + 1, attention=level == 0, groups=groups)
             if level < last:
                 block.upsample = Upsample(width)
             self.conv_blocks.append(block)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mmspec.imagegen.multiscale.mulo import MuLo
-from mmspec.imagegen.multiscale.upsampler import PixelUpsampler
+from mmspec.imagegen.multiscale.upsamplers import PixelUpsampler
 
 __all__ = ["MuLo", "PixelUpsampler"]

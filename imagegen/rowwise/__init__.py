@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mmspec.imagegen.rowwise.pjd import PJD
 from mmspec.imagegen.rowwise.row_drafts import RowDrafts
-from mmspec.imagegen.rowwise.zipar import ZipAR
+from mmspec.imagegen.rowwise.row_parallel import PJD, ZipAR
 
 __all__ = ["PJD", "RowDrafts", "ZipAR"]

@@ -10,19 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.arguments import check_fields
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.sample import draw
+from mmspec.core.sampling import draw
 from mmspec.core.tree import Tree, static_tree
-from mmspec.core.verdict import Verdict
-from mmspec.imagegen.jacobi.drafter import SJD
-from mmspec.imagegen.jacobi.initialisation import ONE_HOT, Window
-from mmspec.imagegen.jacobi.ring import Ring
-from mmspec.imagegen.jacobi.state import JacobiState
+from mmspec.imagegen.jacobi.drafter import SJD, JacobiState
+from mmspec.imagegen.jacobi.initialisation import ONE_HOT, JacobiWindow, PositionRing
 from mmspec.imagegen.jacobi.tree import Caterpillar
 from mmspec.imagegen.target import ImageTarget
+from mmspec.io.validation import check_fields
 
 _PROBES = 2  # draws of a round apart from those of the window and its siblings
 
@@ -62,20 +58,20 @@ class RowDrafts:
         """What tables print: the window's name and the probed values."""
         return f"{self.window.name} + row {self.lead}{'' if self.sight == 'window' else ' row-causal'}"
 
-    def open(self, target: ImageTarget) -> RowState:
+    def open(self, target: ImageTarget) -> RowDraftsState:
         """State for one request."""
-        return RowState(self, target)
+        return RowDraftsState(self, target)
 
 
-class RowState(JacobiState):
-    """ahead_laws: `Ring` of the laws of probed places.   probed: bool [B, total + 1], places that have one; the last column
+class RowDraftsState(JacobiState):
+    """ahead_laws: `PositionRing` of the laws of probed places.   probed: bool [B, total + 1], places that have one; the last column
     stands for what lies behind the image.
     """
 
     def __init__(self, settings: RowDrafts, target: ImageTarget):
         super().__init__(settings.window, target)
         self.lead, self.sight = settings.lead, settings.sight
-        self.ahead_laws: Ring | None = None
+        self.ahead_laws: PositionRing | None = None
         self.probed = torch.zeros(target.batch, target.total + 1, dtype=torch.bool, device=target.device)
         self.judged: Draft | None = None  # the last draft without its probes
         self.place: Tensor | None = None  # int64 [B, lead + 1], probed in this round, the stand-in before them first
@@ -103,7 +99,7 @@ class RowState(JacobiState):
         where a frame begins."""
         place = self.place.clamp(max=target.total - 1)
         canvas = pad(target.values, (0, self.settings.window)).scatter_(1, spine, drafted)
-        window = Window(self.place, place, end, place > end)
+        window = JacobiWindow(self.place, place, end, place > end)
         above = self.sources.near("up", window)
         value = canvas.gather(1, torch.where(above == place, self.sources.near("frame", window), above))
         if self.sources.forced is not None:
@@ -129,7 +125,7 @@ class RowState(JacobiState):
         super()._note(target, position, laws)
         if self.ahead_laws is None:
             reach = 2 * (int(self.sources.stride.max()) + self.lead) + self.settings.window
-            self.ahead_laws = Ring(reach, target.batch, laws.new_zeros(laws.shape[-1]))
+            self.ahead_laws = PositionRing(reach, target.batch, laws.new_zeros(laws.shape[-1]))
 
     def _probe(self, target: ImageTarget, scores: Tensor) -> None:
         """Notes the laws of probed places."""
@@ -138,7 +134,7 @@ class RowState(JacobiState):
             self.ahead_laws.write(place, scores[:, -self.lead - 1 :])
             self.probed.scatter_(1, place.clamp(max=target.total), True)
 
-    def _scores(self, window: Window) -> Tensor:
+    def _scores(self, window: JacobiWindow) -> Tensor:
         scores = super()._scores(window)
         has = window.unscored & (window.position == window.inside) & self.probed.gather(1, window.inside)
         return torch.where(has[..., None], self.ahead_laws.read(window.inside), scores)

@@ -6,21 +6,20 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from mmspec.core.arguments import number_in_text
 from mmspec.core.rules import Rule
-from mmspec.core.rules.resolve import names as exact_names
+from mmspec.core.rules.by_name import rule_names as exact_names
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
-from mmspec.imagegen.rules.lantern import Lantern, LanternPlus
-from mmspec.imagegen.rules.neighbours import neighbours
+from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
 from mmspec.imagegen.rules.run_joint import RunJoint
+from mmspec.io.validation import number_in_text
 
 
 def _table(model: ImageModel, k: int) -> Tensor:
     codebook = model.codebook()  # in the geometry of the model already
     # the published residuals look at one neighbour more
-    return neighbours(codebook, min(k + 1, len(codebook) - 1), normalise=False)
+    return nearest_codes(codebook, min(k + 1, len(codebook) - 1), normalise=False)
 
 
 def _lantern(model: ImageModel, k: int = 1000, **settings: object) -> Rule:

@@ -9,24 +9,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.arguments import number, whole
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence
 from mmspec.core.rules import Weights
-from mmspec.core.rules.fan import take
-from mmspec.core.rules.laws import at
-from mmspec.core.sample import TINY
-from mmspec.imagegen.rules.relaxed import Relaxed
-from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
+from mmspec.core.rules.base import at_node
+from mmspec.core.rules.siblings import gather_children
+from mmspec.core.sampling import TINY
+from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
+from mmspec.io.validation import number, whole
 
 
-class CoolSD(Relaxed):
+class CoolSD(RelaxedRule):
     """Accepts a drafted value at depth i (from 0) with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
     Relaxed: early values of a block more, later ones less.
 
     "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", whose code is not out. Needs
     no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance: for a single draft
-    the nearest to the target, see `Relaxed`.
+    the nearest to the target, see `RelaxedRule`.
 
     delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.
     floor: factors below it are taken as it. 1 relaxes only: such a step has the target's law whatever the factor, and
@@ -56,7 +54,7 @@ class CoolSD(Relaxed):
             raise ValueError(f"delta: expected at least the floor of {floor}, below which no factor goes, got {delta}; raise "
                              "it or lower the floor")  # fmt: skip
         self.delta, self.decay, self.mu, self.floor = delta, decay, mu, floor
-        self.first = _averaging(delta, decay, block, floor) if mu is None else delta * math.exp(-mu)  # w_0
+        self.first = _first_factor(delta, decay, block, floor) if mu is None else delta * math.exp(-mu)  # w_0
 
     def factor(self, depth: Tensor, dtype: torch.dtype) -> Tensor:
         """w of nodes at `depth` int64 from 1; the root's does not count."""
@@ -68,16 +66,18 @@ class CoolSD(Relaxed):
         if self.floor == 1:
             return (weights.threshold * factor).clamp_max(1)
         factor = pad(factor, (0, 1))  # as in `siblingwise`, for the children a parent lacks
-        ratio, weights.p = siblingwise(weights, draft, live, partial(_ratio, factor), partial(_reject, factor))
+        ratio, weights.p = siblingwise(
+            weights, draft, live, partial(_cooled_ratio, factor), partial(_cooled_residual, factor)
+        )
         return ratio
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         if self.floor == 1:
             return super().residual(evidence, draft, weights, node)
-        return at(weights.p, node)
+        return at_node(weights.p, node)
 
 
-def _averaging(delta: float, decay: float, block: int, floor: float) -> float:
+def _first_factor(delta: float, decay: float, block: int, floor: float) -> float:
     """w_0 for which max(floor, w_0 exp(-decay i)) averages delta over i < block; delta is at least the floor."""
     for above in range(block, 0, -1):  # as many factors as stay above the floor
         cooled = [math.exp(-decay * i) for i in range(above)]
@@ -87,18 +87,18 @@ def _averaging(delta: float, decay: float, block: int, floor: float) -> float:
     return delta  # all of them at the floor, up to rounding
 
 
-def _ratio(factor: Tensor, siblings: Siblings) -> Tensor:
-    return (siblings.of(siblings.law) / siblings.own_share().clamp_min(TINY) * take(factor, siblings.child)).clamp_max(
-        1
-    )
+def _cooled_ratio(factor: Tensor, siblings: Siblings) -> Tensor:
+    return (
+        siblings.of(siblings.law) / siblings.own_share().clamp_min(TINY) * gather_children(factor, siblings.child)
+    ).clamp_max(1)
 
 
-def _reject(factor: Tensor, siblings: Siblings) -> Tensor:
+def _cooled_residual(factor: Tensor, siblings: Siblings) -> Tensor:
     """[law - share f]+ normalised: share f is the lesser of the share and w law."""
     share = siblings.share
     if share is None:
         share = torch.zeros_like(siblings.law).scatter_(2, siblings.token[..., None], 1.0)
-    kept = (siblings.law * take(factor, siblings.child)[..., None]).minimum(share)
+    kept = (siblings.law * gather_children(factor, siblings.child)[..., None]).minimum(share)
     rest = (siblings.law - kept).clamp_min_(0)
     total = rest.sum(-1, keepdim=True)
     return rest.div_(total).where(total > 0, siblings.p)

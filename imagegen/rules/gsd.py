@@ -7,15 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import number, whole
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
-from mmspec.core.sample import TINY, pooled_mass, ranked_window
-from mmspec.imagegen.rules.relaxed import Relaxed
-from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
+from mmspec.core.sampling import TINY, pooled_mass, ranked_window
+from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
+from mmspec.io.validation import number, whole
 
 
-class GSD(Relaxed):
+class GSD(RelaxedRule):
     """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed: what is
     emitted is x, where a redraw inside the group would keep the target's law.
 
@@ -23,7 +22,7 @@ class GSD(Relaxed):
     the target's own ranking at that position: group // 2 less likely ones and (group - 1) // 2 likelier ones. What follows
     a rejection has the law [p - q]+ over single codes, as in the paper. A code whose p / q is above its group's is accepted
     less often than by the exact rule; that law is nearest to the target all the same while the codes together are accepted
-    at least as often (see `Relaxed`), which groups of two or three do not always reach. Siblings are tested against what
+    at least as often (see `RelaxedRule`), which groups of two or three do not always reach. Siblings are tested against what
     earlier ones left of p and q; the ranking stays the target's.
 
     group: the paper studies 3 to 50; the public code takes 7 below and 6 above, which is 14. 1 is the exact rule, bit for

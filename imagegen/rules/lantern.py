@@ -6,24 +6,72 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from mmspec.core.arguments import number, whole
-from mmspec.core.draft import Draft, expand_tree, gather_nodes
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, gather_nodes
 from mmspec.core.keys import Keys
 from mmspec.core.rules import Rule, Weights
-from mmspec.core.rules.laws import at, keep_live, live_nodes
-from mmspec.core.sample import TINY, borrowed_mass, law_of
-from mmspec.core.verdict import Verdict
-from mmspec.imagegen.canvas_rule import standing
-from mmspec.imagegen.rules.lantern_residual import published_residual
-from mmspec.imagegen.rules.relaxed import Relaxed
-from mmspec.imagegen.rules.siblingwise import Siblings, siblingwise
+from mmspec.core.rules.base import at_node, keep_live, live_nodes
+from mmspec.core.sampling import TINY, borrowed_mass, law_of
+from mmspec.imagegen.any_order import accepted_from_root
+from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
+from mmspec.io.validation import number, whole
+
+ROWS_AT_A_TIME = 512  # codes whose distances are in memory at a time
+
+
+@torch.no_grad()
+def nearest_codes(codebook: Tensor, k: int, normalise: bool = True) -> Tensor:
+    """int64 [K, k], the k nearest other codes of every code by Euclidean distance, nearest first.
+
+    codebook: float [K, d].   normalise: compare rows of unit length, as LlamaGen's decoder does; LANTERN's public table is
+    made from the raw rows.   No code is its own neighbour.   Raises ValueError for another shape or k outside 1..K - 1.
+    """
+    if codebook.dim() != 2:
+        raise ValueError(f"codebook: expected rows of codes [K, d], got shape {tuple(codebook.shape)}")
+    if not 1 <= k < len(codebook):
+        raise ValueError(f"k: expected 1 to {len(codebook) - 1} neighbours of {len(codebook)} codes, got {k}")
+    code = codebook.double()  # so that close distances keep their order
+    code = normalize(code, dim=-1) if normalise else code
+    square, found = code.square().sum(-1), []
+    for start in range(0, len(code), ROWS_AT_A_TIME):
+        part = code[start : start + ROWS_AT_A_TIME]
+        # |a - b|^2 without |a|^2, which all of a row share
+        distance = torch.addmm(square[None], part, code.T, alpha=-2)
+        row = torch.arange(len(part), device=code.device)
+        distance[row, start + row] = torch.inf
+        found.append(distance.topk(k, largest=False).indices)
+    return torch.cat(found)
+
+
+def published_residual(
+    siblings: Siblings, near: Tensor, wipes: Tensor, variant: Literal["static", "dynamic", "lumina"]
+) -> Tensor:
+    """float [B, n, V], normalised; uniform where nothing is left.
+
+    near: int64 [B, n, k], the neighbourhood, x not in it.   wipes: bool [B, n], whether the neighbourhood counts at all.
+    "static": [law - s]+ with s = 0 on the neighbourhood.   "dynamic": the law without x and the neighbourhood.
+    "lumina": [law - s]+ without the neighbourhood. Where q is treated as 1, subtracting s is removing x.
+    """
+    hood = torch.zeros_like(siblings.law, dtype=torch.bool).scatter_(2, near, wipes[..., None].expand_as(near))
+    if siblings.share is None or variant == "dynamic":
+        rest = siblings.law.scatter(2, siblings.token[..., None], 0.0)
+        rest = rest if variant == "static" else rest.masked_fill(hood, 0.0)
+    elif variant == "static":
+        rest = (siblings.law - siblings.share.masked_fill(hood, 0.0)).clamp_min_(0)
+    else:
+        rest = (siblings.law - siblings.share).clamp_min_(0).masked_fill_(hood, 0.0)
+    total = rest.sum(-1, keepdim=True)
+    empty = torch.where(
+        total == 0, 1 / rest.shape[-1], siblings.p
+    )  # a law that is not a number falls back to the target's
+    return torch.where(total > 0, rest / total, empty)
+
 
 Residual = Literal["optimal", "static", "dynamic", "lumina"]
 
 
-class Lantern(Relaxed):
+class Lantern(RelaxedRule):
     """Accepts a drafted code x with probability min(1, (p(x) + C) / q(x)), C the mass of its nearest codes. Relaxed.
 
     "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding". Neighbours are taken in order of
@@ -37,7 +85,7 @@ class Lantern(Relaxed):
     (`filter_order` of a pipeline).
 
     neighbours: int64 [K, width], see `neighbours`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
-    residual: what follows a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see `Relaxed`), and
+    residual: what follows a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see `RelaxedRule`), and
         falls back to p. The others are what the public code does, which disagrees with itself: "static" subtracts q without
         the neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
         subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
@@ -112,26 +160,26 @@ class Lantern(Relaxed):
         first, top = best.gather(1, parent), law.amax(-1)
         lifted = (mass + more > top) | ((mass + more == top) & (token < first))
         hit = keep_live(((draft.value == first) | (lifted & (more > 0))).to(p.dtype), live_nodes(evidence, draft))
-        return Weights(_longest(draft, hit), "descend", extra=best)
+        return Weights(_longest_path(draft, hit), "descend", extra=best)
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         if self.variant == "optimal":
             return super().residual(evidence, draft, weights, node)
-        return at(weights.p, node)
+        return at_node(weights.p, node)
 
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
         if not evidence.greedy:
             return super().resample(evidence, draft, weights, verdict, keys)
-        verdict.correction = at(weights.extra, verdict.node)
+        verdict.correction = at_node(weights.extra, verdict.node)
         return verdict
 
 
-def _longest(draft: Draft, hit: Tensor) -> Tensor:
+def _longest_path(draft: Draft, hit: Tensor) -> Tensor:
     """The nodes that pass, float [B, N], without those that would end the longest path of them early, or the first of several
     equally long ones: siblings beside it.
     """
     tree = draft.tree
-    end = torch.where(standing(tree, hit > 0), expand_tree(tree.depth, draft.batch), -1).argmax(1)
+    end = torch.where(accepted_from_root(tree, hit > 0), expand_tree(tree.depth, draft.batch), -1).argmax(1)
     path = tree.ancestor.expand(draft.batch, -1, -1)[torch.arange(draft.batch, device=hit.device), end]
     return hit * (path | ~path.gather(1, expand_tree(tree.parent, draft.batch)))
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import number, whole
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
-from mmspec.core.rules.laws import law_row
-from mmspec.core.sample import TINY, mass_at
-from mmspec.imagegen.rules.relaxed import Relaxed
+from mmspec.core.rules.base import law_row
+from mmspec.core.sampling import TINY, mass_at
+from mmspec.imagegen.rules.relaxed import RelaxedRule
+from mmspec.io.validation import number, whole
 
 
-class RunJoint(Relaxed):
+class RunJoint(RelaxedRule):
     """Judges runs of a chain jointly, as "SJD-SV" describes it. Relaxed: enumeration shows that it does not keep the
     target's law, with alpha = 1 neither. The exact form of joint verification is block verification (rule "block").
 
@@ -22,7 +22,7 @@ class RunJoint(Relaxed):
     that suffix go along untested. On failure the run is shortened from the right, tested with the same uniform, until it
     passes; values before the suffix are then tested among themselves. What follows the first failure has the law [p - q]+;
     no value that can be reached is accepted less often than token-wise, but only for the first of a draft is that law
-    nearest to the target (see `Relaxed`).
+    nearest to the target (see `RelaxedRule`).
 
     One uniform per run makes "at least m values stand" as likely as G_m = max over lengths j >= m of min(1, R_j), R_j the
     tested product; here value m is tested on its own with G_m / G_(m-1), which has the same law. A value of probability 0
@@ -55,7 +55,7 @@ class RunJoint(Relaxed):
         behind = since & (order > order[:, None])
         before = (behind & (held >= self.alpha * whole)[:, None]).any(-1) & (p > 0)
         tested = torch.where(before, 0.0, ratio)
-        joint = torch.where(before, _sum(upto, ratio), _sum(upto, tested)).exp().clamp_max(1)
+        joint = torch.where(before, _masked_sum(upto, ratio), _masked_sum(upto, tested)).exp().clamp_max(1)
         stands = torch.where(since, joint[:, None], 0.0).amax(-1)  # G
         previous = torch.cat((torch.ones_like(stands[:, :1]), stands[:, :-1]), 1)
         first = same.int().argmax(-1) == order
@@ -84,5 +84,5 @@ class RunJoint(Relaxed):
         return start[:, :, None] == start[:, None, :]
 
 
-def _sum(chosen: Tensor, value: Tensor) -> Tensor:
+def _masked_sum(chosen: Tensor, value: Tensor) -> Tensor:
     return torch.where(chosen, value[:, None], 0.0).sum(-1)

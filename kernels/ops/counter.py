@@ -10,8 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.kernels.backend import on_kernels
-from mmspec.kernels.checks import INDEX, expect, expect_dense
+from mmspec.kernels.dispatch import INDEX, expect, expect_dense, on_kernels
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9

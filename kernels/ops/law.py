@@ -1,12 +1,13 @@
-"""Categorical laws: softmax of scores, lookups at drafted tokens, residual masses and residual laws.
+"""Categorical laws: softmax of scores, statistics of rows, lookups at drafted tokens, residual masses and residual laws.
 
 A law [B, M, V] is a tensor of probabilities or, where kernels run, a `LogLaw`: scores with the statistics of their rows,
 from which kernels work out each probability where they need it. Nothing as wide as the vocabulary is written then.
 
 Contract of the ops here: float32 for scores of 16 and 32 bits, float64 for float64. NaN: a row of scores that holds NaN or
-+Inf, or only -Inf, is a law of NaN throughout, thresholds of NaN pass nothing and a residual that is no law becomes p.
-Strides: any, but 1 along the vocabulary. Kernels sum tiles in one order, so results are the same at every launch; they
-differ from the references in rounding.
++Inf, or only -Inf, is a law of NaN throughout, thresholds of NaN pass nothing and a residual that is no law becomes p. Its
+log-sum-exp is NaN (-Inf for a row of -Inf) and its best id is in range, so that the row is bad and everything else goes on.
+Ties: the lowest id. Strides: any, but 1 along the vocabulary. Kernels sum tiles in one order, so results are the same at
+every launch; they differ from the references in rounding.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.kernels.backend import on_kernels
-from mmspec.kernels.checks import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows
+from mmspec.kernels.dispatch import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows, on_kernels
 
 TINY = 1e-30  # a divisor that keeps float32 finite where the quotient is never used
 
@@ -91,7 +91,6 @@ def law_rows(scores: Tensor) -> Tensor | LogLaw:
     expect("scores", scores, FLOATS, None, None, None)
     if not on_kernels(scores):
         return law_of(scores)
-    from mmspec.kernels.stats import row_stats
 
     return row_stats(scores).law
 
@@ -155,3 +154,53 @@ def residual_law(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     """
     rest = torch.addcmul(p * alpha[:, None], q, beta[:, None], value=-1).clamp_(min=0)
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowStats:
+    """law: the rows as laws, whose `stats` [B, M, 3] hold lse, 1 / T and the floor.   top: float [B, M], the largest scaled
+    score.   best: int64 [B, M], its id."""
+
+    law: LogLaw
+    top: Tensor
+    best: Tensor
+
+
+def row_stats(scores: Tensor, inverse: Tensor | None = None, floor: Tensor | None = None) -> RowStats:
+    """Statistics of the rows of scores float [B, M, V].
+
+    inverse: float32 or float64 [B], 1 / T of each request, None for 1.   floor: float [B, M], scaled scores below it are
+    outside the law (see `cut_floor`), None for none; it must leave the largest one.
+    """
+    expect("scores", scores, FLOATS, None, None, None)
+    expect_dense("scores", scores)
+    if inverse is not None:
+        expect("inverse", inverse, WIDE, scores.shape[0])
+    if floor is not None:
+        expect("floor", floor, WIDE, *scores.shape[:2])
+    if on_kernels(scores):
+        from mmspec.kernels.gpu.law import launch_row_stats
+
+        stats, top, best = launch_row_stats(scores, inverse, floor)
+        return RowStats(LogLaw(scores, stats), top, best)
+    return row_stats_reference(scores, inverse, floor)
+
+
+def row_stats_reference(scores: Tensor, inverse: Tensor | None = None, floor: Tensor | None = None) -> RowStats:
+    dtype = wide(scores.dtype)
+    scale = scores.new_ones(scores.shape[:2], dtype=dtype)
+    scale = scale if inverse is None else scale * inverse.to(dtype)[:, None]
+    scaled = scores.to(dtype) * scale[..., None]
+    top, best = scaled.amax(-1), scaled.argmax(-1)
+    bound = torch.full_like(top, -torch.inf) if floor is None else floor.to(dtype)
+    lse = scaled.masked_fill(scaled < bound[..., None], -torch.inf).logsumexp(-1)
+    lse = torch.where(top == torch.inf, torch.nan, lse)
+    return RowStats(LogLaw(scores, torch.stack((lse, scale, bound), -1)), top, best)
+
+
+def row_best(scores: Tensor) -> Tensor:
+    """The id of the largest score of each row, int64 [B, M]; the lowest of several. scores: float [B, M, V]."""
+    if on_kernels(scores):
+        return row_stats(scores).best
+    expect("scores", scores, FLOATS, None, None, None)
+    return scores.argmax(-1)

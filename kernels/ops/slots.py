@@ -12,8 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mmspec.kernels.backend import on_kernels
-from mmspec.kernels.checks import INDEX, expect, expect_dense
+from mmspec.kernels.dispatch import INDEX, expect, expect_dense, on_kernels
 
 
 def move_slots(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> None:

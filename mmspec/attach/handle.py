@@ -1,15 +1,22 @@
-"""What `enable` puts on an object, and takes off again without a trace."""
+"""What `enable` puts on an object, and takes off again without a trace.
+
+A pickled, saved or shallow copy of an enabled object is plain, and a deep copy has a handle of its own. A handle
+stands in the `__dict__` of its object, and whatever copies the object copies its `__dict__`. Pickle, `torch.save`,
+cloudpickle, dill, Ray and the module `copy` first look in `copyreg` for the object's class, so the handle is left out
+there.
+"""
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
 from copy import deepcopy
 from functools import WRAPPER_ASSIGNMENTS
 from typing import Any
 from weakref import ref
 
-from mmspec.attach.report import Summary
-from mmspec.core.loop import Decoding
+from mmspec.attach.summary import Summary
+from mmspec.core.loop import DecodingRun
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
 
@@ -120,7 +127,7 @@ class Handle:
     def _note(self, stats: Stats) -> None:
         self._total.add(stats)
 
-    def _follow(self, run: Decoding) -> None:
+    def _follow(self, run: DecodingRun) -> None:
         """Counts a request that has not run yet, whoever steps it; nothing of it but its statistics is kept."""
         self._fold()
         self._open.append((ref(run), run.stats))
@@ -139,3 +146,84 @@ def handle_on(obj: Any) -> Handle | None:
     attributes = getattr(obj, "__dict__", {})
     handles = [one for name in ATTRIBUTES if isinstance(one := attributes.get(name), Handle) and one.obj is obj]
     return handles[0] if handles else None
+
+
+class PipelineHandle(Handle):
+    """In front of `pipe.start`. A call that names a decoding or a rule has what it names."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> DecodingRun:
+        if kwargs.get("decoding") is None:
+            kwargs["decoding"] = self.drafter
+        if self.rule is not None and kwargs.get("rule") is None:
+            kwargs["rule"] = self.rule
+        try:
+            run = self.original(*args, **kwargs)
+            if self.exact and not run.rule.exact:
+                raise ValueError(f"decoding: expected one that keeps the law, got rule {run.rule.name!r}; enable with "
+                                 "mode='relaxed'")  # fmt: skip
+        except ValueError as error:
+            self._refuse(error)
+            raise
+        self._follow(run)
+        return run
+
+
+_PROTOCOL = 4  # what `copy` uses, and the default of pickle or below it in every Python
+
+
+def register_plain_copies(cls: type) -> None:
+    """Make copies of the objects of a class leave handles out.
+
+    The entry in `copyreg` stays after `disable`. For objects without a handle it gives what Python gives by itself.
+    """
+    if not isinstance(copyreg.dispatch_table.get(cls), _PlainReducer):
+        copyreg.pickle(cls, _PlainReducer(copyreg.dispatch_table.get(cls)))
+
+
+class _PlainReducer:
+    """Reduces an object for its copies.
+
+    Args:
+        earlier: The reducer that was registered for the class before, or None.
+    """
+
+    def __init__(self, earlier: Callable | None):
+        self.earlier = earlier
+
+    def __call__(self, obj: Any) -> str | tuple:
+        reduced = obj.__reduce_ex__(_PROTOCOL) if self.earlier is None else self.earlier(obj)
+        if isinstance(reduced, str) or len(reduced) < 3:
+            return reduced
+        make, arguments, state, *rest = reduced
+        if isinstance(state, tuple) and len(state) == 2:  # of a class that has slots too
+            return make, arguments, (_plain(obj, state[0]), state[1]), *rest
+        return make, arguments, _plain(obj, state), *rest
+
+
+def _plain(obj: Any, state: Any) -> Any:
+    """The state of an object without a handle."""
+    names = [name for name in ATTRIBUTES if isinstance(state, dict) and isinstance(state.get(name), Handle)]
+    if not names:
+        return state
+    handle, plain = state[names[0]], {name: value for name, value in state.items() if name not in names}
+    if handle.obj is not obj:  # it came along with a copy of the `__dict__`
+        return plain
+    if handle.earlier is not None:
+        plain[handle.name] = handle.earlier
+    return _StateOfEnabled(plain, handle)
+
+
+class _StateOfEnabled(dict):
+    """The plain state of an enabled object. Pickled it is a dict; a deep copy of it holds the handle of the object's copy."""
+
+    def __init__(self, plain: dict, handle: Handle):
+        super().__init__(plain)
+        self.handle = handle
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return dict, (), None, None, iter(self.items())
+
+    def __deepcopy__(self, memo: dict) -> dict:
+        copied = {name: deepcopy(value, memo) for name, value in self.items()}
+        copied[self.handle.name] = deepcopy(self.handle, memo)
+        return copied

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mmspec._lazy import lazy
 
 _PUBLIC = {
-    "Answer": "mmspec.certify.step",
     "Certificate": "mmspec.certify.certificate",
-    "Question": "mmspec.certify.step",
     "Shape": "mmspec.certify.cases",
+    "StepAnswer": "mmspec.certify.step",
     "StepFailed": "mmspec.certify.step",
+    "StepQuestion": "mmspec.certify.step",
     "certify": "mmspec.certify.examination",
 }
 

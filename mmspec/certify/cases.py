@@ -8,19 +8,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mmspec.certify.step import Question
-from mmspec.core.context_tables import Tables, contrasted_tables, target_law
+from mmspec.certify.enumeration import EnumeratedDrafts, Tables, contrasted_tables, every_draft, target_law
+from mmspec.certify.step import StepQuestion
 from mmspec.core.draft import Drawn
-from mmspec.core.exactness import Drafts, every_draft
 from mmspec.core.tree import Tree, static_tree
 
-SAMPLED = ("random", "far", "p with zeros", "equal", "disjoint", "top-k")
-GIVEN = ("random", "far", "p with zeros")
+SAMPLED_KINDS = ("random", "far", "p with zeros", "equal", "disjoint", "top-k")
+DETERMINISTIC_KINDS = ("random", "far", "p with zeros")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """parents: as in `Question`.   drawn: how siblings were drawn from their law; "deterministic": picked, by any means.
+    """parents: as in `StepQuestion`.   drawn: how siblings were drawn from their law; "deterministic": picked, by any means.
     distinct: of picked drafts, those alone whose siblings all differ, as tree builders make them.
     Raises ValueError for other trees.
     """
@@ -54,7 +53,7 @@ def chain_of(length: int) -> Shape:
 
 
 @dataclass(frozen=True)
-class Case:
+class CertifyCase:
     """One pair of laws and every draft of it.
 
     p: D + 2 context tables, one more than a round can emit.   q, q_uncut: D of them.   drafts: all of the shape.
@@ -66,7 +65,7 @@ class Case:
     q: Tables
     q_uncut: Tables
     top_k: int
-    drafts: Drafts
+    drafts: EnumeratedDrafts
 
     @property
     def size(self) -> int:
@@ -89,7 +88,7 @@ class Case:
         return torch.arange(rows) if self.shape.drawn == "deterministic" else torch.zeros(rows, dtype=torch.long)
 
     @cached_property
-    def question(self) -> Question:
+    def question(self) -> StepQuestion:
         """All drafts as rows."""
         tree, code = self.shape.tree, self.drafts.code
         depth, parent = tree.depth[0].tolist(), tree.parent[0].tolist()
@@ -101,18 +100,18 @@ class Case:
         )
         if self.shape.drawn == "deterministic":
             q = uncut = torch.nn.functional.one_hot(tokens, self.size).double()
-        return Question(tokens, q, p, uncut, self.top_k, self.shape.parents)
+        return StepQuestion(tokens, q, p, uncut, self.top_k, self.shape.parents)
 
 
-def cases_of(shape: Shape, size: int) -> list[Case]:
+def cases_of(shape: Shape, size: int) -> list[CertifyCase]:
     """The laws a shape is certified on, over `size` values; without those that have too few values for its siblings."""
-    kinds = GIVEN if shape.drawn == "deterministic" else SAMPLED
+    kinds = DETERMINISTIC_KINDS if shape.drawn == "deterministic" else SAMPLED_KINDS
     found = [case_of(kind, shape, size, seed) for seed, kind in enumerate(kinds)]
     return [case for case in found if bool(case.drafts.valid.all())]
 
 
-def case_of(kind: str, shape: Shape, size: int, seed: int) -> Case:
-    """Laws of one of the `SAMPLED` kinds, a pure function of the seed."""
+def case_of(kind: str, shape: Shape, size: int, seed: int) -> CertifyCase:
+    """Laws of one of the `SAMPLED_KINDS` kinds, a pure function of the seed."""
     tree = shape.tree
     cut = kind == "top-k"
     p, uncut = contrasted_tables("random" if cut else kind, size, tree.max_depth + 1, seed)
@@ -123,16 +122,16 @@ def case_of(kind: str, shape: Shape, size: int, seed: int) -> Case:
     if cut:
         top_k = min(max(size - 1, tree.max_rank + 1), size)
         q = [_top(table, top_k) for table in uncut]
-    return Case(kind, shape, p, q, uncut, top_k, _distinct(every_draft(tree, q, shape.drawn), shape))
+    return CertifyCase(kind, shape, p, q, uncut, top_k, _distinct(every_draft(tree, q, shape.drawn), shape))
 
 
-def _distinct(drafts: Drafts, shape: Shape) -> Drafts:
+def _distinct(drafts: EnumeratedDrafts, shape: Shape) -> EnumeratedDrafts:
     if shape.drawn != "deterministic" or not shape.distinct:
         return drafts
     parents = torch.tensor((-1, *shape.parents))
     siblings = (parents[:, None] == parents).triu(1)
     keep = ~((drafts.value[:, :, None] == drafts.value[:, None]) & siblings).flatten(1).any(1)
-    return Drafts(drafts.value[keep], drafts.code[keep], drafts.valid[keep], drafts.chance[keep])
+    return EnumeratedDrafts(drafts.value[keep], drafts.code[keep], drafts.valid[keep], drafts.chance[keep])
 
 
 def _top(table: Tensor, count: int) -> Tensor:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mmspec.certify.by_regions import by_regions
-from mmspec.certify.by_samples import by_samples, right_alone
-from mmspec.certify.cases import Case, Shape, cases_of, chain_of
+from mmspec.certify.cases import CertifyCase, Shape, cases_of, chain_of
 from mmspec.certify.certificate import TOLERANCE, Certificate
-from mmspec.certify.gaussians import GaussianRule
-from mmspec.certify.manners import manners_of
-from mmspec.certify.outcome import BATCH, MEMORY, STATE, Outcome, Told
-from mmspec.certify.probes import FEWEST, PROBES, SECONDS, Effort
-from mmspec.certify.regions import Uneven
-from mmspec.certify.step import Arrays, Step
-from mmspec.certify.suspects import nearest, suspects_of
+from mmspec.certify.diagnosis import mistakes_for, nearest_mistake
+from mmspec.certify.independence import independence_of
+from mmspec.certify.probes import FEWEST, PROBES, SECONDS, ProbeBudget
+from mmspec.certify.regions import UnresolvedRegions
+from mmspec.certify.rules import GaussianRule
+from mmspec.certify.runners import (
+    BATCH,
+    MEMORY,
+    STATE,
+    CaseCallback,
+    Outcome,
+    passes_alone,
+    run_by_regions,
+    run_by_samples,
+)
+from mmspec.certify.step import AcceptStep, Arrays
 
 TREE = Shape((0, 0, 1, 1))
 _UNKNOWN = "its law is none of the known mistakes'"
@@ -33,7 +40,7 @@ _SAYS = {
 def certify(
     function: Callable, *, shapes: Sequence[Shape] | None = None, values: int = 3, laws: Sequence[str] | None = None,
     samples: int = 40_000, probes: int = PROBES, seconds: float = SECONDS, arrays: Arrays = "torch",
-    name: str | None = None, told: Told | None = None,
+    name: str | None = None, told: CaseCallback | None = None,
 ) -> Certificate:  # fmt: skip
     """Examines an accept step; `mmspec certify` on the command line.
 
@@ -67,22 +74,22 @@ def certify(
         raise ValueError(f"probes: expected at least {FEWEST}, got {probes}; ask for 1000 or more")
     if isinstance(function, GaussianRule):
         return function.certificate(told)
-    step = Step(function, arrays)
+    step = AcceptStep(function, arrays)
     shapes = tuple(shapes or getattr(function, "shapes", None) or _default(step))
     several = [case for shape in shapes for case in _cases(step, shape, values, laws)]
     name = name or getattr(function, "__name__", type(function).__name__)
-    out = _outcome(step, several, samples, Effort(probes, seconds), told or (lambda result: None))
+    out = _outcome(step, several, samples, ProbeBudget(probes, seconds), told or (lambda result: None))
     method = "samples" if out.drawn else "regions"
-    like, says = (None, _PASSED[method]) if out.passed else _named(step, several, out)
+    like, says = (None, _PASSED[method]) if out.passed else _diagnose(step, several, out)
     certificate = Certificate(name, method, out.passed, out.worst, like, says, out.notes, out.results)
     return replace(certificate, says=f"{says}; {certificate.bound()}") if certificate.bound() else certificate
 
 
-def _default(step: Step) -> tuple[Shape, ...]:
+def _default(step: AcceptStep) -> tuple[Shape, ...]:
     return (chain_of(2), TREE) if "parents" in step.names else (chain_of(2),)
 
 
-def _cases(step: Step, shape: Shape, values: int, laws: Sequence[str] | None) -> list[Case]:
+def _cases(step: AcceptStep, shape: Shape, values: int, laws: Sequence[str] | None) -> list[CertifyCase]:
     if values < 2:
         raise ValueError(f"values: expected at least 2, got {values}; ask for 3 or 4")
     if not shape.chain and "parents" not in step.names:
@@ -95,33 +102,37 @@ def _cases(step: Step, shape: Shape, values: int, laws: Sequence[str] | None) ->
     return found
 
 
-def _outcome(step: Step, several: list[Case], samples: int, effort: Effort, told: Told) -> Outcome:
+def _outcome(
+    step: AcceptStep, several: list[CertifyCase], samples: int, effort: ProbeBudget, told: CaseCallback
+) -> Outcome:
     if step.draws:
-        return by_samples(step, several, samples, told)
-    manners, note = manners_of(step, several[0]), "the same uniforms give other answers when asked again"
+        return run_by_samples(step, several, samples, told)
+    manners, note = independence_of(step, several[0]), "the same uniforms give other answers when asked again"
     if manners.repeats:
         try:
-            return by_regions(step, several, manners, effort, told)
-        except Uneven as uneven:
+            return run_by_regions(step, several, manners, effort, told)
+        except UnresolvedRegions as uneven:
             note = str(uneven)
-    out = by_samples(step, several, samples, told)
+    out = run_by_samples(step, several, samples, told)
     out.notes.append(f"{note}; so it was sampled")
     return out
 
 
-def _named(step: Step, several: list[Case], out: Outcome) -> tuple[str | None, str]:
+def _diagnose(step: AcceptStep, several: list[CertifyCase], out: Outcome) -> tuple[str | None, str]:
     """What a step that failed is like: by its manners, else by the suspect that has its law."""
     if out.blame is not None:
         return out.blame, _SAYS[out.blame]
     if out.drawn:
-        for one in suspects_of(several[0]):
+        for one in mistakes_for(several[0]):
             if all(found.fits(one.law(case)).passed for case, found in zip(several, out.drawn, strict=True)):
                 return one.name, one.says
-        return (BATCH, _SAYS[BATCH]) if right_alone(step, several, out.drawn) else (None, _UNKNOWN)
+        return (BATCH, _SAYS[BATCH]) if passes_alone(step, several, out.drawn) else (None, _UNKNOWN)
     examined = range(len(out.results))
     shape = several[max(examined, key=lambda i: out.results[i].distance)].shape
     mine = [i for i in examined if several[i].shape == shape]
-    found = nearest([several[i] for i in mine], [out.laws[i] for i in mine], [out.results[i].accepted for i in mine])
+    found = nearest_mistake(
+        [several[i] for i in mine], [out.laws[i] for i in mine], [out.results[i].accepted for i in mine]
+    )
     worst = max(out.results[i].distance for i in mine)
     if found.apart <= max(10 * TOLERANCE, worst / 100):
         return found.suspect.name, found.suspect.says

@@ -16,7 +16,7 @@ ROUNDS, AT_ONCE, PLAIN = 60, 8, 16
 MOST_EDGES, MOST_BOXES = 96, 20_000  # of a uniform, of a row
 
 
-class Uneven(ValueError):
+class UnresolvedRegions(ValueError):
     """Answers do not come in boxes: a uniform is mixed with another, or the step is not a function of its uniforms."""
 
 
@@ -30,7 +30,7 @@ class Regions:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RegionLocation:
     """Where points lie, int64 or float64 [M, K] each.
 
     box: The number of the box among those of its row.   code: The answer there.
@@ -101,11 +101,11 @@ class RegionMap:
                 return
             self._cut(walks)
             rows = still
-        raise Uneven(
+        raise UnresolvedRegions(
             "uniforms: expected answers that are the same on boxes, got ever more of them; they are mixed with another"
         )
 
-    def locate(self, rows: Tensor, points: Tensor) -> Place:
+    def locate(self, rows: Tensor, points: Tensor) -> RegionLocation:
         """The boxes in which points lie.
 
         Args:
@@ -126,7 +126,7 @@ class RegionMap:
             box = box * count[:, None] + place[:, axis]
         codes = [self._regions[row][2] for row in rows.tolist()]
         first = torch.tensor([0, *map(len, codes[:-1])]).cumsum(0)
-        return Place(box, torch.cat(codes)[first[:, None] + box], margin)
+        return RegionLocation(box, torch.cat(codes)[first[:, None] + box], margin)
 
     def refine(self, rows: Tensor, points: Tensor, boxes: Tensor, codes: Tensor) -> None:
         """Cuts the cubes toward points whose answer is not that of their box, and searches these rows again.
@@ -134,7 +134,7 @@ class RegionMap:
         Args:
             rows: int64 [M].
             points: float64 [M, A].
-            boxes: int64 [M], the box in which each point lies; see `Place`.
+            boxes: int64 [M], the box in which each point lies; see `RegionLocation`.
             codes: int64 [M], the answers at the points.
 
         Raises:
@@ -150,7 +150,7 @@ class RegionMap:
         try:
             self._cut(walks)
             self.search(changed)
-        except Uneven:
+        except UnresolvedRegions:
             for row, (edges, regions) in zip(changed, before, strict=True):
                 self._edges[row], self._regions[row] = edges, regions
             raise
@@ -169,7 +169,9 @@ class RegionMap:
         codes = self.ask(row.repeat_interleave(self.axes + 1), stops.flatten(0, 1)).view(len(walks), -1)
         walk, axis = (codes[:, 1:] != codes[:, :-1]).nonzero(as_tuple=True)
         if len(walk) == 0:
-            raise Uneven("uniforms: expected one answer to one question, got another when it was asked again")
+            raise UnresolvedRegions(
+                "uniforms: expected one answer to one question, got another when it was asked again"
+            )
         here, before = stops[walk, axis], codes[walk, axis]
         near, far = start[walk, axis], goal[walk, axis]
         for _ in range(HALVINGS):
@@ -184,7 +186,7 @@ class RegionMap:
                 known.append(place)
                 known.sort()
             if len(known) > MOST_EDGES:
-                raise Uneven(f"uniforms: expected answers that are the same on boxes, got more than {MOST_EDGES} along "
+                raise UnresolvedRegions(f"uniforms: expected answers that are the same on boxes, got more than {MOST_EDGES} along "
                              f"uniform {where}; it is mixed with another")  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from mmspec.certify.cases import Case
+from mmspec.certify.cases import CertifyCase
 from mmspec.certify.certificate import POWER
-from mmspec.certify.manners import Company
-from mmspec.certify.step import Answer, Question, Step
-from mmspec.kernels.sample import sample_categorical
+from mmspec.certify.independence import NeighbourRound
+from mmspec.certify.step import AcceptStep, StepAnswer, StepQuestion
+from mmspec.kernels.sampling import sample_categorical
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def chi_square(observed: Tensor, expected: Tensor, constraints: int = 1) -> ChiS
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledLaw:
     """counts: float64 [cases, V^(D + 1)], how often each run of values came out; drafts that were picked are a case each.
     test: against the target.   accepted: drafted tokens kept a round, on average.   stale: as in `Found`.
     """
@@ -97,14 +97,14 @@ def visible_distance(count: int, freedom: int) -> float:
 
 
 def sample(
-    step: Step,
-    case: Case,
+    step: AcceptStep,
+    case: CertifyCase,
     count: int,
     batch: int,
     seed: int,
-    company: Company | None = None,
-    before: Company | None = None,
-) -> Sampled:
+    company: NeighbourRound | None = None,
+    before: NeighbourRound | None = None,
+) -> SampledLaw:
     """Drafts and rounds drawn `count` times, `batch` rows a call, completed with p to D + 1 values each.
 
     company: a round that stands beside every row.   before: one that is asked before every call.
@@ -117,19 +117,19 @@ def sample(
     counts, depth_sum, stale = torch.zeros(cases * cells, dtype=torch.float64), 0, 0
     with seeded(seed):
         for start in range(0, count, batch):
-            rows = _rows(case, start, min(batch, count - start), dice)
+            rows = _draft_rows(case, start, min(batch, count - start), dice)
             if before is not None:
                 step(before.question, None if step.draws else before.uniforms)
             answer = _ask(step, case.question.rows(rows), company, dice)
-            run = _completed(case, *_first(case, rows, answer, dice), dice)
+            run = _completed(case, *_emitted_values(case, rows, answer, dice), dice)
             counts += torch.bincount(case.which[rows] * cells + run, minlength=cases * cells)
             depth_sum += int(tree.depth[0][answer.node].sum())
             stale += int((answer.kept != answer.node).sum())
     counts = counts.view(cases, cells)
-    return Sampled(counts, _test(counts, case.target.expand(cases, -1)), depth_sum / count, stale / count)
+    return SampledLaw(counts, _test(counts, case.target.expand(cases, -1)), depth_sum / count, stale / count)
 
 
-def _ask(step: Step, question: Question, company: Company | None, dice: torch.Generator) -> Answer:
+def _ask(step: AcceptStep, question: StepQuestion, company: NeighbourRound | None, dice: torch.Generator) -> StepAnswer:
     rows = len(question.tokens)
     uniforms = torch.rand(rows, len(question.parents) + 1, generator=dice, dtype=torch.float64)
     if company is None:
@@ -138,10 +138,10 @@ def _ask(step: Step, question: Question, company: Company | None, dice: torch.Ge
     turns = torch.stack((torch.arange(rows), torch.arange(rows) + rows), 1).flatten()  # row, company, row, company
     both = torch.cat((uniforms, company.uniforms.expand(rows, -1)))[turns]
     answer = step(question.beside(others).rows(turns), None if step.draws else both)
-    return Answer(answer.node[::2], answer.value[::2], answer.kept[::2])
+    return StepAnswer(answer.node[::2], answer.value[::2], answer.kept[::2])
 
 
-def _completed(case: Case, run: Tensor, length: Tensor, dice: torch.Generator) -> Tensor:
+def _completed(case: CertifyCase, run: Tensor, length: Tensor, dice: torch.Generator) -> Tensor:
     """Runs of `length` values drawn on by p until they have D + 1."""
     for d in range(case.shape.tree.max_depth + 1):
         here = (length == d).nonzero()[:, 0]
@@ -151,13 +151,15 @@ def _completed(case: Case, run: Tensor, length: Tensor, dice: torch.Generator) -
     return run
 
 
-def _rows(case: Case, start: int, count: int, dice: torch.Generator) -> Tensor:
+def _draft_rows(case: CertifyCase, start: int, count: int, dice: torch.Generator) -> Tensor:
     if case.shape.drawn == "deterministic":
         return torch.arange(start, start + count) % len(case.drafts.value)
     return torch.multinomial(case.drafts.chance, count, replacement=True, generator=dice)
 
 
-def _first(case: Case, rows: Tensor, answer: Answer, dice: torch.Generator) -> tuple[Tensor, Tensor]:
+def _emitted_values(
+    case: CertifyCase, rows: Tensor, answer: StepAnswer, dice: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """The base-V number of what was emitted, int64 [R], and how many values that is; a first value behind a stale state."""
     code, size, depth = case.drafts.code[rows], case.size, case.shape.tree.depth[0]
     own = torch.arange(len(rows))

@@ -1,17 +1,19 @@
-"""An accept step of plain arrays: what it is asked, what it answers, and who calls it."""
+"""An accept step of plain arrays: how it is named and loaded, what it is asked, and what it answers."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from operator import attrgetter
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 Arrays = Literal["torch", "numpy"]
-NAMES = ("tokens", "q", "p", "uniforms", "parents", "q_uncut", "top_k")
+ARGUMENTS = ("tokens", "q", "p", "uniforms", "parents", "q_uncut", "top_k")
 
 
 class StepFailed(ValueError):
@@ -19,7 +21,7 @@ class StepFailed(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StepQuestion:
     """R rounds to judge, each with N drafted tokens over V values.
 
     tokens: int64 [R, N].   q: float64 [R, N, V], the law each token was drawn from (one-hot where it was just picked).
@@ -35,11 +37,11 @@ class Question:
     top_k: int
     parents: tuple[int, ...]
 
-    def rows(self, index: Tensor) -> Question:
+    def rows(self, index: Tensor) -> StepQuestion:
         """Some of the rows."""
         return replace(self, **{name: getattr(self, name)[index] for name in ("tokens", "q", "p", "q_uncut")})
 
-    def beside(self, other: Question) -> Question:
+    def beside(self, other: StepQuestion) -> StepQuestion:
         """These rows and then the other's."""
         both = {f.name: torch.cat((getattr(self, f.name), getattr(other, f.name)))
                 for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}  # fmt: skip
@@ -47,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepAnswer:
     """node: int64 [R], accepted tokens of a chain; on a tree the deepest accepted token, counted from 1; 0 for none.
     value: int64 [R], the token that follows.   kept: int64 [R], the token its state ends with, which should be `node`.
     """
@@ -61,16 +63,16 @@ class Answer:
         return (self.node * size + self.value) * nodes + self.kept
 
     @staticmethod
-    def of_codes(codes: Tensor, nodes: int, size: int) -> Answer:
+    def of_codes(codes: Tensor, nodes: int, size: int) -> StepAnswer:
         """The answers that `codes` numbered."""
         rest = codes // nodes
-        return Answer(rest // size, rest % size, codes % nodes)
+        return StepAnswer(rest // size, rest % size, codes % nodes)
 
 
-class Step:
-    """Calls somebody's accept step with those of the arguments `NAMES` that its signature names.
+class AcceptStep:
+    """Calls somebody's accept step with those of the arguments `ARGUMENTS` that its signature names.
 
-    function: returns accepted counts and next tokens, and if it likes what its state keeps; see `Answer`. A class is
+    function: returns accepted counts and next tokens, and if it likes what its state keeps; see `StepAnswer`. A class is
     made anew by `fresh`, without arguments.   arrays: what it is given; it may return either, or lists.
     Raises StepFailed for a callable that cannot be asked.
     """
@@ -82,16 +84,16 @@ class Step:
         self.function = self._instance()
         self.names = self._arguments()
 
-    def fresh(self) -> Step:
+    def fresh(self) -> AcceptStep:
         """The same step without memory of earlier calls, as far as it is a class; else itself."""
-        return Step(self.made, self.arrays) if inspect.isclass(self.made) else self
+        return AcceptStep(self.made, self.arrays) if inspect.isclass(self.made) else self
 
     @property
     def draws(self) -> bool:
         """It draws its own random numbers."""
         return "uniforms" not in self.names
 
-    def __call__(self, question: Question, uniforms: Tensor | None) -> Answer:
+    def __call__(self, question: StepQuestion, uniforms: Tensor | None) -> StepAnswer:
         """uniforms: float64 [R, N + 1] in [0, 1), or None for a step that draws its own."""
         asked = {"tokens": question.tokens, "q": question.q, "p": question.p, "uniforms": uniforms,
                  "q_uncut": question.q_uncut, "parents": torch.tensor(question.parents)}  # fmt: skip
@@ -108,7 +110,7 @@ class Step:
             rows, length = question.tokens.shape
             raise StepFailed(f"step: expected accepted counts and next tokens, got {type(error).__name__} ({error}); call it "
                              f"with {rows} rows of {length} tokens to see why") from error  # fmt: skip
-        return _read(answer, question)
+        return _read_answer(answer, question)
 
     def _instance(self) -> Callable:
         if not inspect.isclass(self.made):
@@ -127,17 +129,17 @@ class Step:
         named = {one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)}
         needed = {one.name for one in parameters if one.name in named and one.default is one.empty}
         positional = {one.name for one in parameters if one.kind is one.POSITIONAL_ONLY}
-        if needed - set(NAMES) or positional or "tokens" not in named:
-            raise StepFailed(f"step: expected arguments among {', '.join(NAMES)}, tokens at least, got "
+        if needed - set(ARGUMENTS) or positional or "tokens" not in named:
+            raise StepFailed(f"step: expected arguments among {', '.join(ARGUMENTS)}, tokens at least, got "
                              f"{', '.join(sorted(named)) or 'none'}; wrap it in a function of these")  # fmt: skip
-        return named & set(NAMES)
+        return named & set(ARGUMENTS)
 
     def _array(self, value: Tensor) -> object:
         # a step may work in place: what it is given is its own
         return value.clone().numpy() if self.arrays == "numpy" else value.clone()
 
 
-def _read(answer: object, question: Question) -> Answer:
+def _read_answer(answer: object, question: StepQuestion) -> StepAnswer:
     """The answer as tensors.   Raises StepFailed for other shapes, kinds of numbers, or numbers out of range."""
     rows, nodes, size = len(question.tokens), len(question.parents), question.p.shape[-1]
     if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
@@ -145,13 +147,13 @@ def _read(answer: object, question: Question) -> Answer:
         raise StepFailed(
             f"step: expected (accepted, next token) or (accepted, next token, kept), got {got}; return these"
         )
-    accepted = _whole("accepted", answer[0], rows, nodes + 1)
-    value = _whole("next token", answer[1], rows, size)
-    kept = _whole("kept", answer[2], rows, nodes + 1) if len(answer) == 3 else accepted
-    return Answer(accepted, value, kept)
+    accepted = _integers("accepted", answer[0], rows, nodes + 1)
+    value = _integers("next token", answer[1], rows, size)
+    kept = _integers("kept", answer[2], rows, nodes + 1) if len(answer) == 3 else accepted
+    return StepAnswer(accepted, value, kept)
 
 
-def _whole(name: str, value: object, rows: int, limit: int) -> Tensor:
+def _integers(name: str, value: object, rows: int, limit: int) -> Tensor:
     try:
         found = torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -167,3 +169,26 @@ def _whole(name: str, value: object, rows: int, limit: int) -> Tensor:
         raise StepFailed(f"{name}: expected numbers from 0 to {limit - 1}, got {int(found.min())} to {int(found.max())}; "
                          "return what the protocol says")  # fmt: skip
     return found
+
+
+def load_step(spec: str) -> Callable:
+    """What MODULE:CALLABLE names. Importing a module runs its code.
+
+    Raises StepFailed where there is no such module or nothing of that name in it, and where its code raises.
+    """
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise StepFailed(f"step: expected MODULE:CALLABLE, got {spec!r}; write for example my_engine.accept:step")
+    try:
+        found = import_module(module)
+    except (Exception, SystemExit) as error:
+        raise StepFailed(f"step: expected a module that can be imported, got {module!r} ({type(error).__name__}: {error}); "
+                         "start where it lies, or install it") from error  # fmt: skip
+    try:
+        step = attrgetter(name)(found)
+    except (Exception, SystemExit) as error:
+        raise StepFailed(f"step: expected a name in {module}, got {name!r} ({type(error).__name__}: {error}); correct "
+                         "it") from error  # fmt: skip
+    if not callable(step) and not hasattr(step, "certificate"):
+        raise StepFailed(f"step: expected a callable, got {name!r}, which is {type(step).__name__}; name a function")
+    return step

@@ -2,23 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from mmspec.cli.bench_options import parameters, settings
-from mmspec.cli.console import check_writable, quiet_transformers, refusing, save_json, screen, told, waiting
-from mmspec.cli.options import Json, Markdown, Plot, named_paths, names
-from mmspec.cli.steps import steps
-from mmspec.cli.tables import bench_log, print_records, save_figures, show
+from mmspec.cli.console import (
+    check_writable,
+    quiet_transformers,
+    refusing,
+    reports_errors,
+    save_json,
+    screen,
+    spinner,
+    step_progress,
+)
+from mmspec.cli.options import Json, Markdown, Plot, named_paths, split_names, split_numbers
+from mmspec.evaluate.engine.config import BenchConfig, flag_of
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.engine.config import BenchConfig
     from mmspec.evaluate.engine.domain import Domain
+
+
+_PAIRS = tuple[tuple[str, str], ...]
+
+
+def option_parameters(config: type[BenchConfig]) -> Iterator[Parameter]:
+    """A typer option per field: several numbers or names are one text with commas, named paths may be repeated."""
+    types = _types(config)
+    for one in fields(config):
+        kind, many = types[one.name], _items(types[one.name])
+        taken = list[str] | None if kind == _PAIRS else str | None if many else kind
+        shown = typer.Option(flag_of(config, one.name), help=one.metadata["help"], metavar=one.metadata["shown"])
+        default = None if many else one.default
+        yield Parameter(one.name, Parameter.KEYWORD_ONLY, annotation=Annotated[taken, shown], default=default)
+
+
+def config_values(config: type[BenchConfig], given: dict[str, Any]) -> dict[str, Any]:
+    """The config's fields from what typer was given.   Raises BadOption for texts that are none of its values."""
+    types = _types(config)
+    return {one.name: _value(config, one, types[one.name], given[one.name]) for one in fields(config)}
+
+
+def _value(config: type[BenchConfig], one: Field, kind: Any, given: Any) -> Any:
+    flag, item = flag_of(config, one.name), _items(kind)
+    if item is None:
+        return given
+    if given is None:
+        return one.default
+    if kind == _PAIRS:
+        return tuple((name, str(path)) for name, path in named_paths(flag, given))
+    return split_names(flag, given) if item is str else split_numbers(flag, given, item)
+
+
+def _types(config: type[BenchConfig]) -> dict[str, Any]:
+    """The type of every field, without None."""
+    found = get_type_hints(config)
+    return {one.name: _without_none(found[one.name]) for one in fields(config) if one.default is not MISSING}
+
+
+def _without_none(kind: Any) -> Any:
+    some = [one for one in get_args(kind) if one is not NoneType]
+    return some[0] if NoneType in get_args(kind) and len(some) == 1 else kind
+
+
+def _items(kind: Any) -> Any:
+    """The type of a tuple's items; None for what is no tuple."""
+    return get_args(kind)[0] if get_origin(kind) is tuple else None
+
+
+def bench_log(json: Path | None) -> Path | None:
+    """Where a bench that writes `json` keeps what is finished until all is."""
+    from mmspec.evaluate.engine.resume_log import log_beside
+
+    return log_beside(json)
+
+
+def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
+    """Writes a finished bench; what was kept of it on the way has served, and the next run measures again."""
+    save_json(json, result)
+    if log is not None:
+        log.unlink(missing_ok=True)
+
+
+def print_records(title: str, records: list[dict[str, str]]) -> None:
+    """Prints records of the same keys as one table."""
+    from rich.table import Table
+
+    table = Table(*records[0], title=title, title_justify="left")
+    for record in records:
+        table.add_row(*record.values())
+    screen().print(table)
+
+
+def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path | None) -> None:
+    """Prints the tables, writes them and the curves where asked to; raises ValueError for what is wrong with the rows."""
+    from mmspec.evaluate.engine.domain import bench_failures
+    from mmspec.evaluate.report.bench_page import environment_line, linked, tables
+    from mmspec.evaluate.report.bench_page import markdown as as_markdown
+    from mmspec.evaluate.report.plots import draw
+    from mmspec.io.files import write_text_atomic
+
+    page = domain.page(result)
+    if markdown is not None:
+        write_text_atomic(markdown, as_markdown(page, result, linked(plot, markdown)))
+    if plot is not None:
+        draw(domain.panels(result), plot)
+    out = screen()
+    out.print(environment_line(page, result), markup=False, soft_wrap=True)
+    for part in tables(page, result):
+        out.print(part, markup=False, soft_wrap=isinstance(part, str))
+    wrong = bench_failures(domain, result)
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
 
 _KEPT = (
     "What is left out is as the suite has it. With --json, what is finished is kept beside FILE until all is: stopped, the "
@@ -41,19 +143,19 @@ def command(name: str) -> Callable[..., None]:
     def run(json: Path | None, markdown: Path | None, plot: Path | None, **given: Any) -> None:
         log = bench_log(json)
         check_writable(json, markdown, plot, log)
-        asked = _config(config, settings(config, given))
+        asked = _config(config, config_values(config, given))
         domain = domain_of(name)
         if plot is not None:
             _check_plot(domain, asked)
         result = _run(domain, asked, log)
         save_figures(json, log, result)
-        show(domain, result, markdown, plot)
+        show_result(domain, result, markdown, plot)
 
     files = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind, default=None) for one, kind in _FILES.items()]
-    run.__signature__ = Signature([*parameters(config), *files])
+    run.__signature__ = Signature([*option_parameters(config), *files])
     run.__annotations__ = {one.name: one.annotation for one in run.__signature__.parameters.values()}
     run.__name__, run.__doc__ = name, f"{config.about}\n\n{_KEPT}"
-    return told(run)
+    return reports_errors(run)
 
 
 for _name in DOMAINS:
@@ -71,7 +173,7 @@ _Repeats = Annotated[int, typer.Option(metavar="N", help="Timed runs of each op 
 
 
 @app.command()
-@told
+@reports_errors
 def kernels(device: _Device = None, tiny: _Tiny = False, repeats: _Repeats = 20, json: Json = None) -> None:
     """The verify core's ops against straightforward torch code and the memory they have to read.
 
@@ -81,7 +183,7 @@ def kernels(device: _Device = None, tiny: _Tiny = False, repeats: _Repeats = 20,
 
 
 @app.command()
-@told
+@reports_errors
 def gpu(
     steps: _Steps = None,
     device: _Device = None,
@@ -94,7 +196,7 @@ def gpu(
     Models of those shapes have random weights: their curve is a cost and no speed. Speedups are of a captioner and a
     text-to-image model of over 100 million parameters each, which are trained on the spot in minutes.
     """
-    _machine("gpu", json, device, tiny, repeats, steps=names("--steps", steps) if steps else ())
+    _machine("gpu", json, device, tiny, repeats, steps=split_names("--steps", steps) if steps else ())
 
 
 def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
@@ -115,7 +217,7 @@ def _config(config: type[BenchConfig], given: dict[str, Any]) -> BenchConfig:
 
 def _check_plot(domain: Domain, config: BenchConfig) -> None:
     """Refuses, before the bench runs, a plot that could not be drawn behind it."""
-    from mmspec.evaluate.pages.plots import need_matplotlib
+    from mmspec.evaluate.report.plots import need_matplotlib
 
     with refusing():
         need_matplotlib()
@@ -125,18 +227,18 @@ def _check_plot(domain: Domain, config: BenchConfig) -> None:
 def _run(domain: Domain, config: BenchConfig, log: Path | None) -> dict:
     from mmspec.evaluate.engine.bench import bench
 
-    with waiting("loading the model"):
+    with spinner("loading the model"):
         quiet_transformers()
         resources = domain.resources(config)
     with refusing():
         config.check(resources)
     title = f"bench {domain.name}, suite {config.suite}"
-    with steps(title, config.requests(), config.parts()) as (on_run, on_part):
+    with step_progress(title, config.requests(), config.parts()) as (on_run, on_part):
         return bench(domain, config, resources, on_run=on_run, on_part=on_part, log=log)
 
 
 @app.command()
-@told
+@reports_errors
 def curves(
     logs: Annotated[
         list[str], typer.Argument(metavar="NAME=FILE", help="Training logs (JSONL); several are compared.")
@@ -146,8 +248,7 @@ def curves(
 ) -> None:
     """Accept length against training steps, from the logs that training writes."""
     check_writable(plot, json)
-    from mmspec.evaluate.pages.curves import training_panels
-    from mmspec.evaluate.pages.plots import draw
+    from mmspec.evaluate.report.plots import draw, training_panels
 
     with refusing():
         (panel,) = training_panels(dict(named_paths("NAME=FILE", logs)))

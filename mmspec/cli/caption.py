@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import check_writable, refusing, save_json, screen, told, waiting
-from mmspec.cli.models import ZOO, open_resources
-from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
+from mmspec.cli.console import check_writable, refusing, reports_errors, save_json, screen, spinner
+from mmspec.cli.options import ZOO, Drafter, Json, MaxNewTokens, check_at_least, check_drafter, open_resources
 
 if TYPE_CHECKING:
     from mmspec.core.stats import Stats
     from mmspec.evaluate.vlm.resources import VlmResources
 
 
-@told
+@reports_errors
 def caption(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP; several make one prompt.")],
     prompt: Annotated[str, typer.Option(help="What to ask about the pictures.")] = "Describe this picture in detail.",
@@ -34,7 +33,7 @@ def caption(
     check_at_least("--seed", seed or 0, 0)
     drafter = check_drafter(drafter)
     check_writable(json)
-    from mmspec.core.images import open_image
+    from mmspec.io.images import open_image
 
     with refusing():
         pictures = tuple(open_image(path) for path in images)
@@ -74,16 +73,16 @@ def _answer(
     from time import perf_counter
 
     import mmspec
-    from mmspec.evaluate.vlm.requests import Prompt, encode
-    from mmspec.evaluate.vlm.runner import sampling
+    from mmspec.evaluate.vlm.requests import VlmPrompt, encode
+    from mmspec.evaluate.vlm.runner import sampling_arguments
 
     with refusing():
-        inputs = encode(resources.processor, [Prompt(prompt, pictures)])
+        inputs = encode(resources.processor, [VlmPrompt(prompt, pictures)])
         chosen = resources.drafter(name)
     streamer = _streamer(resources) if stream else None
-    asked = {**inputs, "max_new_tokens": limit, **sampling(temperature)}
+    asked = {**inputs, "max_new_tokens": limit, **sampling_arguments(temperature)}
     began = perf_counter()
-    with nullcontext() if stream else waiting("generating"):
+    with nullcontext() if stream else spinner("generating"):
         out = mmspec.generate(resources.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **asked)
     seconds = perf_counter() - began
     new = out.sequences[0, inputs["input_ids"].shape[1] :]

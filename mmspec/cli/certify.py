@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told
-from mmspec.cli.options import Json, check_at_least, numbers
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
+from mmspec.cli.options import Json, check_at_least, split_numbers
 
 if TYPE_CHECKING:
     from mmspec.certify.cases import Shape
@@ -17,7 +17,7 @@ _DRAWN = ("without_replacement", "with_replacement", "deterministic")
 _ARRAYS = ("torch", "numpy")
 
 
-@told
+@reports_errors
 def certify(
     step: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help="The step. Importing it runs the module's code.")],
     tree: Annotated[
@@ -49,12 +49,12 @@ def certify(
     if arrays not in _ARRAYS:
         raise BadOption(f"--arrays: expected torch or numpy, got {arrays!r}, name one of them")
     check_writable(json)
-    from mmspec.certify.apart import certify_apart
+    from mmspec.certify.subprocess_run import certify_in_subprocess
 
     shapes = _shapes(tree, drawn)
     with progress() as bar:
         task = bar.add_task(f"asking {step}", total=None)
-        found = certify_apart(step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays,
+        found = certify_in_subprocess(step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays,
                               limit=limit, told=lambda case: bar.advance(task))  # fmt: skip
     save_json(json, found.to_dict())
     _show(found)
@@ -70,7 +70,7 @@ def _shapes(tree: str | None, drawn: str | None) -> list[Shape] | None:
     from mmspec.certify.cases import Shape
 
     with refusing():
-        return [Shape(numbers("--tree", tree, int) or (0, 1), drawn or _DRAWN[0])]
+        return [Shape(split_numbers("--tree", tree, int) or (0, 1), drawn or _DRAWN[0])]
 
 
 def _show(found: Certificate) -> None:

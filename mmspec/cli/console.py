@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from mmspec.core.interrupts import Stopped, interrupts
+from mmspec.io.interrupts import Stopped, restore_interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+
 _WIDE = 200  # where nobody looks at a terminal, tables are not squeezed
-_OVER = ("--no-resume", "--fresh")  # what makes a run start over
+_RESTART_OPTIONS = ("--no-resume", "--fresh")  # what makes a run start over
 
 
 class BadOption(ValueError):
@@ -39,10 +41,10 @@ def screen(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=_Named(stream), width=None if stream.isatty() else _WIDE, highlight=False)
+    return Console(file=_NamedStream(stream), width=None if stream.isatty() else _WIDE, highlight=False)
 
 
-class _Named:
+class _NamedStream:
     """A stream whose failed writes say which one it is."""
 
     def __init__(self, stream: TextIO):
@@ -60,12 +62,12 @@ class _Named:
             self._stream.flush()
 
     def _named(self) -> AbstractContextManager[None]:
-        from mmspec.core.files import writing
+        from mmspec.io.files import writing
 
         return writing(str(getattr(self._stream, "name", "the screen")))
 
 
-def told(command: Callable) -> Callable:
+def reports_errors(command: Callable) -> Callable:
     """Ends a command that raises ValueError or OSError with the error's one sentence, in red on stderr.
 
     Exit code 2 for a refused option or argument, 1 for a run that failed. One that is interrupted ends with
@@ -75,7 +77,7 @@ def told(command: Callable) -> Callable:
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            interrupts()
+            restore_interrupts()
             return command(*args, **kwargs)
         except (ValueError, OSError) as error:
             say_error(" ".join(str(error).split()))
@@ -109,7 +111,7 @@ def _command() -> str:
     import os
     import shlex
 
-    words = [word for word in sys.argv[1:] if word not in _OVER]
+    words = [word for word in sys.argv[1:] if word not in _RESTART_OPTIONS]
     launched = "accelerate launch ... " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
     return f"{launched}{shlex.join(['mmspec', *words])}"
 
@@ -130,7 +132,7 @@ def progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[None]:
+def spinner(text: str) -> Iterator[None]:
     """A spinner on stderr while something of unknown length runs; silent unless stderr is a terminal."""
     console = screen(stderr=True)
     if not console.is_terminal:
@@ -150,7 +152,7 @@ def quiet_transformers() -> None:
 
 def check_writable(*paths: Path | None) -> None:
     """Refuses, before any work is done, files that could not be written at the end, and one that is named twice."""
-    from mmspec.core.files import destination
+    from mmspec.io.files import destination
 
     named: set[Path] = set()
     for path in paths:
@@ -182,6 +184,50 @@ def _probe(path: Path, final: Path) -> None:
 def save_json(path: Path | None, value: Any) -> None:
     """Writes what the screen shows, whole or not at all; nothing without a path."""
     if path is not None:
-        from mmspec.core.files import write_json_atomic
+        from mmspec.io.files import write_json_atomic
 
         write_json_atomic(path, value)
+
+
+_ALIVE = 60.0  # seconds after which a log has another line
+
+
+@contextmanager
+def step_progress(
+    title: str, requests: int, parts: int
+) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Two callables for work in parts that are made of requests, each told what has just been done.
+
+    On a terminal they move a bar; elsewhere a line on stderr tells of the beginning, of every part, and in long parts now
+    and then of a request, so that a log shows it is alive.
+    """
+    console = screen(stderr=True)
+    if console.is_terminal:
+        with progress() as bar:
+            task = bar.add_task("warming up", total=requests)
+            yield (lambda text: bar.update(task, advance=1, description=text)), lambda text: None
+        return
+    lines = _ProgressLines(console, requests, parts)
+    lines.say(f"{title}: {requests:,} requests in {parts:,} parts")
+    yield lines.request, lines.part
+
+
+class _ProgressLines:
+    """Lines on what has been done."""
+
+    def __init__(self, console: Console, requests: int, parts: int):
+        self.console, self.requests, self.parts = console, requests, parts
+        self.done = self.finished = 0
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+        self.last = monotonic()
+
+    def request(self, text: str) -> None:
+        self.done += 1
+        if monotonic() - self.last >= _ALIVE:
+            self.say(f"  {self.done:,} of {self.requests:,} requests: {text}")
+
+    def part(self, text: str) -> None:
+        self.finished += 1
+        self.say(f"{self.finished} of {self.parts}: {text}")

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import check_writable, progress, refusing, save_json, screen, told
-from mmspec.cli.models import ZOO, open_resources
-from mmspec.cli.options import Drafter, Json, MaxNewTokens, check_at_least, check_drafter
+from mmspec.cli.console import check_writable, progress, refusing, reports_errors, save_json, screen
+from mmspec.cli.options import ZOO, Drafter, Json, MaxNewTokens, check_at_least, check_drafter, open_resources
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.engine.runs import Run
+    from mmspec.evaluate.engine.runs import TimedRun
     from mmspec.evaluate.vlm.resources import VlmResources
 
 REPEATS = 3
 _REQUEST = "Describe this picture in detail."
 
 
-@told
+@reports_errors
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the pictures are written.")] = Path("mmspec-demo"),
     drafter: Drafter = "auto",
@@ -50,9 +49,9 @@ def demo(
 
 def _draw(folder: Path) -> list[tuple[Path, Image]]:
     """Renders the scenes to files and reads them back through the gate that users' pictures go through."""
-    from mmspec.core.files import replacing
-    from mmspec.core.images import open_image
     from mmspec.evaluate.vlm.requests import demo_scenes
+    from mmspec.io.files import replacing
+    from mmspec.io.images import open_image
     from mmspec.zoo.world.render import render
 
     paths = []
@@ -64,10 +63,12 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
     return [(path, open_image(path)) for path in paths]
 
 
-def _decode(resources: VlmResources, pictures: list[Image], drafter: str, limit: int) -> list[tuple[Run, Run]]:
+def _decode(
+    resources: VlmResources, pictures: list[Image], drafter: str, limit: int
+) -> list[tuple[TimedRun, TimedRun]]:
     """(transformers, drafted) per picture, each the run of median time; warmed up and in turns."""
     from mmspec.evaluate.engine.runs import interleave
-    from mmspec.evaluate.vlm.requests import Prompt, encode
+    from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import run_ours, run_peer
 
     asked = {"max_new_tokens": limit, "do_sample": False}
@@ -76,14 +77,14 @@ def _decode(resources: VlmResources, pictures: list[Image], drafter: str, limit:
         "plain": lambda inputs, seed: run_peer(resources.model, inputs, seed, **asked),
         "drafted": lambda inputs, seed: run_ours(resources.model, inputs, seed, chosen, "exact", **asked),
     }
-    cases = [encode(resources.processor, [Prompt(_REQUEST, (picture,))]) for picture in pictures]
+    cases = [encode(resources.processor, [VlmPrompt(_REQUEST, (picture,))]) for picture in pictures]
     with progress() as bar:
         task = bar.add_task("captioning", total=len(runners) * (1 + REPEATS * len(cases)))
         results = interleave(cases, runners, repeats=REPEATS, on_run=lambda name: bar.advance(task))
     return [tuple(_median_run(results[name][case]) for name in runners) for case in range(len(cases))]
 
 
-def _median_run(attempts: list) -> Run:
+def _median_run(attempts: list) -> TimedRun:
     from mmspec.evaluate.engine.runs import Failure
 
     for one in attempts:
@@ -92,7 +93,7 @@ def _median_run(attempts: list) -> Run:
     return sorted(attempts, key=lambda run: run.seconds)[len(attempts) // 2]
 
 
-def _record(path: Path, resources: VlmResources, plain: Run, drafted: Run) -> dict:
+def _record(path: Path, resources: VlmResources, plain: TimedRun, drafted: TimedRun) -> dict:
     tokens = len(drafted.output[0])
     return {
         "image": str(path),

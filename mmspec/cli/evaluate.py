@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, screen, told, waiting
-from mmspec.cli.options import Json, check_at_least, check_scale, numbers
+from mmspec.cli.console import (
+    BadOption,
+    check_writable,
+    quiet_transformers,
+    refusing,
+    reports_errors,
+    save_json,
+    screen,
+    spinner,
+    step_progress,
+)
+from mmspec.cli.options import Json, check_at_least, check_scale, split_numbers
 from mmspec.cli.report import need_plots, show_report
-from mmspec.cli.steps import steps
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.sweep.plan import Plan
-    from mmspec.evaluate.sweep.run import Work
+    from mmspec.evaluate.sweep.plan import SweepPlan
+    from mmspec.evaluate.sweep.run import SweepWork
     from mmspec.evaluate.sweep.shards import Records
 
 MODEL = (
@@ -39,7 +48,7 @@ Run = Annotated[
 Several = list[str] | None
 
 
-@told
+@reports_errors
 def evaluate(
     run: Run,
     model: Annotated[Several, typer.Option(metavar="NAME", help=MODEL)] = None,
@@ -75,7 +84,7 @@ def evaluate(
     check_writable(json)
     check_scale("--guidance", guidance)
     exports = _exports(export)
-    with waiting("reading the plan"):
+    with spinner("reading the plan"):
         quiet_transformers()
         with refusing():
             wished = {
@@ -89,14 +98,14 @@ def evaluate(
             drawn = dict(
                 reward=reward, samples=samples, seed=seed, extractor=extractor, reference=reference, threads=threads
             )
-            temperatures = numbers("--temperature", temperature, float)
+            temperatures = split_numbers("--temperature", temperature, float)
             for one in temperatures or ():
                 check_at_least("--temperature", one, 0)
             drawn |= dict(temperatures=temperatures, part=_part(part))
             work = _checked(_plan(run, wished, **given, **drawn), engine, workers, report)
     found = _run(work, workers, engine)
     for kind, folder in exports:
-        from mmspec.evaluate.exports.by_name import export_run
+        from mmspec.evaluate.exports import export_run
 
         screen().print(export_run(kind, found, folder), markup=False, soft_wrap=True)
     missing = work.missing(found)
@@ -107,34 +116,34 @@ def evaluate(
         save_json(json, show_report(found, work.plan.folder / "report", plots=True))
 
 
-def _plan(run: Path, wished: dict, **given: object) -> Plan:
-    from mmspec.evaluate.engine.sweep import Wishes
+def _plan(run: Path, wished: dict, **given: object) -> SweepPlan:
+    from mmspec.evaluate.engine.domain import SamplingOverrides
     from mmspec.evaluate.sweep.media import run_folder
-    from mmspec.evaluate.sweep.plan import Plan
+    from mmspec.evaluate.sweep.plan import SweepPlan
 
     several = ("models", "decodings", "rules", "temperatures")
     given = {name: tuple(value or ()) if name in several else value for name, value in given.items()}
-    return Plan(folder=run_folder(run), wishes=Wishes(**wished), **given)
+    return SweepPlan(folder=run_folder(run), wishes=SamplingOverrides(**wished), **given)
 
 
-def _checked(plan: Plan, engine: str, workers: int, report: bool) -> Work:
+def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepWork:
     """The work of a plan.   Refuses, before anything is drawn, what could not be run to its end."""
-    from mmspec.evaluate.sweep.run import Work, check_engine
+    from mmspec.evaluate.sweep.run import SweepWork, check_engine
 
     check_engine(engine, workers)
     if report:
         need_plots("--report", "--no-report")
-    work = Work.of(plan)
+    work = SweepWork.of(plan)
     work.header(workers)
     work.known()
     return work
 
 
-def _run(work: Work, workers: int, engine: str) -> Records:
+def _run(work: SweepWork, workers: int, engine: str) -> Records:
     from mmspec.evaluate.sweep.run import run_work
 
     tasks = len(work.draws(work.known()))
-    with steps(f"evaluate {work.plan.folder}", tasks, 2) as (on_task, on_part):
+    with step_progress(f"evaluate {work.plan.folder}", tasks, 2) as (on_task, on_part):
 
         def on_stage(name: str, count: int) -> None:
             on_part(f"{name}: {count} tasks" if count else f"{name}: nothing is missing")
@@ -151,14 +160,14 @@ def _part(text: str) -> tuple[int, int]:
 
 def _exports(given: Several) -> list[tuple[str, Path]]:
     """(kind, folder) pairs; the folders need not exist."""
-    from mmspec.evaluate.exports.by_name import KINDS
+    from mmspec.evaluate.exports import LAYOUTS
 
     found = []
     for text in given or ():
         kind, _, folder = text.partition("=")
-        if kind not in KINDS or not folder:
+        if kind not in LAYOUTS or not folder:
             raise BadOption(
-                f"--export: expected {' or '.join(f'{one}=DIR' for one in KINDS)}, got {text!r}, correct it"
+                f"--export: expected {' or '.join(f'{one}=DIR' for one in LAYOUTS)}, got {text!r}, correct it"
             )
         found.append((kind, Path(folder)))
     return found

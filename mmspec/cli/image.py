@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told
-from mmspec.cli.image_codes import FILTER_ORDERS, open_codes
-from mmspec.cli.image_vectors import open_vectors
-from mmspec.cli.models import reading
-from mmspec.cli.options import Json, check_at_least, check_scale
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
+from mmspec.cli.image_models import FILTER_ORDERS, open_continuous_pipeline, open_discrete_pipeline
+from mmspec.cli.options import Json, check_at_least, check_scale, refuse_unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.cli.drawing import Opened
+    from mmspec.cli.image_models import OpenedPipeline
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
 
 
-@told
+@reports_errors
 def image(
     prompts: Annotated[list[str], typer.Argument(metavar="PROMPT", help="A text, or a label or class name.")],
     model: Annotated[
@@ -148,18 +146,18 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
 
 
-def _open(model: str, decoding: str | None, wishes: dict, settings: dict) -> tuple[Opened, str]:
+def _open(model: str, decoding: str | None, wishes: dict, settings: dict) -> tuple[OpenedPipeline, str]:
     """What draws, and the name of its decoding."""
-    from mmspec.evaluate.continuous.kinds import is_continuous
+    from mmspec.evaluate.model_kinds import is_continuous
 
-    with reading(model, "a folder with a saved pipeline"):
+    with refuse_unreadable(model, "a folder with a saved pipeline"):
         vectors = is_continuous(model)
     if vectors:  # no drafter of vectors is known to pay
         decoding = "ar" if decoding in (None, "auto") else decoding
-        return open_vectors(model, decoding, wishes, settings), decoding
+        return open_continuous_pipeline(model, decoding, wishes, settings), decoding
     # what is sampled with a seed depends on where drafts end: windows of one length give it again
     decoding = decoding or ("scd" if settings["temperature"] > 0 or _asks_windows(wishes) else "auto")
-    return open_codes(model, decoding, wishes, settings), decoding
+    return open_discrete_pipeline(model, decoding, wishes, settings), decoding
 
 
 def _asks_windows(wishes: dict) -> bool:
@@ -167,11 +165,13 @@ def _asks_windows(wishes: dict) -> bool:
     return any(wishes[name] is not None for name in ("window", "coupling", "init"))
 
 
-def _generate(opened: Opened, wanted: list, seed: int, batch: int) -> tuple[list[Image | None], dict, dict[int, str]]:
+def _generate(
+    opened: OpenedPipeline, wanted: list, seed: int, batch: int
+) -> tuple[list[Image | None], dict, dict[int, str]]:
     """The pictures of all prompts, None for a failed one; what they cost; and by number why one failed."""
     from time import perf_counter
 
-    from mmspec.core.rules.base import Misfit
+    from mmspec.core.rules.base import UnsupportedCombination
     from mmspec.evaluate.image.runner import figures_of
 
     rows, pictures, stats, errors = opened.total // opened.stride, [], [], {}
@@ -182,7 +182,7 @@ def _generate(opened: Opened, wanted: list, seed: int, batch: int) -> tuple[list
             try:
                 seeds = [seed + start + i for i in range(len(part))]
                 out = opened.pipeline(part, seed=seeds, listener=listener, **opened.arguments)
-            except Misfit as error:
+            except UnsupportedCombination as error:
                 raise BadOption(f"--rule: {str(error).removeprefix('rule: ')}") from error
         errors |= {start + row: text.removeprefix(f"row {row}: ") for row, text in out.errors.items()}
         pictures += out.images
@@ -215,14 +215,14 @@ def _bars(images: int, rows: int, stride: int, start: int, of: int) -> Iterator[
 
 
 def _save(pictures: Sequence[Image | None], out: Path) -> None:
-    from mmspec.cli.sheet import sheet
-    from mmspec.core.files import replacing
+    from mmspec.cli.media import contact_sheet
+    from mmspec.io.files import replacing
 
     with replacing(out) as temporary:
-        sheet(pictures).save(temporary)
+        contact_sheet(pictures).save(temporary)
 
 
-def _print(record: dict, opened: Opened) -> None:
+def _print(record: dict, opened: OpenedPipeline) -> None:
     rule = f"{record['rule']} (exact)" if record["exact"] else record["rule"]  # relaxed rules say so in their name
     screen().print(
         f"{record['out']}: {record['images']} {'picture' if record['images'] == 1 else 'pictures'} in {record['seconds']} s, "

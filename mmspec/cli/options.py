@@ -1,15 +1,21 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the model that `--model` names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption
-from mmspec.core.arguments import LARGEST_SCALE
+from mmspec.cli.console import BadOption, quiet_transformers, spinner
+from mmspec.io.validation import LARGEST_SCALE
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.vlm.resources import VlmResources
+
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a Markdown page to this file.")]
@@ -42,7 +48,7 @@ def check_drafter(name: str | None) -> str | None:
     """The short name of a drafter, or a folder; None of None.   Refuses what is neither."""
     if name is None:
         return None
-    from mmspec.evaluate.vlm.drafters import drafter_names, short_name, unknown_drafter
+    from mmspec.evaluate.vlm.resources import drafter_names, short_name, unknown_drafter
 
     short = short_name(name)
     if short not in drafter_names() and not Path(name).is_dir():
@@ -50,7 +56,7 @@ def check_drafter(name: str | None) -> str | None:
     return short
 
 
-def names(name: str, text: str | None) -> tuple[str, ...] | None:
+def split_names(name: str, text: str | None) -> tuple[str, ...] | None:
     """The names of a comma-separated option; None of None."""
     if text is None:
         return None
@@ -60,7 +66,7 @@ def names(name: str, text: str | None) -> tuple[str, ...] | None:
     return found
 
 
-def numbers(name: str, text: str | None, kind: type) -> tuple | None:
+def split_numbers(name: str, text: str | None, kind: type) -> tuple | None:
     """The values of a comma-separated option; None of None."""
     if text is None:
         return None
@@ -79,3 +85,41 @@ def named_paths(name: str, values: Iterable[str] | None) -> list[tuple[str, Path
             raise BadOption(f"{name}: expected NAME=PATH with a path that exists, got {value!r}, correct it")
         found.append((title, Path(path)))
     return found
+
+
+ZOO = "zoo"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def open_resources(spec: str, option: str = "--model") -> VlmResources:
+    """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
+
+    Raises BadOption when there is no such model, or it is none that takes pictures and text.
+    """
+    with spinner("loading the model"):
+        quiet_transformers()
+        from mmspec.evaluate.vlm.resources import zoo_resources
+
+        return zoo_resources() if spec == ZOO else _published(spec, option)
+
+
+@contextmanager
+def refuse_unreadable(spec: str, what: str, option: str = "--model") -> Iterator[None]:
+    """Makes whatever is raised over the files of `spec` a BadOption that names the option. what: expected there."""
+    try:
+        yield
+    except Exception as error:  # no end to what readers raise over a config or weights of another shape
+        if str(error).startswith(f"{option}: "):
+            raise BadOption(str(error)) from error
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        raise BadOption(f"{option}: expected {what}, got {spec!r} ({kind}{error}), check it") from error
+
+
+def _published(spec: str, option: str) -> VlmResources:
+    from mmspec.evaluate.vlm.resources import published_resources
+
+    local = Path(spec).is_dir()
+    if not local and not _HUB_ID.fullmatch(spec):
+        raise BadOption(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
+    with refuse_unreadable(spec, "a safetensors model that takes pictures and text", option):
+        return published_resources(spec, local)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmspec.cli.console import check_writable, refusing, save_json, screen, told
+from mmspec.cli.console import check_writable, refusing, reports_errors, save_json, screen
 from mmspec.cli.options import Json
 
 if TYPE_CHECKING:
     from mmspec.evaluate.sweep.shards import Records
 
 
-@told
+@reports_errors
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `mmspec evaluate` wrote.")],
     out: Annotated[
@@ -39,7 +39,7 @@ def report(
 
 def need_plots(option: str, without: str) -> None:
     """Raises ValueError where plots cannot be drawn."""
-    from mmspec.evaluate.pages.plots import need_matplotlib
+    from mmspec.evaluate.report.plots import need_matplotlib
 
     try:
         need_matplotlib()
@@ -53,7 +53,7 @@ def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
     """Writes a report and prints its tables; its rows and notes, for JSON."""
     from rich.table import Table
 
-    from mmspec.evaluate.pages.page import right
+    from mmspec.evaluate.report.bench_page import is_right_aligned
     from mmspec.evaluate.report.build import write_report
     from mmspec.evaluate.report.tables import by_table, columns_of
 
@@ -62,7 +62,7 @@ def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
         columns = columns_of(rows)
         table = Table(title=title, title_justify="left")
         for number, head in enumerate(columns):
-            table.add_column(head, justify="right" if right(number) else "left", no_wrap=number == 0)
+            table.add_column(head, justify="right" if is_right_aligned(number) else "left", no_wrap=number == 0)
         for row in rows:
             table.add_row(*(cell(row) for cell in columns.values()))
         out.print(table)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mmspec.cli.console import check_writable, save_json, screen, told
+from mmspec.cli.console import check_writable, reports_errors, save_json, screen
 from mmspec.cli.options import Json
 
 
-@told
+@reports_errors
 def supported(json: Json = None) -> None:
     """Model classes, the drafters that work with them, whether the result keeps the model's law, and how that is tested."""
     check_writable(json)

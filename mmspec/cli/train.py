@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, screen, told
-from mmspec.cli.models import ZOO, open_resources
-from mmspec.cli.options import Json, check_at_least
-from mmspec.cli.train_inputs import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
+from mmspec.cli.options import ZOO, Json, check_at_least, open_resources
+from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
-    from mmspec.vlm.training.data import Data
+    from mmspec.vlm.training.data import TrainingData
     from mmspec.vlm.training.job import Job
 
 app = typer.Typer(help="Train drafters.", no_args_is_help=True)
@@ -27,7 +26,7 @@ def _root() -> None:
 
 
 @app.command("vlm-drafter")
-@told
+@reports_errors
 def vlm_drafter(
     out: Annotated[
         Path, typer.Option(help="Folder for the drafter, its card and, in work/, what a resumed run needs.")
@@ -121,14 +120,14 @@ def vlm_drafter(
 def _train(
     job: Job,
     resources: VlmResources,
-    examples: Data,
+    examples: TrainingData,
     out: Path,
     target: str,
     licence: str | None,
     resume: bool,
     tells: bool,
 ) -> dict[str, Any]:
-    from mmspec.core.interrupts import Stopped
+    from mmspec.io.interrupts import Stopped
     from mmspec.vlm.training.job import run_job
 
     with progress() as bar:
@@ -159,10 +158,10 @@ def _train(
 
 def _curve(out: Path) -> list[dict]:
     """What was measured on the way: step, seconds of training, accept length."""
-    from mmspec.vlm.training.card import log_of
+    from mmspec.vlm.training.job import read_training_log
 
     keys = ("step", "seconds", "accept_length")
-    return [{key: line[key] for key in keys} for line in log_of(out) if "accept_length" in line]
+    return [{key: line[key] for key in keys} for line in read_training_log(out) if "accept_length" in line]
 
 
 def _show(card: dict[str, Any], curve: list[dict], out: Path) -> None:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, save_json, screen, told
-from mmspec.cli.film import film_file
-from mmspec.cli.image_codes import FILTER_ORDERS
-from mmspec.cli.models import reading
-from mmspec.cli.options import Json, check_at_least, check_scale
+from mmspec.cli.console import BadOption, check_writable, reports_errors, save_json, screen
+from mmspec.cli.image_models import FILTER_ORDERS
+from mmspec.cli.media import video_file
+from mmspec.cli.options import Json, check_at_least, check_scale, refuse_unreadable
 
 if TYPE_CHECKING:
-    from mmspec.cli.video_blocks import Filmed
+    from mmspec.cli.video_generation import VideoResult
 
 MOST_FPS = 1000
 
 
-@told
+@reports_errors
 def video(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What is to be seen, and how it moves.")],
     model: Annotated[
@@ -88,7 +87,7 @@ def video(
         check_at_least(flag, least if value is None else value, least)
     check_at_least("--fps", fps, 1, MOST_FPS)
     check_scale("--guidance", guidance)
-    out, instead = film_file(out)
+    out, instead = video_file(out)
     check_writable(out, json)
     of_blocks = {"threshold": threshold, "router": router, "reduction": reduction, "sync": sync, "draft": draft,
                  "blocks": blocks, "size": size, "switch": switch or None, "stream": stream or None}  # fmt: skip
@@ -109,21 +108,21 @@ def video(
         seed = secrets.randbelow(1 << 31)
     decoding = decoding or ("ar" if drawn == "blocks" else "scd")
     if drawn == "blocks":
-        from mmspec.cli.video_blocks import film_blocks
+        from mmspec.cli.video_generation import generate_blocks
 
-        made = film_blocks(prompt, model, decoding, of_blocks | {"reward": reward}, seed, fps, out)
+        made = generate_blocks(prompt, model, decoding, of_blocks | {"reward": reward}, seed, fps, out)
     else:
-        from mmspec.cli.video_codes import film_codes
+        from mmspec.cli.video_generation import generate_tokens
 
-        made = film_codes(prompt, model, decoding, of_codes, seed, fps, out)
+        made = generate_tokens(prompt, model, decoding, of_codes, seed, fps, out)
     _tell(made, {"prompt": prompt, "model": made.name, "decoding": decoding, "seed": seed, "fps": fps}, json)
 
 
 def _kind(model: str) -> str:
-    from mmspec.evaluate.video.kinds import kind_of
+    from mmspec.evaluate.model_kinds import video_kind
 
-    with reading(model, "a folder with a saved pipeline"):
-        return kind_of(model)
+    with refuse_unreadable(model, "a folder with a saved pipeline"):
+        return video_kind(model)
 
 
 def _refuse_others(model: str, given: dict, kind: str) -> None:
@@ -134,7 +133,7 @@ def _refuse_others(model: str, given: dict, kind: str) -> None:
             raise BadOption(f"{flag}: expected a model of {kind}, got {model!r}, leave {flag} out")
 
 
-def _tell(made: Filmed, asked: dict, json: Path | None) -> None:
+def _tell(made: VideoResult, asked: dict, json: Path | None) -> None:
     """Prints and writes what was made; raises ValueError for what is wrong with it."""
     record = {**asked, **made.figures, "out": None if made.out is None else str(made.out), "error": made.error}
     if made.out is not None:

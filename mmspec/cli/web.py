@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, refusing, screen, told
+from mmspec.cli.console import BadOption, refusing, reports_errors, screen
 from mmspec.cli.options import check_at_least
 
 
-@told
+@reports_errors
 def web(
     host: Annotated[str, typer.Option(help="Address to serve on; other machines reach 0.0.0.0.")] = "127.0.0.1",
     port: Annotated[int | None, typer.Option(metavar="N", help="A free one from 7860 on when left out.")] = None,
@@ -33,12 +33,12 @@ def web(
         need_gradio()
     from mmspec.cli.console import quiet_transformers
     from mmspec.web.limits import Limits
+    from mmspec.web.model_cache import ModelCache
     from mmspec.web.server import is_loopback, serving
-    from mmspec.web.shelf import Shelf
 
     quiet_transformers()
     limits = Limits(seconds=seconds, waiting=waiting)
-    with serving(Shelf(), limits, runs=runs, host=host, port=port) as address:
+    with serving(ModelCache(), limits, runs=runs, host=host, port=port) as address:
         screen().print(f"Serving on {address}; Ctrl-C ends it.", markup=False, soft_wrap=True)
         if not is_loopback(host):
             screen().print("Anyone who reaches this machine can use it: there is no password.", style="yellow")
@@ -48,7 +48,7 @@ def web(
 def _until_interrupted() -> None:
     from time import sleep
 
-    from mmspec.core.interrupts import stop_requests
+    from mmspec.io.interrupts import stop_requests
 
     with stop_requests(loud=False) as request:
         while not request.signal:

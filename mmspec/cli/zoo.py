@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, quiet_transformers, save_json, screen, told
+from mmspec.cli.console import BadOption, check_writable, quiet_transformers, reports_errors, save_json, screen
 from mmspec.cli.options import Json
 from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS
 
@@ -52,7 +52,7 @@ _WHAT = {
 
 
 @app.command("list")
-@told
+@reports_errors
 def list_models(json: Json = None) -> None:
     """Names, sizes and measured figures of the embedded models."""
     check_writable(json)
@@ -93,15 +93,15 @@ def _describe(name: str) -> dict:
 
 
 def _card(folder: Path) -> dict:
-    from mmspec.core.readers import read_json
+    from mmspec.io.readers import read_json
 
     path = folder / "card.json"
     return read_json(path) if path.is_file() else {}
 
 
 @app.command()
-@told
-def build(
+@reports_errors
+def build_detector(
     name: Annotated[str, typer.Argument(help="A name from `mmspec zoo list`.")],
     resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint or not.")] = True,
     out: Annotated[Path | None, typer.Option(help="Where the weights go; by default into the package.")] = None,
@@ -130,8 +130,8 @@ def build(
 def _build_vlm(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec.evaluate.vlm.quality import evaluate_vlm
-        from mmspec.zoo.training.texts.build_vlm import VlmRecipe, small_recipe
-        from mmspec.zoo.training.texts.build_vlm import build as train
+        from mmspec.zoo.training.vlm.build_vlm import VlmRecipe, small_recipe
+        from mmspec.zoo.training.vlm.build_vlm import build as train
 
         def measure(*pair: Any) -> dict[str, float]:
             return evaluate_vlm(*pair).as_dict()
@@ -145,8 +145,8 @@ def _build_vlm(name: str) -> Callable[[Path, Path, bool, str], dict]:
 def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
-        from mmspec.zoo.training.texts.build_drafter import RECIPES
-        from mmspec.zoo.training.texts.build_drafter import build as train
+        from mmspec.zoo.training.vlm.build_drafter import RECIPES
+        from mmspec.zoo.training.vlm.build_drafter import build as train
 
         recipe = RECIPES[name]
         return train(out, work, zoo.load(recipe.target), name, recipe, resume=resume, device=device)
@@ -156,32 +156,29 @@ def _build_drafter(name: str) -> Callable[[Path, Path, bool, str], dict]:
 
 def _build_hybrid(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.evaluate.vlm.quality import evaluate_hybrid
-    from mmspec.zoo.training.texts.build_hybrid import build
 
-    return build(out, work, resume=resume, device=device, measure=evaluate_hybrid)
+    return build_detector(out, work, resume=resume, device=device, measure=evaluate_hybrid)
 
 
 def _build_head(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.texts.build_acceptance import build
 
-    return build(out, work, zoo.load("vlm"), zoo.load("vlm/eagle"), device=device)
+    return build_detector(out, work, zoo.load("vlm"), zoo.load("vlm/eagle"), device=device)
 
 
 def _build_clip(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.pictures.build_clip import build
 
-    return build(out, work, resume=resume, device=device)
+    return build_detector(out, work, resume=resume, device=device)
 
 
 def _build_judge(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.pictures.build_judge import build
+    from mmspec.zoo.training.image.build_scorers import build_detector
 
-    return build(out, work, resume=resume, device=device)
+    return build_detector(out, work, resume=resume, device=device)
 
 
 def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.pictures.build_llamagen import build_t2i
+    from mmspec.zoo.training.image.build_llamagen import build_t2i
 
     return build_t2i(out, work, resume=resume, device=device)
 
@@ -189,7 +186,7 @@ def _build_t2i(out: Path, work: Path, resume: bool, device: str) -> dict:
 def _build_with_shared_tokenizer(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec.zoo.files.registry import folder_of
-        from mmspec.zoo.training.pictures.build_llamagen import build_with_shared_tokenizer, c2i_recipe, low_recipe
+        from mmspec.zoo.training.image.build_llamagen import build_with_shared_tokenizer, c2i_recipe, low_recipe
 
         recipe = c2i_recipe() if name == "c2i" else low_recipe()
         return build_with_shared_tokenizer(out, work, folder_of("t2i"), recipe, resume=resume, device=device)
@@ -199,67 +196,59 @@ def _build_with_shared_tokenizer(name: str) -> Callable[[Path, Path, bool, str],
 
 def _build_image_eagle(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.pictures.build_image_eagle import build
 
-    return build(out, work, zoo.load("t2i"), resume=resume)
+    return build_detector(out, work, zoo.load("t2i"), resume=resume)
 
 
 def _build_upsampler(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_of
-    from mmspec.zoo.training.pictures.build_upsampler import build
 
-    return build(out, work, folder_of("t2i") / "vq", resume=resume)
+    return build_detector(out, work, folder_of("t2i") / "vq", resume=resume)
 
 
 def _build_video_tokens(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_with_weights
-    from mmspec.zoo.training.films.build_video_tokens import build
 
     vq, whole = folder_with_weights("t2i") / "vq", folder_with_weights("video")
-    return build(out, work, vq, whole, resume=resume, device=device)
+    return build_detector(out, work, vq, whole, resume=resume, device=device)
 
 
 def _build_video_vae(out: Path, work: Path, resume: bool, device: str) -> dict:
-    from mmspec.zoo.training.films.build_video_vae import build
 
-    return build(out, work, resume=resume, device=device)
+    return build_detector(out, work, resume=resume, device=device)
 
 
 def _build_video(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_with_weights
-    from mmspec.zoo.training.films.build_video import build
 
-    return build(out, work, folder_with_weights("video/vae"), resume=resume, device=device)
+    return build_detector(out, work, folder_with_weights("video/vae"), resume=resume, device=device)
 
 
 def _build_video_draft(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec.zoo.files.registry import folder_with_weights
-    from mmspec.zoo.training.films.build_video_draft import build
 
     vae, whole = folder_with_weights("video/vae"), folder_with_weights("video")
-    return build(out, work, vae, whole, resume=resume, device=device)
+    return build_detector(out, work, vae, whole, resume=resume, device=device)
 
 
 def _build_video_reward(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.films.build_video_reward import build
 
-    return build(out, work, zoo.load("video"), zoo.load("video/draft"), resume=resume, device=device)
+    return build_detector(out, work, zoo.load("video"), zoo.load("video/draft"), resume=resume, device=device)
 
 
 def _build_kl(out: Path, work: Path, resume: bool, device: str) -> dict:
     from mmspec import zoo
-    from mmspec.zoo.training.pictures.build_kl import build
 
-    return build(out, work, zoo.load("image_judge"), resume=resume, device=device)
+    return build_detector(out, work, zoo.load("image_judge"), resume=resume, device=device)
 
 
 def _build_mar(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
         from mmspec.zoo.files.registry import folder_with_weights
-        from mmspec.zoo.training.pictures.build_mar import build as train
-        from mmspec.zoo.training.pictures.build_mar import draft_recipe, target_recipe
+        from mmspec.zoo.training.continuous.build_mar import build as train
+        from mmspec.zoo.training.continuous.build_mar import draft_recipe, target_recipe
 
         recipe, judge = target_recipe() if name == "mar" else draft_recipe(), zoo.load("image_judge")
         kl, whole = folder_with_weights("kl"), folder_with_weights("t2i")
@@ -272,8 +261,8 @@ def _build_car(name: str) -> Callable[[Path, Path, bool, str], dict]:
     def build(out: Path, work: Path, resume: bool, device: str) -> dict:
         from mmspec import zoo
         from mmspec.zoo.files.registry import folder_with_weights
-        from mmspec.zoo.training.pictures.build_car import build as train
-        from mmspec.zoo.training.pictures.build_car import draft_recipe, target_recipe
+        from mmspec.zoo.training.continuous.build_car import build as train
+        from mmspec.zoo.training.continuous.build_car import draft_recipe, target_recipe
 
         recipe, judge = target_recipe() if name == "car" else draft_recipe(), zoo.load("image_judge")
         return train(out, work, folder_with_weights("kl"), judge, recipe, resume=resume, device=device)

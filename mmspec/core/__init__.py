@@ -1,4 +1,4 @@
-"""What every domain shares: drafts, rules, random keys, the cache and the round loop, handed out on first use."""
+"""The round that every domain shares: drafts, rules, random keys, the cache, the loop and length control, handed out on first use."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from mmspec._lazy import lazy
 
 _PUBLIC = {
     "cache": ("SlotCache",),
-    "draft": ("Draft", "Law", "root_only"),
-    "evidence": ("Evidence",),
+    "draft": ("Draft", "Evidence", "Law", "Verdict", "root_only", "run_of"),
     "goodput": ("Goodput",),
     "keys": ("Keys", "Purpose"),
     "length": ("ConfidenceStop", "FixedLength"),
-    "loop": ("Decoding", "Memoryless"),
+    "loop": ("DecodingRun", "Memoryless"),
     "pool": ("SlotPool",),
     "rules": ("Rule", "Weights", "resolve"),
     "stats": ("Stats",),
     "tree": ("Tree", "chain", "chains", "dynamic_tree", "static_tree"),
-    "verdict": ("Verdict", "run_of"),
 }
 _HOME = {name: f"mmspec.core.{module}" for module, names in _PUBLIC.items() for name in names}
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import gather_nodes
-from mmspec.core.verdict import Verdict
+from mmspec.core.draft import Verdict, gather_nodes
 
 NOT_FINITE = "expected finite logits, got NaN or Inf"
 
 
-def lines_of(verdict: Verdict, failure: Tensor | None, run: Tensor | None) -> Tensor:
-    """All that the host learns of a round, int64 [B, n]: depth, path, run and failure; see `BatchTarget.take_paths`."""
+def host_rows(verdict: Verdict, failure: Tensor | None, run: Tensor | None) -> Tensor:
+    """All that the host learns of a round, int64 [B, n]: depth, path, run and failure; see `BatchTarget.commit_paths`."""
     columns = [verdict.depth[:, None], verdict.path]
     if run is not None:
         columns.append(run)
@@ -46,10 +45,10 @@ class BatchTarget:
         """Per row, how many values it lacks of its longest; None without a limit."""
         raise NotImplementedError
 
-    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+    def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
         """Takes what a live row gained, says in `live` whether it goes on, and returns how many drafted values were kept.
 
-        depth: accepted drafted values.   failure: see `take_paths`.   run: the accepted values and the one behind them.
+        depth: accepted drafted values.   failure: see `commit_paths`.   run: the accepted values and the one behind them.
         """
         raise NotImplementedError
 
@@ -61,23 +60,23 @@ class BatchTarget:
         room = self.room or [longest + 1] * self.batch
         return [max(min(longest, n - 1), 0) if alive else 0 for n, alive in zip(room, self.live, strict=True)]
 
-    def take_paths(self, verdict: Verdict, failure: Tensor | None, run: Tensor | None = None) -> list[int | None]:
-        """Notes a round's paths and lets every live row `take` its own; per row, what that returns, None for a stopped row.
+    def commit_paths(self, verdict: Verdict, failure: Tensor | None, run: Tensor | None = None) -> list[int | None]:
+        """Notes a round's paths and lets every live row `commit_row` its own; per row, what that returns, None for a stopped row.
 
         failure: bool or int64 [B, N], nodes behind which nothing could be drawn (0: something could); None for no such node.
         run: int64 [B, D + 1], see `run_of`, of targets that take values on the host.   One transfer to the host.
         """
-        lines = lines_of(verdict, failure, run).tolist()
-        return self.take_lines(lines, verdict.path.shape[1], fails=failure is not None, runs=run is not None)
+        lines = host_rows(verdict, failure, run).tolist()
+        return self.commit_rows(lines, verdict.path.shape[1], fails=failure is not None, runs=run is not None)
 
-    def take_lines(self, lines: list[list[int]], width: int, *, fails: bool, runs: bool) -> list[int | None]:
-        """`take_paths` on what the host has read: `lines_of` a round, whose paths are `width` nodes wide."""
+    def commit_rows(self, lines: list[list[int]], width: int, *, fails: bool, runs: bool) -> list[int | None]:
+        """`commit_paths` on what the host has read: `host_rows` a round, whose paths are `width` nodes wide."""
         self.paths, accepted = [], []
         for row, (depth, *line) in enumerate(lines):
             alive, failed = self.live[row], line[-1] if fails else 0
             values = line[width : width + depth + (not failed)] if runs else []
             self.paths.append(line[: depth + 1] if alive else [])
-            accepted.append(self.take(row, depth, failed, values) if alive else None)
+            accepted.append(self.commit_row(row, depth, failed, values) if alive else None)
         return accepted
 
     @property

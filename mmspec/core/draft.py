@@ -1,10 +1,11 @@
-"""What a drafter hands to the round: values on a tree, and the law they were really drawn from."""
+"""The data of one round: the draft and its recorded law, the target's evidence about it, and the verdict of a rule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from mmspec.core.tree import Tree, chain
@@ -80,3 +81,75 @@ def expand_tree(tensor: Tensor, batch: int) -> Tensor:
 def gather_nodes(tensor: Tensor, node: Tensor) -> Tensor:
     """tensor [B, N, ...] at node int64 [B, K] -> [B, K, ...]."""
     return take_nodes(tensor, node)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The target's view of every node of a draft; a domain fills what its rules read and leaves the rest None.
+
+    scores: float32 [B, N, V], the target's log-weights for the value that follows node i, after all logits
+        processors; softmax of it is p. Never NaN: rows of `bad` nodes are neutralised by the target.
+    greedy: the request takes the argmax of `scores` (temperature 0).
+    mean, scale: float32 [B, N, d] and [B, N, 1], the target's Gaussian for the value that follows node i.
+    reward: float32 [B, N], the judged quality of node i itself.
+    hidden: float [B, N, H], states drafters ask for.
+    bad: bool [B, N], nodes whose raw outputs were NaN or Inf; None when all are finite.
+    """
+
+    scores: Tensor | None = None
+    greedy: bool = False
+    mean: Tensor | None = None
+    scale: Tensor | None = None
+    reward: Tensor | None = None
+    hidden: Tensor | None = None
+    bad: Tensor | None = None
+
+
+def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Tensor | None]:
+    """Scores [..., V] with zeros where nothing could be drawn from them (NaN, +Inf, or -Inf throughout), and bool [...],
+    where that was; None where it was nowhere, as far as that is known without a sync.
+
+    asks: whether the host may look, which is free on the CPU; inside a captured round it may not.
+    """
+    bad = ~scores.amax(-1).isfinite()
+    if asks and bad.is_cpu and not bad.any():
+        return scores, None
+    return torch.where(bad[..., None], 0.0, scores), bad
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The outcome of one round.
+
+    kind: "path": the values on root..`node` are kept and `correction` follows them.
+        "mask": the nodes in `keep` are kept where they stand; `correction` holds what the domain puts in the place of
+        the others, or behind a node.
+        "regenerate": rows in `redo` need the target itself to make the value; `correction` holds it afterwards.
+    node: int64 [B], deepest accepted node.   path: int64 [B, D + 1], nodes root..node, padded with node.
+    depth: int64 [B], accepted drafted values (the root not counted).
+    keep: bool [B, N].   redo: bool [B].
+    correction: the value after the path, [B] or [B, d] ("path", "regenerate"), or [B, N, ...] ("mask").
+    """
+
+    kind: Literal["path", "mask", "regenerate"]
+    node: Tensor
+    path: Tensor
+    depth: Tensor
+    correction: Tensor | None = None
+    keep: Tensor | None = None
+    redo: Tensor | None = None
+
+
+def run_of(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
+    """The values a path verdict emits: ([B, D + 1, ...] drafted values then the correction, int64 [B] how many count).
+
+    Entries past the count repeat the correction.
+    """
+    if verdict.path.shape[1] == 1:
+        return verdict.correction[:, None].to(draft.value.dtype), verdict.depth + 1
+    values = gather_nodes(draft.value, verdict.path)
+    tail = verdict.correction[:, None]
+    run = values.roll(-1, 1)
+    past = torch.arange(run.shape[1], device=run.device) >= verdict.depth[:, None]
+    past = past.reshape(*past.shape, *([1] * (run.dim() - 2)))
+    return run.where(~past, tail.to(run.dtype).expand_as(run)), verdict.depth + 1

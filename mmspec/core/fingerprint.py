@@ -1,14 +1,16 @@
-"""Fingerprints of models: they show that a model computes another function than before, at the cost of a few milliseconds.
+"""Fingerprints of models, which show that a model computes another function than before, and copies that follow their original.
 
 A fingerprint compares weights by their memory and version counter and by a sample of their values, and modules by their
-settings, such as the active adapters. It cannot see a change that none of these shows: single values that are written through
-`.data`, a forward hook, and weights on the meta device, which are loaded for each pass.
+settings, such as the active adapters. It costs a few milliseconds. It cannot see a change that none of these shows: single
+values that are written through `.data`, a forward hook, and weights on the meta device, which are loaded for each pass.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -182,3 +184,44 @@ def _attention(module: nn.Module) -> tuple:
     config = getattr(module, "config", None)
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
     return tuple(getattr(one, "_attn_implementation", None) for one in (config, *parts) if one is not None)
+
+
+# the last copy of each module: (its device and dtype, the fingerprint of the original, the copy); gone with the module
+_COPIES: WeakKeyDictionary[nn.Module, tuple[tuple, Fingerprint, nn.Module]] = WeakKeyDictionary()
+
+
+def module_like(module: nn.Module, like: Tensor) -> nn.Module:
+    """The module itself where its floating-point weights have the device and dtype of `like`, else a copy that has.
+
+    The copy is made once and again when weights have changed since; requests that share the module share it. What is no
+    weight (shapes, settings) belongs to both.
+    """
+    tensors = (*module.parameters(), *module.buffers())
+    if all(_matches(tensor, like) for tensor in tensors):
+        return module
+    place, now = (like.device, like.dtype), fingerprint(module)
+    kept = _COPIES.get(module)
+    if kept is None or kept[0] != place or not now.same(kept[1]):
+        kept = _COPIES[module] = place, now, _cast_copy(module, like)
+    copied = copy.copy(kept[2])
+    copied.__dict__.update(_attributes(module))
+    return copied
+
+
+def _matches(tensor: Tensor, like: Tensor) -> bool:
+    return tensor.device == like.device and (tensor.dtype == like.dtype or not tensor.is_floating_point())
+
+
+def _attributes(module: nn.Module) -> dict:
+    return {name: value for name, value in vars(module).items() if name not in ("_parameters", "_buffers", "_modules")}
+
+
+@torch.no_grad()
+def _cast_copy(module: nn.Module, like: Tensor) -> nn.Module:
+    memo: dict[int, object] = {id(value): value for value in _attributes(module).values()}
+    for tensor in (*module.parameters(), *module.buffers()):
+        cast = tensor.detach().to(device=like.device, dtype=like.dtype if tensor.is_floating_point() else None)
+        if isinstance(tensor, nn.Parameter):
+            cast = nn.Parameter(cast, requires_grad=tensor.requires_grad)
+        memo[id(tensor)] = cast
+    return copy.deepcopy(module, memo)

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from threading import Lock
 from time import perf_counter
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.bandit import BanditRequest, DraftLengthBandit
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys
-from mmspec.core.ledger import Ledger, Seat
 from mmspec.core.loop import Drafter, DraftState, Target
-from mmspec.core.verdict import Verdict
 
 
 class Goodput:
@@ -51,7 +49,7 @@ class Goodput:
         self.drafter, self.explore, self.clock = drafter, explore, clock
         self.name = f"goodput({drafter.name})"
         self.lock = Lock()
-        self.ledgers: dict[tuple[int, bool, int], Ledger] = {}
+        self.bandits: dict[tuple[int, bool, int], DraftLengthBandit] = {}
 
     @property
     def levels(self) -> tuple[int, ...] | None:
@@ -71,19 +69,19 @@ class Goodput:
                              "only as it drafts them; use it without the controller")  # fmt: skip
         return GoodputState(self, state, target)
 
-    def ledger(self, batch: int, greedy: bool, branches: int = 1, settling: int = 0) -> Ledger:
+    def bandit(self, batch: int, greedy: bool, branches: int = 1, settling: int = 0) -> DraftLengthBandit:
         """What is known of requests of this kind.   branches: passes a value takes, 2 with guidance."""
         key = (batch, greedy, branches)
-        if key not in self.ledgers:
-            self.ledgers[key] = Ledger(self.explore, settling)
-        return self.ledgers[key]
+        if key not in self.bandits:
+            self.bandits[key] = DraftLengthBandit(self.explore, settling)
+        return self.bandits[key]
 
     def summary(self) -> list[dict]:
         """Per kind of request: rounds by length, seconds of a round by length, chances of acceptance by depth, and the share
         of time that trying out is thought to have cost."""
         with self.lock:
             return [{"batch": batch, "greedy": greedy, "branches": branches, **ledger.summary()}
-                    for (batch, greedy, branches), ledger in sorted(self.ledgers.items())]  # fmt: skip
+                    for (batch, greedy, branches), ledger in sorted(self.bandits.items())]  # fmt: skip
 
 
 class GoodputState:
@@ -97,14 +95,14 @@ class GoodputState:
         total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
         self.most = getattr(target, "most", None) if total is None else total
         settling = getattr(inner, "settling", 0)
-        self.seat = Seat(getattr(inner, "deepest", None), 1 if prompt is None else prompt.shape[1],
+        self.seat = BanditRequest(getattr(inner, "deepest", None), 1 if prompt is None else prompt.shape[1],
                          getattr(inner, "lengths", ()), settling, total is not None,
                          total is not None and target.batch > 1)  # fmt: skip
         # a drafter without a lazy state has read its prompt by now
         greedy, branches = bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
-            self.ledger = control.ledger(target.batch, greedy, branches, settling)
-            self.ledger.lengths.append(self.seat.emitted)
+            self.bandit = control.bandit(target.batch, greedy, branches, settling)
+            self.bandit.lengths.append(self.seat.emitted)
 
     @property
     def passes(self) -> int:
@@ -126,7 +124,7 @@ class GoodputState:
             self.seat.left = self.most - min(standing.values())
             self.standing = standing if self.seat.whole else None
         with self.lock:
-            self.length = self.ledger.choose(self.seat)
+            self.length = self.bandit.choose(self.seat)
         if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
             self.length = agreed(self.length)
         if self.length == 0:
@@ -139,7 +137,7 @@ class GoodputState:
         """Measures the round and passes it on; the first call, behind the prefill, measures nothing."""
         verified = self.clock()
         # a drafter at rest that loses nothing by it is spared rounds without a draft
-        if self.length or self.ledger.paying or not getattr(self.inner, "may_miss", False):
+        if self.length or self.bandit.paying or not getattr(self.inner, "may_miss", False):
             self.inner.observe(target, draft, evidence, verdict)
         # nothing is measured behind the prefill, nor of the round that ends a request
         if self.started is None or getattr(target, "done", False):
@@ -149,7 +147,7 @@ class GoodputState:
         # nor are rows that stand at different places, which cost more than those that never left one another
         plain = not self.length and len(set((self.standing or {}).values())) <= 1
         with self.lock:
-            self.ledger.learn(
+            self.bandit.learn(
                 self.seat, self.length, ended - self.started, self._depths(target), draft.tree.max_depth, plain
             )
 

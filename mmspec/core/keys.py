@@ -1,7 +1,7 @@
 """Counter-based random numbers: a value is a pure function of (row's seed, round, purpose, node, lane).
 
 Nothing is drawn from a stateful generator after the seeds, so a row's numbers depend neither on the rows beside it nor on
-requests that run in between, and every purpose has a stream of its own: a residual never shares noise with a draft.
+requests that run in between. Every purpose has a stream of its own: a residual never shares noise with a draft.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import whole
-from mmspec.kernels.backend import on_kernels
+from mmspec.io.validation import whole
 from mmspec.kernels.counter import GOLDEN, mix, mix_int, shift, uniforms
+from mmspec.kernels.dispatch import on_kernels
 
 _AHEAD = 2048  # numbers made at once for the rounds to come
 
@@ -131,3 +131,15 @@ class Keys:
     def _uniform_at(self, position: Tensor, lanes: int, purpose: int) -> Tensor:
         row = mix(self.seeds[:, None] ^ mix((~position * 8 + purpose) * 65536 * GOLDEN))
         return _lanes(row, lanes)
+
+
+@dataclass(slots=True)
+class CountedKeys(Keys):
+    """`Keys` with `round` an int64 tensor of no axes: the same numbers, of a round that the host need not know."""
+
+    def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
+        """As `Keys.uniform`; no rounds are drawn ahead, since a replay would repeat them."""
+        count = 1
+        for size in shape:
+            count *= size
+        return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)

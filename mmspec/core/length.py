@@ -8,11 +8,11 @@ from typing import Protocol
 
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
+from mmspec.io.validation import check_fields
 
 
 @lru_cache(maxsize=64)
-def doubling(deepest: int) -> tuple[int, ...]:
+def doubling_lengths(deepest: int) -> tuple[int, ...]:
     """1, 3, 7... and `deepest`: drafts that fill passes of 2, 4, 8... values with the root, for controls to choose among."""
     lengths = [2**power - 1 for power in range(1, deepest.bit_length() + 1)]
     return tuple(length for length in lengths if length < deepest) + (deepest,)

@@ -12,12 +12,10 @@ from typing import Protocol
 
 import torch
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Misfit, Rule
+from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.stats import Stats
-from mmspec.core.verdict import Verdict
 
 
 class Target(Protocol):
@@ -61,7 +59,7 @@ class DraftState(Protocol):
         """Learns what became of the draft; called after `target.commit`, and once after the prefill."""
 
     # Where it has it, `follow(target)` makes of this state that of a request which goes on where this one has ended; called in
-    # the place of `open`, so after that request's prefill, which read only what is new. See `follows`.
+    # the place of `open`, so after that request's prefill, which read only what is new. See `can_follow`.
 
 
 class Drafter(Protocol):
@@ -76,7 +74,7 @@ class Drafter(Protocol):
         """State for one request."""
 
 
-def follows(state: object) -> bool:
+def can_follow(state: object) -> bool:
     """Whether a drafter's state, and the one it wraps as `inner`, can go on in another request.
 
     One that reads its prompts in a way of its own (`prefill`) goes on in a way of its own: it does not inherit `follow`.
@@ -88,7 +86,7 @@ def follows(state: object) -> bool:
     if follow is None or (read is not None and read < follow):
         return False
     inner = getattr(state, "inner", None)
-    return inner is None or follows(inner)
+    return inner is None or can_follow(inner)
 
 
 class Memoryless:
@@ -131,7 +129,7 @@ def check_drafter(name: str, drafter: object) -> None:
         )
 
 
-class Decoding:
+class DecodingRun:
     """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn.
 
     stats: what a domain counts in, None for what all count.
@@ -182,7 +180,7 @@ class Decoding:
             with stats.time("target"):
                 evidence = target.score(draft)
         with stats.time("verify"):
-            verdict = self.judge(draft, evidence)
+            verdict = self.verify(draft, evidence)
             accepted = target.commit(draft, evidence, verdict)
         if not target.done or self.lasts:
             with stats.time("draft"):
@@ -198,11 +196,11 @@ class Decoding:
         stats.took(perf_counter() - started)
         return not target.done
 
-    def judge(self, draft: Draft, evidence: Evidence) -> Verdict:
+    def verify(self, draft: Draft, evidence: Evidence) -> Verdict:
         """Weigh, select, resample; and the target's own values where the rule asks for them."""
-        rule, verdict = judged(self.rule, draft, evidence, self.keys)
+        rule, verdict = verify(self.rule, draft, evidence, self.keys)
         if verdict.kind not in self.target.verdicts:
-            raise Misfit(
+            raise UnsupportedCombination(
                 f"rule {rule.name!r}: expected one whose verdict is a {' or a '.join(self.target.verdicts)} for this target, "
                 f"got a {verdict.kind}; take another rule, such as 'exact'"
             )
@@ -212,7 +210,7 @@ class Decoding:
         return verdict
 
 
-def judged(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
+def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
     """Weigh, select, resample: the rule that judged, and its verdict."""
     rule = rule.on(draft, evidence)
     rule.check_evidence(evidence)
@@ -226,7 +224,7 @@ def judged(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Ru
     return rule, rule.resample(evidence, draft, weights, verdict, keys)
 
 
-def completed(start: Callable[[], Decoding], stopped: Callable[[], bool] = lambda: False) -> Decoding:
+def run_to_end(start: Callable[[], DecodingRun], stopped: Callable[[], bool] = lambda: False) -> DecodingRun:
     """Makes a request and decodes it to the end, or to the first round behind which it is `stopped`; its stats hold the
     seconds of the whole call."""
     started = perf_counter()

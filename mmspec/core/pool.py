@@ -1,4 +1,4 @@
-"""Keys and values in slots: preallocated, with a committed length per row."""
+"""A pool of keys and values in slots: preallocated, with a committed length per row."""
 
 from __future__ import annotations
 
@@ -7,8 +7,55 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from mmspec.core.slots import Slots
-from mmspec.kernels.tree_mask import tree_bias
+from mmspec.kernels.slots import move_slots
+from mmspec.kernels.tree_attention import tree_bias
+
+
+class KeyValueSlots:
+    """Keys and values of several layers, [layers, rows, heads, slots, dim] each; `keys` and `values` may differ in dim.
+
+    layers: how many there is room for.   capacity: slots allocated.
+    """
+
+    def __init__(self, layers: int, key: Tensor, value: Tensor, capacity: int):
+        rows, heads = key.shape[:2]
+        self.capacity, self.taken = capacity, 0
+        self.keys = key.new_zeros(layers, rows, heads, capacity, key.shape[-1])
+        self.values = value.new_zeros(layers, rows, heads, capacity, value.shape[-1])
+
+    @property
+    def device(self) -> torch.device:
+        return self.keys.device
+
+    @property
+    def full(self) -> bool:
+        """Whether every layer there is room for has come."""
+        return self.taken == self.keys.shape[0]
+
+    def fits(self, key: Tensor, value: Tensor) -> bool:
+        """Whether a layer with such keys and values [rows, heads, N, dim] can be one of these."""
+        return all(
+            new.shape[:2] == pool.shape[1:3]
+            and new.shape[-1] == pool.shape[-1]
+            and new.device == pool.device
+            and new.dtype == pool.dtype
+            for new, pool in ((key, self.keys), (value, self.values))
+        )
+
+    def grow(self, capacity: int) -> None:
+        if capacity > self.capacity:
+            self.keys, self.values = (_grown(pool, capacity) for pool in (self.keys, self.values))
+            self.capacity = capacity
+
+    def move(self, length: Tensor, source: Tensor) -> None:
+        """Puts the slots `length + source[:, i]` at `length + i` in every layer. length: int64 [rows]; source: [rows, n]."""
+        move_slots(self.keys, self.values, length.to(self.device), source.to(self.device))
+
+
+def _grown(pool: Tensor, slots: int) -> Tensor:
+    larger = pool.new_zeros(*pool.shape[:3], slots, pool.shape[4])
+    larger[:, :, :, : pool.shape[3]] = pool
+    return larger
 
 
 class SlotPool:
@@ -41,8 +88,8 @@ class SlotPool:
         self.names = [None] * layers if isinstance(layers, int) else list(layers)
         self.depth, self.capacity, self.copies = len(self.names), capacity, copies
         self.device = device
-        self.groups: list[Slots] = []
-        self._home: dict[int, tuple[Slots, int]] = {}
+        self.groups: list[KeyValueSlots] = []
+        self._home: dict[int, tuple[KeyValueSlots, int]] = {}
         self.length: Tensor | None = None
         self.hidden: Tensor | None = None
         self.start: Tensor | None = None
@@ -73,7 +120,7 @@ class SlotPool:
         return self._only.values if self.groups else None
 
     @property
-    def _only(self) -> Slots:
+    def _only(self) -> KeyValueSlots:
         if len(self.groups) > 1:
             raise ValueError(
                 f"cache: expected layers of one shape, got {len(self.groups)} shapes; ask `at` for a layer's own"
@@ -103,13 +150,13 @@ class SlotPool:
             for group in self.groups:
                 group.grow(self.capacity)
 
-    def _settle(self, layer: int, key: Tensor, value: Tensor) -> tuple[Slots, int]:
+    def _settle(self, layer: int, key: Tensor, value: Tensor) -> tuple[KeyValueSlots, int]:
         """Finds a layer its place, in a pool of its shape that it shares with the layers of its name."""
         name = self.names[layer]
         group = next((one for one in self.groups if not one.full and one.fits(key, value)), None)
         if group is None:
             coming = sum(other == name and n not in self._home for n, other in enumerate(self.names))
-            group = Slots(coming, key, value, self.capacity)
+            group = KeyValueSlots(coming, key, value, self.capacity)
             self.groups.append(group)
         home = self._home[layer] = group, group.taken
         group.taken += 1

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
+class TreeLevel:
     """The nodes of one depth and one sibling rank of a static tree, with their parents; both int64 [n]."""
 
     depth: int
@@ -43,7 +43,7 @@ class Tree:
     path: Tensor
     max_depth: int
     max_rank: int
-    levels: tuple[Level, ...] | None = None
+    levels: tuple[TreeLevel, ...] | None = None
     roots: Tensor | None = None
 
     @property
@@ -67,7 +67,7 @@ def chain(length: int, device: torch.device | str = "cpu") -> Tree:
     return static_tree(tuple(max(i - 1, 0) for i in range(length + 1)), device)
 
 
-def line(count: int, device: torch.device | str = "cpu") -> Tree:
+def uncached_chain(count: int, device: torch.device | str = "cpu") -> Tree:
     """A chain of `count` nodes to be read, not drafted: as `chain(count - 1)`, but made anew and forgotten with the pass, as
     its length is a prompt's."""
     node = torch.arange(count, device=device)
@@ -122,7 +122,7 @@ def _static_tree(parents: tuple[int, ...], device: str) -> Tree:
         groups.setdefault((depth[node], rank[node]), []).append(node)
     to = dict(device=device)
     levels = tuple(
-        Level(d, r, torch.tensor(nodes, **to), torch.tensor([parents[n] for n in nodes], **to))
+        TreeLevel(d, r, torch.tensor(nodes, **to), torch.tensor([parents[n] for n in nodes], **to))
         for (d, r), nodes in sorted(groups.items())
     )
     row = [torch.tensor([x], **to) for x in (parents, depth, rank, post)]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.config import BenchConfig
-    from mmspec.evaluate.engine.domain import Domain
-    from mmspec.evaluate.engine.sweep import Sweep
+    from mmspec.evaluate.engine.domain import Domain, Sweep
 
 DOMAINS = {
     "vlm": "mmspec.evaluate.vlm",
@@ -18,12 +17,12 @@ DOMAINS = {
     "video": "mmspec.evaluate.video",
 }
 # benches of the machine and not of a domain: what stands there has ABOUT, `run` and `shown`
-MACHINE = {"kernels": "mmspec.evaluate.kernels.bench", "gpu": "mmspec.evaluate.gpu.bench"}
+MACHINE = {"kernels": "mmspec.evaluate.machine.kernel_bench", "gpu": "mmspec.evaluate.machine.gpu_bench"}
 
 
 def config_of(name: str) -> type[BenchConfig]:
     """What a bench of this domain can be asked for. Imports no models, so that the command line can list it."""
-    return import_module(f"{_folder(name)}.config").Config
+    return import_module(f"{_folder(name)}.config").CONFIG
 
 
 def domain_of(name: str) -> Domain:

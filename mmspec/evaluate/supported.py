@@ -7,15 +7,13 @@ from functools import cache
 from pathlib import Path
 
 from mmspec import zoo
-from mmspec.core.readers import read_json
-from mmspec.core.rules.resolve import names as rule_names
-from mmspec.core.rules.resolve import resolve
-from mmspec.evaluate.vlm.drafters import DRAFTERS
+from mmspec.core.rules.by_name import resolve, rule_names
+from mmspec.evaluate.vlm.resources import DRAFTERS
 from mmspec.imagegen.adapters.registry import supported as image_models
+from mmspec.io.readers import read_json
 from mmspec.vlm import supported as architectures
-from mmspec.vlm.drafters import kinds  # noqa: F401  registers every kind
-from mmspec.vlm.drafters.pretrained import PretrainedDrafter
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters import checkpoints  # noqa: F401  registers every kind
+from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, ShapedDrafter
 
 RULES_BY = "enumeration of every draft and decision on small vocabularies"
 UNTESTED = "not in the suite; the same code"
@@ -23,7 +21,7 @@ UNTESTED_CLASS = "same code, untested"
 
 
 @dataclass(frozen=True, slots=True)
-class Drafts:
+class DraftForm:
     """What a rule is given. kind, drawn: of the law on record.   siblings: nodes can have more than one child."""
 
     shape: str
@@ -43,15 +41,15 @@ class Drafts:
         ]
 
 
-_PICKED = Drafts("dynamic tree", "onehot", "deterministic", True)
-_TREE = Drafts("sampled tree", "categorical", "without_replacement", True)
-_CHAIN = Drafts("sampled chain", "categorical", "without_replacement", False)
-_LOOKUP = Drafts("n-grams", "onehot", "deterministic", False)
+_PICKED = DraftForm("dynamic tree", "onehot", "deterministic", True)
+_TREE = DraftForm("sampled tree", "categorical", "without_replacement", True)
+_CHAIN = DraftForm("sampled chain", "categorical", "without_replacement", False)
+_LOOKUP = DraftForm("n-grams", "onehot", "deterministic", False)
 _TRAINED = (_PICKED, _TREE, _CHAIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DrafterRow:
     """A drafter. name: its kind in saved files, or what --drafter takes.   drafts: what it can hand to a rule.
     sampled: how the law of sampled output is tested.   models: classes greedy output is tested on, None for all."""
 
@@ -59,7 +57,7 @@ class Row:
     what: str
     training: str
     zoo: str
-    drafts: tuple[Drafts, ...]
+    drafts: tuple[DraftForm, ...]
     sampled: str
     models: frozenset[str] | None = None
 
@@ -78,7 +76,7 @@ _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
 _FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,)}
 
 
-def drafter_rows() -> list[Row]:
+def drafter_rows() -> list[DrafterRow]:
     """Every trained kind that any target can have, then what needs no training."""
     rows = []
     for kind, made in sorted(PretrainedDrafter.kinds.items()):
@@ -87,9 +85,9 @@ def drafter_rows() -> list[Row]:
             what = choice.drafts if choice else "tree or chain"
             part = choice.part if choice and choice.part in zoo.names() else "-"
             training = "per target: mmspec train vlm-drafter" if made.trainable else "none here: published files"
-            rows.append(Row(kind, what, training, part, _TRAINED, _BEHIND_PICTURE, _TESTED))
+            rows.append(DrafterRow(kind, what, training, part, _TRAINED, _BEHIND_PICTURE, _TESTED))
     for name, drafts in _FREE.items():
-        rows.append(Row(name, DRAFTERS[name].drafts, DRAFTERS[name].training, "-", drafts, _OF_TEXT))
+        rows.append(DrafterRow(name, DRAFTERS[name].drafts, DRAFTERS[name].training, "-", drafts, _OF_TEXT))
     return rows
 
 
@@ -179,7 +177,7 @@ def image_model_records() -> list[dict]:
     ]
 
 
-def law_of(row: Row) -> str:
+def law_of(row: DrafterRow) -> str:
     """The law of the output under the default rule, greedy and sampled."""
     rule = resolve("exact", greedy=False)
     proven = all((drafts.kind, drafts.drawn) in rule.proven_for for drafts in row.drafts)
@@ -235,8 +233,7 @@ def combination_records() -> list[dict]:
 def supported() -> dict[str, object]:
     """The whole matrix, which `mmspec supported` prints: lists of records by title, and what greedy output of every class of
     transformers was found to be. Every record says how it is tested, or whether the law is kept."""
-    from mmspec.evaluate.continuous.supported import continuous_records
-    from mmspec.evaluate.video.supported import router_records, video_model_records
+    from mmspec.evaluate.supported_decodings import continuous_records, router_records, video_model_records
 
     return {
         "models": model_records(),

@@ -1,19 +1,54 @@
-"""The page: its tabs, its look, and what they share."""
+"""The page: its tabs, its look, and the Pareto tab of a run that `mmspec evaluate` wrote."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from html import escape
 from inspect import signature
 from typing import Any
 
 import gradio as gr
 
-from mmspec.web.calls import Input
-from mmspec.web.tabs.captions import captions_tab
-from mmspec.web.tabs.codes import codes_tab
-from mmspec.web.tabs.films import films_tab
-from mmspec.web.tabs.shared import Bench
-from mmspec.web.tabs.sweeps import sweeps_tab
-from mmspec.web.tabs.vectors import vectors_tab
+from mmspec.web.calls import HandlerInput
+from mmspec.web.lanes import markup as told
+from mmspec.web.pareto import known_runs, plots, rows_of_run
+from mmspec.web.tabs.continuous import continuous_tab
+from mmspec.web.tabs.controls import QUIET, UNCHECKED, PageContext, handler, small_handler, status_line
+from mmspec.web.tabs.image import image_tab
+from mmspec.web.tabs.video import video_tab
+from mmspec.web.tabs.vlm import vlm_tab
+
+PARETO_ID = "pareto"
+NO_RUNS = "No run lies in the server's folder yet: write one there with `mmspec evaluate runs/zoo --count 16`, then look again."
+
+
+def pareto_tab(bench: PageContext) -> None:
+    """Builds the tab."""
+    names = known_runs(bench.runs)
+    gr.Markdown("Quality against speed of a run of `mmspec evaluate`, as `mmspec report` draws it.")
+    with gr.Row(equal_height=False, elem_classes="mm-seed"):
+        name = gr.Dropdown(names, value=names[0] if names else None, label="Run", allow_custom_value=True, scale=3,
+                           elem_id=f"{PARETO_ID}-run-name")  # fmt: skip
+        show = gr.Button("Show", variant="primary", elem_id=f"{PARETO_ID}-run", scale=1, min_width=100)
+        again = gr.Button("Look again", scale=1, min_width=100)
+    line = status_line(PARETO_ID)
+    view = gr.HTML(
+        "" if names else f'<p class="mm-note">{escape(NO_RUNS)}</p>', container=False, elem_id=f"{PARETO_ID}-plots"
+    )
+    again.click(small_handler(lambda: gr.update(choices=known_runs(bench.runs))), outputs=name, **QUIET)
+    show.click(_pareto_handler(bench), name, [line, view], api_name="pareto", show_progress="hidden", concurrency_id="reading",
+               concurrency_limit=1, **UNCHECKED)  # fmt: skip
+
+
+def _pareto_handler(bench: PageContext) -> Any:
+    @handler(rest=1)
+    def read(name) -> Iterator[tuple]:
+        rows, notes = rows_of_run(bench.runs, name, bench.limits)
+        cautions = "".join(f'<p class="mm-warning">{escape(one)}</p>' for one in notes)
+        yield told.status(f"{len(rows)} methods of {name}.", "done"), cautions + plots(rows)
+
+    return read
+
 
 TITLE = "mmspec: drafted decoding beside plain decoding"
 ABOUT = (
@@ -22,17 +57,17 @@ ABOUT = (
     "models are the small ones that ship with mmspec, trained on a procedural world: their figures stand for no other model."
 )
 TABS = {
-    "Captions": captions_tab,
-    "Images": codes_tab,
-    "Continuous images": vectors_tab,
-    "Video": films_tab,
-    "Quality against speed": sweeps_tab,
+    "Captions": vlm_tab,
+    "Images": image_tab,
+    "Continuous images": continuous_tab,
+    "Video": video_tab,
+    "Quality against speed": pareto_tab,
 }
 FONT = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "monospace"]
 
 
-def build(bench: Bench) -> gr.Blocks:
+def build(bench: PageContext) -> gr.Blocks:
     """The app, not yet served. Nothing is loaded before someone asks for it."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as app:
         gr.Markdown(f"# mmspec\n{ABOUT}")
@@ -43,15 +78,15 @@ def build(bench: Bench) -> gr.Blocks:
     return app.queue(max_size=bench.limits.waiting, default_concurrency_limit=1, api_open=False)
 
 
-def handlers_of(app: gr.Blocks) -> dict[int, tuple[Input, ...]]:
+def handlers_of(app: gr.Blocks) -> dict[int, tuple[HandlerInput, ...]]:
     """The inputs of each handler of the page, by number. An event that only cancels another has no handler."""
     return {number: _inputs(entry) for number, entry in app.fns.items() if entry.fn is not None}
 
 
-def _inputs(entry: Any) -> tuple[Input, ...]:
+def _inputs(entry: Any) -> tuple[HandlerInput, ...]:
     names = list(signature(entry.fn).parameters)
     return tuple(
-        Input(name, isinstance(control, gr.File))
+        HandlerInput(name, isinstance(control, gr.File))
         for name, control in zip(names, entry.inputs, strict=False)  # the function may take the event behind its inputs
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mmspec.web.limits import Refused
+from mmspec.web.limits import RefusedRequest
 from mmspec.web.uploads import NO_UPLOAD, is_uploaded
 
 LONGEST_NAME = 64  # characters of a session or an event
@@ -17,7 +17,7 @@ NO_OBJECT = "request: expected a JSON object, got something else, use the page o
 FILE_META = {"_type": "gradio.FileData"}
 
 
-class WrongValue(Refused):
+class RefusedValue(RefusedRequest):
     """A value of a call was refused.   name: of the input.   reason: the sentence without the name."""
 
     def __init__(self, name: str, reason: str):
@@ -26,14 +26,14 @@ class WrongValue(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class HandlerInput:
     """An input of a handler.   name: as the handler's argument.   is_file: whether it takes an uploaded file."""
 
     name: str
     is_file: bool = False
 
 
-Handlers = Mapping[int, tuple[Input, ...]]
+Handlers = Mapping[int, tuple[HandlerInput, ...]]
 Check = Callable[[dict[str, Any], Handlers, Path], dict[str, Any]]
 
 
@@ -56,9 +56,9 @@ def checked_body(check: Check, body: bytes, handlers: Handlers, uploads: Path) -
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused(NO_JSON) from None
+        raise RefusedRequest(NO_JSON) from None
     if not isinstance(request, dict):
-        raise Refused(NO_OBJECT)
+        raise RefusedRequest(NO_OBJECT)
     return json.dumps(check(request, handlers, uploads)).encode()
 
 
@@ -69,7 +69,9 @@ def checked_call(request: dict[str, Any], handlers: Handlers, uploads: Path) -> 
     if not isinstance(values, list) or len(values) != len(inputs):
         names = ", ".join(each.name for each in inputs) or "no input"
         count = f"{len(values)} values" if isinstance(values, list) else "no list"
-        raise Refused(f"data: expected a list with a value for each of {names}, got {count}, send them in this order")
+        raise RefusedRequest(
+            f"data: expected a list with a value for each of {names}, got {count}, send them in this order"
+        )
     trigger, event = request.get("trigger_id"), request.get("event_data")
     index = event.get("index") if isinstance(event, dict) else None
     return {
@@ -98,23 +100,23 @@ def checked_reset(request: dict[str, Any], handlers: Handlers, uploads: Path) ->
 def _handler(name: str, request: dict[str, Any], handlers: Handlers) -> int:
     number = request.get(name)
     if not _is_whole(number) or number not in handlers:
-        raise Refused(f"{name}: expected the number of a handler, got another, take one from /config")
+        raise RefusedRequest(f"{name}: expected the number of a handler, got another, take one from /config")
     return number
 
 
 def _name(name: str, request: dict[str, Any]) -> str:
     value = request.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():
-        raise Refused(f"{name}: expected a text of 1 to {LONGEST_NAME} characters, got something else, send one")
+        raise RefusedRequest(f"{name}: expected a text of 1 to {LONGEST_NAME} characters, got something else, send one")
     return value
 
 
-def _value(given: Input, value: Any, uploads: Path) -> Any:
+def _value(given: HandlerInput, value: Any, uploads: Path) -> Any:
     if given.is_file:
         return _file(given.name, value, uploads)
     if value is None or isinstance(value, str | int | float):
         return value
-    raise WrongValue(given.name, f"expected a text or a number, got {_kind(value)}, send one")
+    raise RefusedValue(given.name, f"expected a text or a number, got {_kind(value)}, send one")
 
 
 def _file(name: str, value: Any, uploads: Path) -> dict[str, Any] | None:
@@ -122,10 +124,10 @@ def _file(name: str, value: Any, uploads: Path) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise WrongValue(name, f"expected an uploaded file, got {_kind(value)}, upload the picture")
+        raise RefusedValue(name, f"expected an uploaded file, got {_kind(value)}, upload the picture")
     path = value.get("path")
     if not is_uploaded(path, uploads):
-        raise WrongValue(name, NO_UPLOAD)
+        raise RefusedValue(name, NO_UPLOAD)
     return {"path": path, "meta": FILE_META}
 
 

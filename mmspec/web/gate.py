@@ -9,23 +9,22 @@ import asyncio
 import logging
 from pathlib import Path
 
-from mmspec.web.calls import Handlers, WrongValue, checked_body, checked_call, checked_cancel, checked_reset
-from mmspec.web.forms import file_of_form, form_of_file
-from mmspec.web.limits import Limits, Refused
-from mmspec.web.messages import (
-    Answer,
+from mmspec.web.asgi import (
     App,
     Message,
     Receive,
     Scope,
     Send,
+    TrackedSend,
     read_body,
     refuse,
     replayed,
     reworded,
     with_headers,
 )
-from mmspec.web.uploads import is_uploaded, stored_bytes
+from mmspec.web.calls import Handlers, RefusedValue, checked_body, checked_call, checked_cancel, checked_reset
+from mmspec.web.limits import Limits, RefusedRequest
+from mmspec.web.uploads import file_of_form, form_of_file, is_uploaded, stored_bytes
 
 API = "/gradio_api"
 FILE, UPLOAD, PREDICT = f"{API}/file=", f"{API}/upload", f"{API}/run/predict"
@@ -49,7 +48,7 @@ ENDING = "server: expected one that goes on, got one that ends, start it again"
 NO_SESSION = b'"session_not_found":true'
 
 
-class Gate:
+class RequestGate:
     """ASGI middleware around the whole app, its own middleware included.
 
     Args:
@@ -83,14 +82,14 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
         else:
             self._loop = asyncio.get_running_loop()
-            answer = Answer(send)
+            answer = TrackedSend(send)
             try:
                 await self._answer(scope, receive, answer)
             except Exception:  # nothing of it is for a visitor to read
                 logging.getLogger(__name__).exception("a request failed")
                 await answer.end(500, FAILED)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Answer) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: TrackedSend) -> None:
         path, headers = scope["path"], dict(scope.get("headers", ()))
         host = headers.get(b"host", b"").decode("latin-1").lower()
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
@@ -113,7 +112,7 @@ class Gate:
             return is_uploaded(path.removeprefix(FILE), self.uploads)
         return path in PAGES or path.startswith(FOLDERS)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Answer, headers: dict[bytes, bytes]) -> None:
+    async def _pass(self, scope: Scope, receive: Receive, send: TrackedSend, headers: dict[bytes, bytes]) -> None:
         path = scope["path"]
         full = f"queue: expected at most {self.limits.waiting} requests to wait, got one more, try again in a minute"
         sentences = {422: FIELDS, 500: FAILED, 503: full}
@@ -136,11 +135,11 @@ class Gate:
             return
         try:
             body = checked_body(CALLS[scope["path"]], body, self.handlers, self.uploads)
-        except WrongValue as error:
+        except RefusedValue as error:
             found = {"__type__": "validate", "is_valid": False, "parameter_name": error.name, "message": error.reason}
             await refuse(send, 422, [found])
             return
-        except Refused as error:
+        except RefusedRequest as error:
             await refuse(send, 400, str(error))
             return
         changes = {b"content-type": b"application/json", b"content-length": str(len(body)).encode()}
@@ -167,12 +166,12 @@ class Gate:
                 b"content-length": str(sum(map(len, parts))).encode(),
             }
             await self.app(with_headers(scope, changes), replayed(parts, receive), send)
-        except Refused as error:
+        except RefusedRequest as error:
             await refuse(send, 400, str(error))
         finally:
             self._incoming -= size
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Answer, sentences: dict[int, str]) -> None:
+    async def _stream(self, scope: Scope, receive: Receive, send: TrackedSend, sentences: dict[int, str]) -> None:
         """Pass an answer on until it ends or the server does."""
         is_lost = False
 

@@ -9,7 +9,7 @@ from typing import Any
 LARGEST_SEED = (1 << 31) - 1
 
 
-class Refused(ValueError):
+class RefusedRequest(ValueError):
     """What was asked for was refused; the message is one sentence: what was expected, what came, what to do."""
 
 
@@ -53,13 +53,15 @@ class Limits:
 def checked_text(what: str, text: Any, limits: Limits) -> str:
     """A question or prompt without blanks around it."""
     if not isinstance(text, str):
-        raise Refused(f"{what}: expected a text, got something else, write a few words")
+        raise RefusedRequest(f"{what}: expected a text, got something else, write a few words")
     if not text.strip():
-        raise Refused(f"{what}: expected a text, got an empty one, write a few words")
+        raise RefusedRequest(f"{what}: expected a text, got an empty one, write a few words")
     if len(text) > limits.characters:
-        raise Refused(f"{what}: expected at most {limits.characters:,} characters, got {len(text):,}, shorten it")
+        raise RefusedRequest(
+            f"{what}: expected at most {limits.characters:,} characters, got {len(text):,}, shorten it"
+        )
     if any(0xD800 <= ord(each) <= 0xDFFF for each in text):
-        raise Refused(f"{what}: expected whole characters, got half of one, write the text again")
+        raise RefusedRequest(f"{what}: expected whole characters, got half of one, write the text again")
     return text.strip()
 
 
@@ -67,7 +69,7 @@ def checked_whole(what: str, value: Any, least: int, most: int) -> int:
     """A whole number within its bounds. A fraction is refused and not rounded."""
     number = _number(what, value)
     if number != int(number) or not least <= number <= most:
-        raise Refused(f"{what}: expected a whole number from {least} to {most:,}, got {number:g}, change it")
+        raise RefusedRequest(f"{what}: expected a whole number from {least} to {most:,}, got {number:g}, change it")
     return int(number)
 
 
@@ -75,25 +77,27 @@ def checked_number(what: str, value: Any, least: float, most: float) -> float:
     """A number within its bounds."""
     number = _number(what, value)
     if not least <= number <= most:
-        raise Refused(f"{what}: expected a number from {least:g} to {most:g}, got {number:g}, change it")
+        raise RefusedRequest(f"{what}: expected a number from {least:g} to {most:g}, got {number:g}, change it")
     return number
 
 
 def checked_choice(what: str, value: Any, known: tuple[str, ...]) -> str:
     """One of the names that a control offers."""
     if value not in known:
-        raise Refused(f"{what}: expected one of {', '.join(known)}, got something else, pick one of these")
+        raise RefusedRequest(f"{what}: expected one of {', '.join(known)}, got something else, pick one of these")
     return value
 
 
 def _number(what: str, value: Any) -> float:
     """Any finite number; a whole number beyond what a float holds is refused like an infinite one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{what}: expected a number, got {'none' if value is None else 'something else'}, enter one")
+        raise RefusedRequest(
+            f"{what}: expected a number, got {'none' if value is None else 'something else'}, enter one"
+        )
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Refused(f"{what}: expected a finite number, got another, enter one")
+        raise RefusedRequest(f"{what}: expected a finite number, got another, enter one")
     return number

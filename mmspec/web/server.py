@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmspec.web.gate import Gate
+from mmspec.web.gate import RequestGate
 from mmspec.web.limits import Limits
 
 if TYPE_CHECKING:
-    from mmspec.web.shelf import Shelf
+    from mmspec.web.model_cache import ModelCache
 
 LOOPBACK = "127.0.0.1"
 OWN = (LOOPBACK, "localhost", "[::1]")  # names of this machine for itself
@@ -43,7 +43,7 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def serving(
-    shelf: Shelf,
+    shelf: ModelCache,
     limits: Limits | None = None,
     *,
     runs: Path = Path("runs"),
@@ -61,10 +61,10 @@ def serving(
     with tempfile.TemporaryDirectory(prefix="mmspec-web-") as folder:
         with _environment({**QUIET, "GRADIO_TEMP_DIR": folder}):
             from mmspec.web.app import build, handlers_of
-            from mmspec.web.tabs.shared import Bench
+            from mmspec.web.tabs.controls import PageContext
 
-            app = build(Bench(shelf, limits, runs, Path(folder)))
-            gate = Gate(_not_served, limits, Path(folder), handlers_of(app), OWN if is_loopback(host) else None)
+            app = build(PageContext(shelf, limits, runs, Path(folder)))
+            gate = RequestGate(_not_served, limits, Path(folder), handlers_of(app), OWN if is_loopback(host) else None)
             try:
                 yield _launch(app, gate, limits, host, port)
             finally:
@@ -73,9 +73,9 @@ def serving(
                 _wait_for_end(getattr(app, "server", None))  # the server tidies the folder as it ends
 
 
-def _launch(app: Any, gate: Gate, limits: Limits, host: str, port: int | None) -> str:
+def _launch(app: Any, gate: RequestGate, limits: Limits, host: str, port: int | None) -> str:
     from mmspec.web.app import theme
-    from mmspec.web.tabs.shared import STATIC
+    from mmspec.web.tabs.controls import STATIC
 
     @asynccontextmanager
     async def behind_the_gate(served: Any) -> AsyncIterator[None]:

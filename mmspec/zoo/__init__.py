@@ -1,5 +1,5 @@
 """The embedded zoo: small models really trained on a procedural world."""
 
-from .files.registry import folder_of, load, names
+from mmspec.zoo.files.registry import folder_of, load, names
 
 __all__ = ["folder_of", "load", "names"]

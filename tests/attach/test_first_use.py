@@ -12,10 +12,10 @@ import transformers as hf
 from torch import nn
 
 import mmspec
-from mmspec.vlm import proof
+from mmspec.vlm import admission
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters import PromptLookup, SmallModel
-from mmspec.vlm.unwrapping import class_generate
+from mmspec.vlm.hf_model import class_generate
 from tests.house.tree import modules
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.pictures import picture_prompt
@@ -75,22 +75,22 @@ def test_a_draft_model_may_be_enabled_itself() -> None:
 
 
 def test_a_trial_that_broke_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, check = SOUND["gemma"](), proof.trial_of_text
+    model, check = SOUND["gemma"](), admission.text_trial
 
     def broken(parts: object) -> None:
         raise TypeError("of the trial's own")
 
-    monkeypatch.setattr(proof, "trial_of_text", broken)
+    monkeypatch.setattr(admission, "text_trial", broken)
     with pytest.raises(ValueError, match="TypeError") as caught:
         take_apart(model)
     assert isinstance(caught.value.__cause__, TypeError)
-    monkeypatch.setattr(proof, "trial_of_text", check)
+    monkeypatch.setattr(admission, "text_trial", check)
     assert take_apart(model).model is model
 
 
 def test_a_difference_that_was_seen_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, runs, check = UNSOUND["dynamic mask"][0](), [], proof.trial_of_text
-    monkeypatch.setattr(proof, "trial_of_text", lambda parts: (runs.append(1), check(parts)))
+    model, runs, check = UNSOUND["dynamic mask"][0](), [], admission.text_trial
+    monkeypatch.setattr(admission, "text_trial", lambda parts: (runs.append(1), check(parts)))
     for _ in range(2):
         with pytest.raises(ValueError, match="tree of drafts"):
             take_apart(model)
@@ -101,7 +101,7 @@ def test_a_lack_of_memory_is_reported_as_itself(monkeypatch: pytest.MonkeyPatch)
     def full(parts: object) -> None:
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(proof, "trial_of_text", full)
+    monkeypatch.setattr(admission, "text_trial", full)
     with pytest.raises(torch.OutOfMemoryError):
         take_apart(SOUND["gemma"]())
 

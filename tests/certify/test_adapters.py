@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from mmspec.certify import Shape, StepFailed, adapters, certify
-from mmspec.certify.adapters.sglang_tree import TargetOnly
+from mmspec.certify.adapters import SglangTree, TracedRng
 from mmspec.certify.cases import chain_of
-from mmspec.certify.drawn import Given
 from tests.certify import planted
 
 FEW = dict(samples=10_000, laws=("random", "far"))
@@ -40,7 +39,7 @@ def test_transformers_with_its_weighted_ensemble_fails(monkeypatch: pytest.Monke
 
 
 def test_draws_take_the_given_uniforms_in_order() -> None:
-    with Given(torch.tensor([0.1, 0.2, 0.3, 0.9], dtype=torch.float64)):
+    with TracedRng(torch.tensor([0.1, 0.2, 0.3, 0.9], dtype=torch.float64)):
         assert torch.rand_like(torch.zeros(1, 2)).tolist() == [[0.1, 0.2]] and float(torch.rand(1)) == 0.3
         assert torch.multinomial(torch.tensor([[1.0, 1.0, 2.0]]), num_samples=1).tolist() == [[2]]
         with pytest.raises(ValueError, match="at most 4 draws"):
@@ -55,7 +54,7 @@ def test_sglangs_tree_step_is_exact_for_differing_siblings_and_relaxed_below_its
     tree = Shape((0, 0, 1, 1), "deterministic")
     found = certify(adapters.sglang, shapes=[tree, Shape((0, 1), "deterministic")], laws=("far",), probes=1000)
     assert found.exact and found.distance < 1e-12
-    for relaxed in (TargetOnly(accumulated=0.7), TargetOnly(single=0.5)):
+    for relaxed in (SglangTree(accumulated=0.7), SglangTree(single=0.5)):
         found = certify(relaxed, shapes=[Shape((0, 0), "deterministic")], laws=("random",))
         assert not found.exact and found.distance > 0.05
     equal = Shape((0, 0), "deterministic", distinct=False)
@@ -64,8 +63,8 @@ def test_sglangs_tree_step_is_exact_for_differing_siblings_and_relaxed_below_its
 
 def test_sglangs_coin_of_zero_is_noted_as_it_was() -> None:
     picked = Shape((0, 0), "deterministic")
-    before = certify(TargetOnly(strict=False), shapes=[picked], laws=("p with zeros",))
-    after = certify(TargetOnly(), shapes=[picked], laws=("p with zeros",))
+    before = certify(SglangTree(strict=False), shapes=[picked], laws=("p with zeros",))
+    after = certify(SglangTree(), shapes=[picked], laws=("p with zeros",))
     assert before.exact and before.notes and after.exact and not after.notes
 
 

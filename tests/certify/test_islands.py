@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from mmspec.certify import certify
-from mmspec.certify.outcome import BATCH
-from mmspec.certify.probes import Effort, probe, visible_island
+from mmspec.certify.probes import ProbeBudget, probe, visible_island
 from mmspec.certify.regions import RegionMap
+from mmspec.certify.runners import BATCH
 from tests.certify import planted
 
 # width of the band, and whether the defect concerns one draft of nine
@@ -84,7 +84,7 @@ def test_a_slow_step_is_probed_less_but_never_less_than_a_hundred_times() -> Non
         time.sleep(2e-5 * len(row))
         return (point[:, 0] < 0.3).long()
 
-    few, more = (probe(mapped(slow), Effort(100_000, seconds)) for seconds in (0.0, 0.05))
+    few, more = (probe(mapped(slow), ProbeBudget(100_000, seconds)) for seconds in (0.0, 0.05))
     assert 100 <= few < 200 < more < 20_000
 
 
@@ -93,7 +93,7 @@ def test_a_region_that_probes_find_gets_its_volume() -> None:
         return ((point[:, 1] > 0.31) & (point[:, 1] < 0.312) & (point[:, 0] < 0.4)).long()
 
     found = mapped(ask, 2)
-    assert probe(found, Effort(20_000, 60)) >= 20_000
+    assert probe(found, ProbeBudget(20_000, 60)) >= 20_000
     regions = found.regions()
     assert float(regions.volume[regions.code == 1].sum()) == pytest.approx(0.4 * 0.002, abs=1e-12)
 
@@ -104,7 +104,7 @@ def test_probes_within_rounding_of_an_edge_are_no_evidence() -> None:
         return (point[:, 0] < 0.5 + 9e-7 * (len(row) > 1000)).long()
 
     found = mapped(ask)
-    assert probe(found, Effort(3_000_000, 60)) >= 3_000_000
+    assert probe(found, ProbeBudget(3_000_000, 60)) >= 3_000_000
     assert len(found.regions().row) == 2
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mmspec.certify import certify
-from mmspec.certify.outcome import BATCH, STATE
+from mmspec.certify.runners import BATCH, STATE
 from tests.certify import planted
 
 NAMED = {

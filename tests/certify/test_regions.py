@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.certify.regions import RegionMap, Regions, Uneven
+from mmspec.certify.regions import RegionMap, Regions, UnresolvedRegions
 
 
 def regions(ask, rows: int, axes: int) -> Regions:
@@ -48,13 +48,13 @@ def test_every_row_has_boxes_of_its_own() -> None:
 
 
 def test_uniforms_that_are_mixed_are_refused() -> None:
-    with pytest.raises(Uneven, match="mixed with another"):
+    with pytest.raises(UnresolvedRegions, match="mixed with another"):
         regions(lambda row, point: (point.sum(-1) < 1).long(), 1, 2)
 
 
 def test_answers_that_change_by_themselves_are_refused() -> None:
     dice = torch.Generator().manual_seed(0)
-    with pytest.raises(Uneven):
+    with pytest.raises(UnresolvedRegions):
         regions(lambda row, point: torch.randint(3, (len(row),), generator=dice), 1, 2)
 
 

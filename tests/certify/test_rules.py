@@ -8,23 +8,20 @@ from torch import Tensor
 
 from mmspec.certify import certify, rules
 from mmspec.certify.cases import case_of, chain_of
-from mmspec.certify.gaussians import GaussianRule
-from mmspec.certify.rules import GAUSSIAN, RELAXED, step_of, ways
-from mmspec.core.draft import Draft, Drawn
-from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import inexactness
+from mmspec.certify.enumeration import inexactness
+from mmspec.certify.rules import GAUSSIAN, RELAXED, GaussianRule, draw_modes, step_of
+from mmspec.core.draft import Draft, Drawn, Evidence, Verdict
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Reflection, Weights
-from mmspec.core.rules.laws import at
-from mmspec.core.rules.resolve import names, resolve
-from mmspec.core.verdict import Verdict
+from mmspec.core.rules.base import at_node
+from mmspec.core.rules.by_name import resolve, rule_names
 from mmspec.imagegen.rules.by_name import relaxed_names
 
-EXACT = tuple(name for name in names() if name not in GAUSSIAN)
+EXACT = tuple(name for name in rule_names() if name not in GAUSSIAN)
 
 
 @pytest.mark.parametrize(
-    ("name", "drawn"), [(name, drawn) for name in EXACT for drawn in ways(resolve(name, greedy=False))]
+    ("name", "drawn"), [(name, drawn) for name in EXACT for drawn in draw_modes(resolve(name, greedy=False))]
 )
 def test_exact_rules_pass(name: str, drawn: Drawn) -> None:
     found = certify(step_of(name, drawn), laws=("far" if drawn == "deterministic" else "top-k",))
@@ -44,7 +41,7 @@ def test_relaxed_rules_fail_with_the_distance_that_enumeration_gives(name: str) 
 
 
 def test_no_rule_is_left_out() -> None:
-    assert set(GAUSSIAN) < set(names())
+    assert set(GAUSSIAN) < set(rule_names())
     assert {name.replace("_plus", "++") for name in RELAXED} == {*relaxed_names(), "typical"}
     assert all(callable(getattr(rules, name)) for name in (*EXACT, *RELAXED)) and set(EXACT) < set(dir(rules))
     with pytest.raises(AttributeError, match="no rule 'nonsense'"):
@@ -61,7 +58,7 @@ class DrawnAnew(Reflection):
     """What follows a rejection is a plain draw from the target."""
 
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
-        mean, scale = at(evidence.mean, verdict.node), at(evidence.scale, verdict.node)
+        mean, scale = at_node(evidence.mean, verdict.node), at_node(evidence.scale, verdict.node)
         verdict.correction = mean + scale * keys.normal(Purpose.BONUS, mean.shape[-1]).to(mean.dtype)
         return verdict
 

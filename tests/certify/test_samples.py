@@ -11,9 +11,9 @@ import torch
 
 from mmspec.certify import certify
 from mmspec.certify.cases import case_of, chain_of
-from mmspec.certify.outcome import BATCH, STATE
+from mmspec.certify.runners import BATCH, STATE
 from mmspec.certify.samples import chi_square, sample, visible_distance
-from mmspec.certify.step import Step
+from mmspec.certify.step import AcceptStep
 from tests.certify import planted
 
 FEW = dict(samples=20_000, laws=("random", "far"))
@@ -54,8 +54,8 @@ def test_a_step_that_answers_otherwise_when_asked_again_is_sampled() -> None:
 def test_picked_drafts_are_tested_each_by_itself() -> None:
     case = case_of("random", chain_of(2), 3, 0)
     picked = case_of("random", type(chain_of(1))((0, 1), "deterministic"), 3, 0)
-    assert sample(Step(planted.draws), case, 1000, 100, 0).counts.shape == (1, 27)
-    assert sample(Step(planted.draws), picked, 900, 100, 0).counts.sum(-1).tolist() == [100.0] * 9
+    assert sample(AcceptStep(planted.draws), case, 1000, 100, 0).counts.shape == (1, 27)
+    assert sample(AcceptStep(planted.draws), picked, 900, 100, 0).counts.sum(-1).tolist() == [100.0] * 9
 
 
 def test_the_generators_go_on_where_they_were() -> None:

@@ -11,17 +11,16 @@ from torch import Tensor
 
 from mmspec.certify import Shape, StepFailed, certify
 from mmspec.certify.cases import case_of, cases_of, chain_of
-from mmspec.certify.manners import companies
-from mmspec.certify.named import step_named
+from mmspec.certify.independence import neighbour_rounds
 from mmspec.certify.rules import step_of
-from mmspec.certify.step import Step
+from mmspec.certify.step import AcceptStep, load_step
 from tests.certify import planted
 
 CASE = case_of("random", chain_of(2), 3, 0)
 
 
 def ask(answer: object) -> None:
-    Step(lambda tokens: answer)(CASE.question, None)
+    AcceptStep(lambda tokens: answer)(CASE.question, None)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_a_wrong_answer_is_one_sentence(answer: object, sentence: str) -> None:
 
 
 def test_lists_and_arrays_are_read() -> None:
-    answer = Step(lambda tokens: ([0] * 9, numpy.zeros(9, dtype="i4")))(CASE.question, None)
+    answer = AcceptStep(lambda tokens: ([0] * 9, numpy.zeros(9, dtype="i4")))(CASE.question, None)
     assert answer.node.dtype == answer.value.dtype == answer.kept.dtype == torch.int64
 
 
@@ -98,7 +97,7 @@ def test_only_arguments_that_are_named_are_given() -> None:
         seen.append({"parents": parents, "top_k": top_k, **rest})
         return torch.zeros(len(tokens)).long(), torch.zeros(len(tokens)).long()
 
-    Step(curious)(CASE.question, None)
+    AcceptStep(curious)(CASE.question, None)
     assert seen[0].keys() == {"parents", "top_k"} and seen[0]["parents"].tolist() == [0, 1] and seen[0]["top_k"] == 3
 
 
@@ -121,8 +120,8 @@ def test_picked_drafts_have_one_hot_laws_and_differing_siblings() -> None:
 
 @pytest.mark.parametrize("shape", (Shape((0, 1)), Shape((0, 0, 1), "deterministic"), Shape((0, 0, 1, 1))))
 def test_the_company_accepts_all_or_rejects_at_once(shape: Shape) -> None:
-    accepting, rejecting = companies(shape, 3)
-    step = Step(step_of("exact", shape.drawn))
+    accepting, rejecting = neighbour_rounds(shape, 3)
+    step = AcceptStep(step_of("exact", shape.drawn))
     assert step(accepting.question, accepting.uniforms).node.item() > 0
     assert step(rejecting.question, rejecting.uniforms).node.item() == 0
 
@@ -150,8 +149,8 @@ def test_a_tree_needs_a_step_that_takes_one() -> None:
 
 
 def test_steps_are_found_by_name() -> None:
-    assert step_named("tests.certify.planted:right") is planted.right
-    assert step_named("tests.certify.planted:Tensor.clone") is Tensor.clone
+    assert load_step("tests.certify.planted:right") is planted.right
+    assert load_step("tests.certify.planted:Tensor.clone") is Tensor.clone
 
 
 @pytest.mark.parametrize(
@@ -166,5 +165,5 @@ def test_steps_are_found_by_name() -> None:
 )
 def test_a_wrong_name_is_one_sentence(spec: str, sentence: str) -> None:
     with pytest.raises(StepFailed, match=sentence) as failed:
-        step_named(spec)
+        load_step(spec)
     assert "\n" not in str(failed.value)

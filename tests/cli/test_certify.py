@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from mmspec.certify.apart import certify_apart
 from mmspec.certify.certificate import Certificate
-from mmspec.certify.child import main
 from mmspec.certify.step import StepFailed
+from mmspec.certify.subprocess_child import main
+from mmspec.certify.subprocess_run import certify_in_subprocess
 from mmspec.cli import app
 
 STEPS = """
@@ -77,7 +77,7 @@ def test_a_step_that_hangs_is_stopped() -> None:
 @pytest.mark.usefixtures("engine")
 def test_a_step_that_takes_its_process_down_is_a_sentence() -> None:
     with pytest.raises(StepFailed, match="got a process that ended with code 7"):
-        certify_apart("engine:crashes")
+        certify_in_subprocess("engine:crashes")
 
 
 def said(order: dict, tmp_path: Path) -> list[dict]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.certify.apart import certify_apart, child_command
 from mmspec.certify.step import StepFailed
+from mmspec.certify.subprocess_run import certify_in_subprocess, child_command
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups and named pipes are POSIX")
 
@@ -75,15 +75,15 @@ def read(pipe: int, until: bytes, seconds: float = 60) -> bool:
 )
 def test_a_process_that_the_step_started_ends_with_it(alive: int, step: str) -> None:
     if step == "ends":
-        assert certify_apart("engine:ends", probes=100).exact
+        assert certify_in_subprocess("engine:ends", probes=100).exact
     else:
         with pytest.raises(StepFailed, match="got none; it hangs|ended with code 7"):
-            certify_apart(f"engine:{step}", limit=2)
+            certify_in_subprocess(f"engine:{step}", limit=2)
     assert read(alive, b"x", 1) and read(alive, b"", 5)
 
 
 def started(alive: int) -> subprocess.Popen:
-    """The process of a step that hangs, as `certify_apart` starts it, once the step runs."""
+    """The process of a step that hangs, as `certify_in_subprocess` starts it, once the step runs."""
     order = {"step": "engine:hangs", "shapes": None, "values": 3, "samples": 1000, "arrays": "torch"}
     child = subprocess.Popen(**child_command(json.dumps(order)))
     assert read(alive, b"x")
@@ -99,7 +99,7 @@ def test_the_step_ends_when_nobody_waits_for_it_any_more(alive: int) -> None:
 
 @pytest.mark.whole
 def test_an_interrupt_ends_the_step(alive: int) -> None:
-    code = "import sys; from mmspec.certify.apart import certify_apart; certify_apart('engine:hangs')"
+    code = "import sys; from mmspec.certify.subprocess_run import certify_apart; certify_apart('engine:hangs')"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL) as parent:
         assert read(alive, b"x")

@@ -98,12 +98,12 @@ def test_a_bench_without_a_file_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_caption_is_shown_before_it_is_written(picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, value: object) -> None:
-        from mmspec.core.files import writing
+        from mmspec.io.files import writing
 
         with writing(path):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mmspec.core.files.write_json_atomic", full)
+    monkeypatch.setattr("mmspec.io.files.write_json_atomic", full)
     result = invoke("caption", picture, "--max-new-tokens", "4", "--json", str(tmp_path / "out.json"))
     assert result.exit_code == 1 and "tokens per target pass" in result.stdout
     assert result.stderr == (

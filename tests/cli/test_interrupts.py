@@ -12,8 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.cli.console import screen, told
-from mmspec.core.interrupts import Stopped, end_before_work
+from mmspec.cli.console import reports_errors, screen
+from mmspec.io.interrupts import Stopped, end_before_work
 
 runner = CliRunner()
 
@@ -25,7 +25,7 @@ def ended(raised: BaseException, monkeypatch: pytest.MonkeyPatch, *words: str) -
         raise raised
 
     one = typer.Typer()
-    one.command()(told(interrupted))
+    one.command()(reports_errors(interrupted))
     monkeypatch.setattr("sys.argv", ["mmspec", *words])
     result = runner.invoke(one, [])
     return result.exit_code, result.stderr
@@ -59,12 +59,14 @@ def commands(of: typer.Typer) -> list:
 def test_every_command_handles_interrupts() -> None:
     found = commands(app)
     assert len(found) > 8
-    assert [command.__name__ for command in found if command.__code__ is not told(lambda: None).__code__] == []
+    assert [
+        command.__name__ for command in found if command.__code__ is not reports_errors(lambda: None).__code__
+    ] == []
 
 
 def test_before_a_command_begins() -> None:
     code = (
-        "import signal; from mmspec.core.interrupts import end_before_work as end; signal.signal(signal.SIGINT, end); "
+        "import signal; from mmspec.io.interrupts import end_before_work as end; signal.signal(signal.SIGINT, end); "
         "signal.raise_signal(signal.SIGINT)"
     )
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
@@ -79,7 +81,7 @@ def test_the_entry_point_ends_at_once_until_a_command_begins(monkeypatch: pytest
 
     seen = []
     one = typer.Typer()
-    one.command()(told(lambda: seen.append(signal.getsignal(signal.SIGINT))))
+    one.command()(reports_errors(lambda: seen.append(signal.getsignal(signal.SIGINT))))
     monkeypatch.setattr("sys.argv", ["mmspec"])
     monkeypatch.setattr("mmspec.cli.app", lambda: seen.append(signal.getsignal(signal.SIGINT)) or one())
     before = signal.getsignal(signal.SIGINT)

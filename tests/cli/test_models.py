@@ -54,7 +54,7 @@ def test_zoo_build_trains_the_named_recipe(
         seen.append((recipe.name, out, work, resume, device, callable(measure)))
         return {"evaluation": {"objects_right": 0.9}}
 
-    monkeypatch.setattr("mmspec.zoo.training.texts.build_vlm.build", build)
+    monkeypatch.setattr("mmspec.zoo.training.vlm.build_vlm.build", build)
     out, work = tmp_path / "out", tmp_path / "work"
     result = runner.invoke(app, ["zoo", "build", "vlm/small", "--out", str(out), "--work", str(work), *flags])
     assert result.exit_code == 0, result.stderr

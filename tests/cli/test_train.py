@@ -13,9 +13,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.core.files import locked
+from mmspec.io.files import locked
 from mmspec.vlm import load_drafter
-from mmspec.vlm.training.data import data_of
+from mmspec.vlm.training.data import load_training_data
 from mmspec.vlm.training.job import Job, run_job
 from tests.evaluate.tiny_zoo import tiny_zoo
 
@@ -145,7 +145,7 @@ def test_a_curriculum_that_cannot_be_kept_is_told_or_refused(target: Path, tmp_p
     model, processor = tiny_zoo()["vlm"]
     told: list[str] = []
     run_job(
-        Job("msd", 1, batch=2, new_tokens=2, precision="no"), model, processor, data_of(file, held_out=1), tmp_path / "third",
+        Job("msd", 1, batch=2, new_tokens=2, precision="no"), model, processor, load_training_data(file, held_out=1), tmp_path / "third",
         target="t", on_progress=lambda phase, done, total, notes: told.append(phase),
     )  # fmt: skip
     assert told[0] == "without its curriculum: 4 texts, 0 pictures"

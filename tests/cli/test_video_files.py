@@ -16,8 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mmspec.cli import film
-from mmspec.core.files import Unwritten
+from mmspec.cli import media
+from mmspec.io.files import WriteError
 from tests.cli.video_command import FRAMES, drawn, frames_of, invoked
 from tests.evaluate.tiny_video import tiny_video_zoo
 from tests.house.tree import ROOT
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("tiny_video")
 
 def test_finished_blocks_are_told_of_and_in_the_file_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    whole = film.write_film
-    monkeypatch.setattr(film, "write_film", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
+    whole = media.write_video
+    monkeypatch.setattr(media, "write_video", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
     result = invoked("--stream", "--decoding", "sdvg", "--router", "strided:budget=2")
     assert result.exit_code == 0 and seen == [3, 7, 11, 15]
     told = [line.split(",")[0] for line in result.stdout.splitlines()[:-1]]
@@ -98,8 +98,8 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
         pytest.skip("imageio-ffmpeg is not installed")
     code = (
         "import resource, signal, sys\n"
-        "from mmspec.cli.film import keep\n"
-        "from mmspec.cli.video_blocks import _kept\n"
+        "from mmspec.cli.media import keep\n"
+        "from mmspec.cli.video_generation import _kept\n"
         "import numpy as np\n"
         "noise = np.random.default_rng(0).integers(0, 255, (9, 16, 16, 3), dtype=np.uint8)\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -123,7 +123,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
 
 
 def test_without_ffmpeg_a_gif_is_written_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(film, "find_spec", lambda name: None)
+    monkeypatch.setattr(media, "find_spec", lambda name: None)
     result = invoked(out="film.mp4")
     assert result.exit_code == 0 and frames_of("film.gif") == FRAMES and not Path("film.mp4").exists()
     assert result.stderr.startswith("MP4 needs an ffmpeg with H.264 (libx264)") and "mmspec[video]" in result.stderr
@@ -135,7 +135,7 @@ def test_an_mp4_holds_the_frames(tmp_path: Path) -> None:
     from imageio_ffmpeg import count_frames_and_secs, read_frames
 
     shades = np.repeat(np.arange(20, 240, 20, dtype=np.uint8), 33 * 64 * 3).reshape(11, 33, 64, 3)
-    film.write_film(shades, tmp_path / "shades.mp4", 10)
+    media.write_video(shades, tmp_path / "shades.mp4", 10)
     frames, seconds = count_frames_and_secs(tmp_path / "shades.mp4")
     assert frames == 11 and seconds == pytest.approx(1.1, abs=0.05)
     about, *read = read_frames(tmp_path / "shades.mp4")
@@ -157,12 +157,12 @@ def test_an_ffmpeg_that_fails_is_a_sentence(tmp_path: Path, monkeypatch: pytest.
         ),
         (
             "av_write: No space left on device",
-            Unwritten,
+            WriteError,
             "expected to write '.*film.mp4', got 'No space left on device'",
         ),
     ):
         script.write_text(f"#!/bin/sh\ncat > /dev/null\necho '{said}' >&2\nexit 1\n")
         script.chmod(0o755)
         with pytest.raises(kind, match=told):
-            film.write_film(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / "film.mp4", 10)
+            media.write_video(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / "film.mp4", 10)
         assert not list(tmp_path.glob("*.mp4"))

@@ -29,10 +29,10 @@ def test_models_in_folders_with_their_drafters(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_diffusers_says_how_its_pipeline_is_taken(tmp_path: Path) -> None:
-    from mmspec.evaluate.video.kinds import DIFFUSERS
-    from mmspec.video.adapters.whole_pipelines import _FAMILIES
+    from mmspec.evaluate.model_kinds import DIFFUSERS_PIPELINES
+    from mmspec.video.adapters.diffusers_pipelines import _FAMILIES
 
-    assert set(DIFFUSERS) == set(_FAMILIES)
+    assert set(DIFFUSERS_PIPELINES) == set(_FAMILIES)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "model_index.json").write_text('{"_class_name": "HeliosPipeline"}')
     said = refused("--model", str(tmp_path / "theirs"))
@@ -62,7 +62,7 @@ def test_a_drafter_of_another_autoencoder_or_of_other_blocks_is_refused(tmp_path
 def test_published_rewards_score_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import save_file
 
-    from mmspec.evaluate.video.rewards import reward_of
+    from mmspec.evaluate.quality.rewards import reward_of
     from tests.video.rewards.reference import CONFIG, random_state
     from tests.video.rewards.test_imagereward import WORDS, scorer
 

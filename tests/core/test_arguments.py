@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.core.arguments import boolean, check_fields, number, number_in_text, whole
 from mmspec.core.keys import Keys
+from mmspec.io.validation import boolean, check_fields, number, number_in_text, whole
 from tests.wrong_values import cases, refused
 
 

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from mmspec.core.batch_target import NOT_FINITE, BatchTarget
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import neutralised
+from mmspec.core.draft import Draft, Law, Verdict, neutralise_bad_scores, run_of
 from mmspec.core.tree import chain
-from mmspec.core.verdict import Verdict, run_of
 
 DRAFT = Draft(torch.tensor([[9, 1, 2], [9, 3, 4], [9, 5, 6]]), chain(2), Law("deterministic"))
 DEPTH = torch.tensor([2, 0, 1])
@@ -31,7 +29,7 @@ class Numbers(BatchTarget):
     def room(self) -> list[int] | None:
         return None if self.longest is None else [self.longest - len(row) for row in self.rows]
 
-    def take(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+    def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
         kept = run if self.longest is None else run[: self.room[row]]
         self.rows[row] += kept
         self.live[row] = len(self.rows[row]) != self.longest
@@ -44,16 +42,16 @@ class Numbers(BatchTarget):
 def test_live_rows_take_their_runs_and_a_stopped_one_takes_nothing() -> None:
     target = Numbers(3, longest=8)
     target.live[2] = False
-    assert target.take_paths(VERDICT, None, run_of(DRAFT, VERDICT)[0]) == [2, 0, None]
+    assert target.commit_paths(VERDICT, None, run_of(DRAFT, VERDICT)[0]) == [2, 0, None]
     assert target.rows == [[1, 2, 7], [8], []] and target.paths == [[0, 1, 2], [0], []]
     assert target.steps.tolist() == [3, 1, 0] and target.errors == {} and not target.done
     again = Numbers(3, longest=8)  # of targets that keep their values on the device
-    assert again.take_paths(VERDICT, None) == [0, 0, 0] and again.paths == [[0, 1, 2], [0], [0, 1]]
+    assert again.commit_paths(VERDICT, None) == [0, 0, 0] and again.paths == [[0, 1, 2], [0], [0, 1]]
 
 
 def test_a_row_ends_at_its_longest_and_the_request_with_the_last_row() -> None:
     target = Numbers(3, longest=1)
-    assert target.take_paths(VERDICT, None, run_of(DRAFT, VERDICT)[0]) == [1, 0, 1]
+    assert target.commit_paths(VERDICT, None, run_of(DRAFT, VERDICT)[0]) == [1, 0, 1]
     assert target.rows == [[1], [8], [5]] and target.done
 
 
@@ -62,7 +60,7 @@ def test_a_row_fails_where_its_path_ends_and_keeps_what_it_drafted(code: int | N
     target, failure = Numbers(3, longest=None), torch.zeros(3, 3, dtype=torch.bool if code is None else torch.long)
     failure[0, 1] = failure[1, 1] = 1  # no path ends there
     failure[2, 1] = code or True
-    assert target.take_paths(VERDICT, failure, run_of(DRAFT, VERDICT)[0]) == [2, 0, 1]
+    assert target.commit_paths(VERDICT, failure, run_of(DRAFT, VERDICT)[0]) == [2, 0, 1]
     assert target.rows == [[1, 2, 7], [8], [5]] and target.live == [True, True, False]
     assert target.failures == [0, 0, code or 1]
     assert target.errors == {2: "row 2: expected finite logits, got NaN or Inf after 1 numbers; the row stopped there"}
@@ -80,7 +78,9 @@ def test_a_draft_leaves_room_for_the_targets_own_value() -> None:
 def test_scores_that_nothing_can_be_drawn_from_become_zeros() -> None:
     inf, nan = float("inf"), float("nan")
     sound = torch.tensor([[[0.0, -inf, 2.0], [1.0, 1.0, 1.0]]])
-    assert neutralised(sound) == (sound, None)
-    scores, bad = neutralised(torch.tensor([[[0.0, nan, 2.0], [inf, 0.0, 0.0], [-inf] * 3, [0.0, -inf, 2.0]]]))
+    assert neutralise_bad_scores(sound) == (sound, None)
+    scores, bad = neutralise_bad_scores(
+        torch.tensor([[[0.0, nan, 2.0], [inf, 0.0, 0.0], [-inf] * 3, [0.0, -inf, 2.0]]])
+    )
     assert bad.tolist() == [[True, True, True, False]]
     assert scores[0, :3].abs().sum() == 0 and scores[0, 3].tolist() == [0.0, -inf, 2.0]

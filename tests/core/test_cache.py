@@ -12,7 +12,7 @@ from transformers import Cache
 
 import mmspec
 from mmspec.core.cache import SlotCache
-from mmspec.core.loop import Decoding
+from mmspec.core.loop import DecodingRun
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.jacobi import SCD
 from mmspec.imagegen.pipeline import ImagePipeline
@@ -26,13 +26,13 @@ from tests.vlm.tiny import IMAGE, prompt, tiny
 SETTINGS = dict(max_new_tokens=40, suppress_tokens=[IMAGE])
 
 
-def begin(kind: str, shape: str, inputs: dict[str, Tensor]) -> Decoding:
+def begin(kind: str, shape: str, inputs: dict[str, Tensor]) -> DecodingRun:
     plain = tiny(kind).generate(**inputs, **SETTINGS)
     drafter = Scripted(continuation(plain, inputs["input_ids"].shape[1]), shape, invalid=True)
     return mmspec.vlm.start(tiny(kind), drafter=drafter, **inputs, **SETTINGS)
 
 
-def fresh(kind: str, row: int, decoding: Decoding, inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+def fresh(kind: str, row: int, decoding: DecodingRun, inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Keys and values [H, L, D] per layer of row `row`'s committed ids, without padding, in one pass."""
     keep = inputs["attention_mask"][row].bool()
     ids = torch.cat([inputs["input_ids"][row][keep], torch.tensor(decoding.target.tokens[row][:-1], dtype=torch.long)])
@@ -42,7 +42,7 @@ def fresh(kind: str, row: int, decoding: Decoding, inputs: dict[str, Tensor]) ->
     return [(layer.keys[0], layer.values[0]) for layer in cache.layers]
 
 
-def check(kind: str, decoding: Decoding, inputs: dict[str, Tensor]) -> None:
+def check(kind: str, decoding: DecodingRun, inputs: dict[str, Tensor]) -> None:
     cache = decoding.target.cache
     assert cache.lengths == cache.length.tolist()
     for row, live in enumerate(decoding.target.live):

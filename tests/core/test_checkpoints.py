@@ -14,9 +14,9 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmspec.core.checkpoints import load_model, load_part, strangers
 from mmspec.evaluate.image.resources import folder_resources
 from mmspec.imagegen import LlamaGenPipeline
+from mmspec.io.checkpoints import foreign_weights, load_model, load_part
 from tests.evaluate.tiny_images import captioned
 from tests.evaluate.tiny_zoo import llava, tiny_zoo
 from tests.imagegen.adapters.models import tiny as tiny_model
@@ -120,7 +120,7 @@ def test_strangers_are_places_in_shorter_lists_and_biases() -> None:
     model = nn.Module()
     model.layers, model.none = nn.ModuleList([nn.Linear(1, 1, bias=False)]), nn.ModuleList()
     model.head = nn.Linear(1, 1, bias=False)
-    found = strangers(
+    found = foreign_weights(
         {"layers.1.weight", "none.0.weight", "extra.0.weight", "head.bias", "head.scale", "norm.weight", "layers.0.w.x"},
         model,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from transformers import cache_utils
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
 from mmspec.core import compat
-from mmspec.core.layers.plan import plan_of
+from mmspec.core.layer_plan import layer_plan
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_shared_layers_are_read_from_their_number_where_there_are_no_modes(share
     reuse = [None] * (4 - shared) + ["reuse"] * shared
     assert compat.kv_sharing_modes(count) == reuse
     assert [mode if mode == "reuse" else None for mode in compat.kv_sharing_modes(config)] == reuse
-    assert [layer.kind == "shared" for layer in plan_of(config).layers] == [mode == "reuse" for mode in reuse]
+    assert [layer.kind == "shared" for layer in layer_plan(config).layers] == [mode == "reuse" for mode in reuse]
 
 
 def test_a_config_without_either_field_shares_nothing() -> None:

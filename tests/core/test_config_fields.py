@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from mmspec.core.config_fields import from_fields
+from mmspec.io.validation import from_fields
 
 Way = Literal["a", "b"] | Literal["c"]
 
@@ -72,11 +72,11 @@ def test_every_saved_config_can_be_checked() -> None:
     """The types of all fields of all drafters resolve, so that none is let in unchecked."""
     from typing import get_type_hints
 
-    import mmspec.vlm.drafters.kinds  # noqa: F401
-    from mmspec.core.drafting.pretrained import Pretrained
+    import mmspec.vlm.drafters.checkpoints  # noqa: F401
     from mmspec.imagegen import LatentUpsampler
     from mmspec.imagegen.eagle.drafter import ImageEagle
-    from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+    from mmspec.io.pretrained import Pretrained
+    from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
 
     found = [*PretrainedDrafter.kinds.values(), *ImageEagle.kinds.values(), *LatentUpsampler.kinds.values()]
     assert len(found) > 8 and all(issubclass(one, Pretrained) for one in found)

@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 from torch import nn
 
-from mmspec.core.files import (
-    Unwritten,
+from mmspec.io.files import (
+    WriteError,
     append_lines,
     locked,
     replacing,
@@ -28,7 +28,7 @@ from mmspec.core.files import (
     write_text_atomic,
     writing,
 )
-from mmspec.vlm.training.checkpoint import save_state
+from mmspec.training.checkpoint import save_state
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def test_a_full_disk_is_named() -> None:
 
 
 def test_the_innermost_name_is_told_and_so_are_errors_without_a_number(tmp_path: Path) -> None:
-    with pytest.raises(Unwritten, match="expected to write 'inner', got 'encoder error'"):
+    with pytest.raises(WriteError, match="expected to write 'inner', got 'encoder error'"):
         with writing(tmp_path / "outer"), writing("inner"):
             raise OSError("encoder error")
 
@@ -138,7 +138,7 @@ def test_a_folder_is_one_runs_and_is_free_behind_it(tmp_path: Path) -> None:
 
 def test_a_dead_process_holds_no_lock(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from mmspec.core.files import locked; locked(sys.argv[1]).__enter__(); os.kill(os.getpid(), 9)"
+        "import os, sys; from mmspec.io.files import locked; locked(sys.argv[1]).__enter__(); os.kill(os.getpid(), 9)"
     )
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, timeout=60, check=False)

@@ -10,12 +10,11 @@ from time import perf_counter
 import pytest
 import torch
 
-from mmspec.core.costs import Costs
 from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import NoDraft
+from mmspec.core.round_estimates import AcceptanceModel, RoundCosts
 from mmspec.core.tree import chain
-from mmspec.core.yields import Profile
 
 LENGTH, DEEPEST = 60, 8
 REQUESTS = [LENGTH] * 30
@@ -306,8 +305,8 @@ def test_choosing_takes_microseconds() -> None:
     best = 1.0
     for _ in range(300):
         began = perf_counter()
-        length = state.ledger.choose(state.seat)
-        state.ledger.learn(state.seat, length, 1.0, [2], length)
+        length = state.bandit.choose(state.seat)
+        state.bandit.learn(state.seat, length, 1.0, [2], length)
         best = min(best, perf_counter() - began)
     assert target.batch == 1 and best < 1e-4
 
@@ -335,7 +334,7 @@ def test_impossible_settings_are_refused_and_names_tell() -> None:
 
 
 def test_one_slow_round_does_not_fool_the_costs() -> None:
-    costs = Costs()
+    costs = RoundCosts()
     for _ in range(10):
         costs.add(0, 1.0)
         costs.add(2, 1.5)
@@ -346,7 +345,7 @@ def test_one_slow_round_does_not_fool_the_costs() -> None:
 
 
 def test_unseen_depths_take_after_the_ones_above() -> None:
-    profile = Profile()
+    profile = AcceptanceModel()
     for _ in range(200):
         profile.add(1, 1)
     shares = profile.shares(3)

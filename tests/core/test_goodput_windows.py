@@ -9,7 +9,7 @@ import pytest
 
 from mmspec.core.draft import Draft
 from mmspec.core.goodput import Goodput
-from mmspec.core.length import doubling
+from mmspec.core.length import doubling_lengths
 from tests.core.test_goodput import Always, Answer, Script, Scripted, World, run
 
 PICTURE, WINDOW = 256, 63
@@ -31,7 +31,7 @@ class Picture(Answer):
 
 
 class Window(Script):
-    settling, lengths = 3, doubling(WINDOW)
+    settling, lengths = 3, doubling_lengths(WINDOW)
 
     def __init__(self, drafter: Scripted):
         super().__init__(drafter)
@@ -64,7 +64,9 @@ def test_windows_become_as_long_as_pays(verify: float, longest: int) -> None:
     def half(row: int) -> float:
         return 0.55
 
-    fixed = {n: pictures(made := world(verify=verify), Always(Windows(made), n), half)[0] for n in doubling(WINDOW)}
+    fixed = {
+        n: pictures(made := world(verify=verify), Always(Windows(made), n), half)[0] for n in doubling_lengths(WINDOW)
+    }
     made = world(verify=verify)
     seconds, drafted = pictures(made, Goodput(Windows(made), clock=made.clock), half)
     assert seconds <= 1.1 * min(fixed.values()) < plain(world(verify=verify), half)
@@ -144,8 +146,12 @@ def test_guided_pictures_are_learned_apart() -> None:
         target.copies = copies
         run(target, control)
     assert [kind["branches"] for kind in control.summary()] == [1, 2]
-    assert control.summary()[0]["accepted"].keys() <= set(doubling(WINDOW))
+    assert control.summary()[0]["accepted"].keys() <= set(doubling_lengths(WINDOW))
 
 
 def test_lengths_double() -> None:
-    assert doubling(63) == (1, 3, 7, 15, 31, 63) and doubling(20) == (1, 3, 7, 15, 20) and doubling(1) == (1,)
+    assert (
+        doubling_lengths(63) == (1, 3, 7, 15, 31, 63)
+        and doubling_lengths(20) == (1, 3, 7, 15, 20)
+        and doubling_lengths(1) == (1,)
+    )

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from mmspec.core.interrupts import Stopped, stop_requests
+from mmspec.io.interrupts import Stopped, stop_requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

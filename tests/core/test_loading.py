@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmspec.core.loading import load_module, mismatch, sketch
+from mmspec.io.loading import load_module, mismatch, sketch
 
 
 class Small(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmspec.core import loop
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding, follows
+from mmspec.core.loop import DecodingRun, can_follow
 from mmspec.core.rules import BestExact, Reflection, Rule
 from tests.core.domains.blocks import TARGET, Film, RewardThreshold, Sketcher
 from tests.core.domains.canvas import Canvas, CellByCell, Painter
@@ -26,7 +26,7 @@ def gaussians(rule: Rule, drafter: Guesser | None, seed: int) -> tuple[Tensor, l
     """Noise [ROWS, LENGTH, d] that the target's law must have turned into the emitted values, N(0, 1) if it did."""
     start = torch.full((ROWS, 2), -1.0)
     target = Chain(start, LENGTH)
-    run = Decoding(target, drafter, rule, Keys.of(seed, ROWS)).run()
+    run = DecodingRun(target, drafter, rule, Keys.of(seed, ROWS)).run()
     x = torch.stack([torch.stack([start[0], *rows[:LENGTH]]) for rows in target.rows])
     return (x[:, 1:] - target.pull * x[:, :-1] - target.push) / SCALE, run
 
@@ -62,7 +62,7 @@ def test_gaussians_of_the_drafter_are_told_apart() -> None:
 def film(least: float, rows: int = 50, length: int = 12) -> tuple[Film, loop.Stats]:
     reward = torch.linspace(0, 1, 21)
     target = Film(reward, rows, length)
-    return target, Decoding(target, Sketcher(len(reward)), RewardThreshold(least), Keys.of(3, rows)).run()
+    return target, DecodingRun(target, Sketcher(len(reward)), RewardThreshold(least), Keys.of(3, rows)).run()
 
 
 @pytest.mark.parametrize("least", (0.0, 0.3, 0.75, 1.0))
@@ -90,7 +90,7 @@ def test_masked_cells_keep_the_target_law() -> None:
     generator = torch.Generator().manual_seed(4)
     p, q = torch.randn(2, 4, 5, generator=generator)
     target = Canvas(p, 20_000)
-    run = Decoding(target, Painter(q), CellByCell(), Keys.of(5, target.batch)).run()
+    run = DecodingRun(target, Painter(q), CellByCell(), Keys.of(5, target.batch)).run()
     for cell, law in zip(target.cells.T, p[1:].double().softmax(-1), strict=True):
         seen = torch.bincount(cell, minlength=5)
         assert stats.chisquare(seen.numpy(), (law / law.sum() * len(cell)).numpy()).pvalue > 1e-3
@@ -101,7 +101,7 @@ def test_masked_cells_keep_the_target_law() -> None:
 def test_rows_do_not_depend_on_their_batch() -> None:
     def values(seeds: list[int]) -> list[Tensor]:
         target = Chain(torch.zeros(len(seeds), 3), LENGTH)
-        Decoding(target, Guesser(), Reflection(), Keys.of(seeds, len(seeds))).run()
+        DecodingRun(target, Guesser(), Reflection(), Keys.of(seeds, len(seeds))).run()
         return [torch.stack(rows[:LENGTH]) for rows in target.rows]
 
     assert torch.equal(values([7, 8, 9])[1], values([8])[0])
@@ -109,7 +109,7 @@ def test_rows_do_not_depend_on_their_batch() -> None:
 
 def test_counters() -> None:
     target = Chain(torch.zeros(4, 2), LENGTH)
-    run = Decoding(target, Guesser(), Reflection(), Keys.of(1, 4)).run()
+    run = DecodingRun(target, Guesser(), Reflection(), Keys.of(1, 4)).run()
     assert run.target_passes == len(run.accepted) and run.accepted[0] == [0] * 4
     assert run.row_passes == sum(count is not None for line in run.accepted for count in line)
     for row, count in enumerate(run.emitted):
@@ -135,10 +135,10 @@ class Wraps(Follows):
 
 
 def test_a_state_follows_where_it_says_so_for_the_way_it_reads() -> None:
-    assert follows(Follows()) and follows(type("Named", (Follows,), {})())
-    assert not follows(Reads()) and not follows(ReadsOtherwise())
-    assert follows(type("Both", (ReadsOtherwise,), {"follow": Follows.follow})())
-    assert follows(Wraps(Follows())) and not follows(Wraps(Reads())) and not follows(Wraps(ReadsOtherwise()))
+    assert can_follow(Follows()) and can_follow(type("Named", (Follows,), {})())
+    assert not can_follow(Reads()) and not can_follow(ReadsOtherwise())
+    assert can_follow(type("Both", (ReadsOtherwise,), {"follow": Follows.follow})())
+    assert can_follow(Wraps(Follows())) and not can_follow(Wraps(Reads())) and not can_follow(Wraps(ReadsOtherwise()))
 
 
 def test_the_loop_never_opens_a_value() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mmspec.core.readers import naming, open_tensors, read_json, read_json_lines, read_shapes, read_tensors, read_text
+from mmspec.io.readers import naming, open_tensors, read_json, read_json_lines, read_shapes, read_tensors, read_text
 
 NO_OBJECTS = [b"", b"{", b"[1]", b"3", b"null", b"\xff", b"[" * 200_000, b'{"a": 1}}', b"\0" * 50]
 

@@ -8,7 +8,7 @@ from scipy import stats
 from torch import Tensor
 
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding
+from mmspec.core.loop import DecodingRun
 from mmspec.core.rules import TokenWise
 from tests.docs.examples import imported, said
 
@@ -61,7 +61,7 @@ def test_a_row_does_not_depend_on_the_others_and_ends_at_its_length(monkeypatch:
 
     def notes(seeds: list[int]) -> list[list[int]]:
         target = module.Melody(p, torch.zeros(len(seeds), dtype=torch.long), 30)
-        run = Decoding(target, module.Whistle(q, 5), TokenWise(), Keys.of(seeds, len(seeds))).run()
+        run = DecodingRun(target, module.Whistle(q, 5), TokenWise(), Keys.of(seeds, len(seeds))).run()
         kept = [[line[row] for line in run.accepted if line[row] is not None] for row in range(len(seeds))]
         # every round adds its correction, but for the last one, which may end within a draft
         assert all(30 <= sum(row) + len(row) <= 31 for row in kept)

@@ -9,7 +9,7 @@ import pytest
 
 from mmspec.certify.rules import RELAXED
 from mmspec.core.rules import Rule, resolve
-from mmspec.core.rules.resolve import names
+from mmspec.core.rules.by_name import rule_names
 from tests.docs.examples import EXAMPLES, ROOT
 
 PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")}
@@ -24,8 +24,8 @@ def test_every_example_is_included_by_a_page_and_every_inclusion_exists() -> Non
 
 def test_the_exact_rules_are_those_that_there_are() -> None:
     table = EXACT.split("## Exact rules")[1].split("## Relaxed rules")[0]
-    assert set(re.findall(r"^\| [^|]* \| `(\w+)` \|", table, re.M)) == set(names())
-    assert all(resolve(name, greedy=False).exact for name in names())
+    assert set(re.findall(r"^\| [^|]* \| `(\w+)` \|", table, re.M)) == set(rule_names())
+    assert all(resolve(name, greedy=False).exact for name in rule_names())
 
 
 def test_every_relaxed_rule_has_its_line() -> None:

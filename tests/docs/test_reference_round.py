@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.core import Keys, Purpose
-from mmspec.core.loop import Decoding
+from mmspec.core.loop import DecodingRun
 from mmspec.core.rules import TokenWise
 from tests.docs.examples import imported
 
@@ -39,7 +39,7 @@ def test_the_core_emits_the_tokens_of_the_reference_round(monkeypatch: pytest.Mo
         tables = 1.5 * torch.randn(2, VOCABULARY, VOCABULARY, generator=generator)
         tables[1] = tables[0] + 0.7 * tables[1]
         target = domain.Melody(tables[0], torch.zeros(1, dtype=torch.long), TOKENS)
-        run = Decoding(target, domain.Whistle(tables[1], length), TokenWise(), Keys.of(seed, 1)).run()
+        run = DecodingRun(target, domain.Whistle(tables[1], length), TokenWise(), Keys.of(seed, 1)).run()
         tokens, accepted = by_reference(reference, tables, length, seed)
         assert target.notes[0] == tokens
         assert [row[0] for row in run.accepted][:-1] == accepted[:-1]  # the last round may end within its draft
@@ -58,5 +58,5 @@ def test_a_wrong_residual_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     reference.verify = wrong
     tables = 1.5 * torch.randn(2, VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0))
     target = domain.Melody(tables[0], torch.zeros(1, dtype=torch.long), TOKENS)
-    Decoding(target, domain.Whistle(tables[1], 4), TokenWise(), Keys.of(0, 1)).run()
+    DecodingRun(target, domain.Whistle(tables[1], 4), TokenWise(), Keys.of(0, 1)).run()
     assert target.notes[0] != by_reference(reference, tables, 4, 0)[0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.context_tables import LAWS, contrasted_tables
-from mmspec.core.exactness import expected_accepted, inexactness, judge_all
+from mmspec.certify.enumeration import LAWS, contrasted_tables, enumerate_rule, expected_accepted, inexactness
 from mmspec.core.rules import TokenWise
 from mmspec.core.tree import chain, static_tree
 from tests.docs.examples import imported, said
@@ -33,7 +32,7 @@ def test_the_relaxed_rule_says_so_and_has_an_exact_setting(monkeypatch: pytest.M
     assert not eager.exact and "relaxed" in eager.name and inexactness(eager(1.5), chain(2), p, q) > 1e-2
     for kind in LAWS:
         tables = contrasted_tables(kind, 4, 2, seed=3)
-        ours, theirs = (judge_all(rule, chain(2), *tables).weights for rule in (eager(1.0), TokenWise()))
+        ours, theirs = (enumerate_rule(rule, chain(2), *tables).weights for rule in (eager(1.0), TokenWise()))
         assert torch.equal(ours.threshold, theirs.threshold)
         assert inexactness(eager(1.0), chain(2), *tables) < 1e-12
 

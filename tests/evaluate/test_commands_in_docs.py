@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from mmspec.certify.named import step_named
+from mmspec.certify.step import load_step
 from mmspec.cli import app
-from mmspec.evaluate.engine.fingerprint import fingerprint
+from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.registry import LOADERS
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
@@ -94,11 +94,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def examine(step: str, **how: object) -> None:
         if step.startswith("mmspec."):
-            step_named(step)
+            load_step(step)
         raise WorkBegins
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mmspec.certify.apart.certify_apart", examine)
+    monkeypatch.setattr("mmspec.certify.subprocess_run.certify_in_subprocess", examine)
     monkeypatch.setattr("mmspec.zoo.load", load)
     monkeypatch.setattr("mmspec.zoo.names", lambda: [*dict.fromkeys((*LOADERS, *tiny_video.tiny_video_zoo()))])
     for expensive in ("bench._run", "bench._machine", "train._train"):

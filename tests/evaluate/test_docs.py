@@ -169,8 +169,7 @@ def test_the_page_on_videos_runs(
 
 
 def test_the_page_on_videos_names_decodings_and_routers_that_exist() -> None:
-    from mmspec.evaluate.video.decodings import DECODINGS
-    from mmspec.evaluate.video.routers import ROUTERS
+    from mmspec.evaluate.video.decodings import DECODINGS, ROUTERS
 
     decodings, routers = VIDEO.read_text().split("## Decodings")[1].split("## Cache discipline")[0].split("## Routers")
     assert set(re.findall(r"^\| `(.*?)` \|", decodings, re.M)) - {"--decoding"} == set(DECODINGS)
@@ -192,18 +191,18 @@ def test_the_page_on_certificates_runs(
 
 
 def test_the_page_on_certificates_names_mistakes_and_rules_that_exist() -> None:
-    from mmspec.certify.outcome import BATCH, MEMORY, STATE
+    from mmspec.certify.diagnosis import KNOWN_MISTAKES
     from mmspec.certify.rules import RELAXED
-    from mmspec.certify.step import NAMES
-    from mmspec.certify.suspects import SUSPECTS
+    from mmspec.certify.runners import BATCH, MEMORY, STATE
+    from mmspec.certify.step import ARGUMENTS
 
     page = CERTIFY.read_text()
     table = page.split("## Mistakes")[1].split("## Other")[0]
     named = {name for row in re.findall(r"^\| ([^|]*?) \|", table, re.M) for name in row.split(", ")}
-    known = {one.name for one in SUSPECTS} | {BATCH, MEMORY, STATE, "lenient by ...", "behaves like"}
+    known = {one.name for one in KNOWN_MISTAKES} | {BATCH, MEMORY, STATE, "lenient by ...", "behaves like"}
     assert named - {"---"} == known
     assert set(re.findall(r"^\| (`.*?`) \|", page.split("## What")[0], re.M)) == {
-        *(f"`{name}`" for name in NAMES if name not in ("q_uncut", "top_k")), "`q_uncut`, `top_k`"
+        *(f"`{name}`" for name in ARGUMENTS if name not in ("q_uncut", "top_k")), "`q_uncut`, `top_k`"
     }  # fmt: skip
     assert set(re.findall(r"`(\w+)`", page.split("relaxed ones (")[1].split(") fail")[0])) == set(RELAXED)
 
@@ -239,7 +238,7 @@ def test_the_page_on_quality_against_speed_runs(
 
 def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> None:
     from mmspec.cli.evaluate import EXPORT, PROMPTS
-    from mmspec.evaluate.exports.by_name import KINDS
+    from mmspec.evaluate.exports import LAYOUTS
     from mmspec.evaluate.registry import DOMAINS, sweep_of
 
     page = EVALUATE.read_text()
@@ -251,4 +250,4 @@ def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> No
     assert sets == {"zoo", "coco", "imagenet", "folder", "texts", "jsonl", "mmspec"} and all(
         one in PROMPTS for one in sets
     )
-    assert all(f"`--export {kind}=DIR`" in page and kind in EXPORT for kind in KINDS)
+    assert all(f"`--export {kind}=DIR`" in page and kind in EXPORT for kind in LAYOUTS)

@@ -144,7 +144,7 @@ def test_off_a_terminal_a_bench_says_that_it_is_alive(sham: typer.Typer) -> None
 
 
 def test_in_long_parts_a_log_has_a_line_now_and_then(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmspec.cli.steps._ALIVE", 0.0)
+    monkeypatch.setattr("mmspec.cli.console._ALIVE", 0.0)
     _, *lines, last = invoke(sham, "--methods", "by-3").stderr.splitlines()
     assert lines[0] == "  1 of 6 requests: batch 2, T = 0, ar" and lines[-1].startswith("  6 of 6 requests: batch 2")
     assert len(lines) == 6 and last.startswith("1 of 1: ")

@@ -22,7 +22,7 @@ from mmspec.evaluate.supported import (
     refused_records,
     rule_records,
 )
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from tests.vlm.drafters import test_vision_drafters as trained_tests
 from tests.vlm.drafters import trained
 from tests.vlm.tiny import tiny
@@ -63,7 +63,7 @@ def test_relaxed_rules_are_never_among_the_exact_ones() -> None:
 
 
 def test_every_trained_kind_is_listed() -> None:
-    from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+    from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
 
     shaped = {kind: made for kind, made in PretrainedDrafter.kinds.items() if issubclass(made, ShapedDrafter)}
     assert {kind for kind, made in shaped.items() if made.any_target} <= {row.name for row in drafter_rows()}

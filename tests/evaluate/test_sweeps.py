@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmspec.evaluate.engine.prompt import Prompt
-from mmspec.evaluate.engine.runs import Run
-from mmspec.evaluate.engine.sweep import Wishes
+from mmspec.evaluate.engine.domain import SamplingOverrides
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.registry import DOMAINS, sweep_of
-from mmspec.evaluate.sweep.plan import Plan, domain_of_model, groups
-from mmspec.evaluate.sweep.run import Work, run_work
+from mmspec.evaluate.sweep.plan import SweepPlan, cell_groups, domain_of_model
+from mmspec.evaluate.sweep.run import SweepWork, run_work
 from mmspec.evaluate.sweep.shards import Records
-from mmspec.evaluate.vlm.sweep import AnswerRight, ObjectsRight, together
+from mmspec.evaluate.vlm.sweep import AnswerRight, ObjectsRight, combined_run
 from mmspec.evaluate.vlm.sweep import rule_of as text_rule
 from mmspec.zoo.world.captions import caption
 from mmspec.zoo.world.scene import sample_scene
@@ -27,8 +27,10 @@ TINY = {"vlm": use_tiny_zoo, "image": use_tiny_images, "continuous": use_tiny_co
 
 
 def drawn(model: str, folder: Path, **changed: object) -> Records:
-    wishes = Wishes(new_tokens=6, num_iter=4, guidance=2.0)
-    return run_work(Work.of(Plan(folder=folder, models=(model,), count=1, threads=1, wishes=wishes, **changed)))
+    wishes = SamplingOverrides(new_tokens=6, num_iter=4, guidance=2.0)
+    return run_work(
+        SweepWork.of(SweepPlan(folder=folder, models=(model,), count=1, threads=1, wishes=wishes, **changed))
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,18 +89,18 @@ def test_a_decoding_or_a_rule_that_no_model_has_is_refused(monkeypatch: pytest.M
         ({"decodings": ("sjd:colour=3",)}, "--decoding: expected settings that sjd takes"),
     ):
         with pytest.raises(ValueError, match=said):
-            groups(Plan(folder=Path("x"), models=("t2i",), **named))
+            cell_groups(SweepPlan(folder=Path("x"), models=("t2i",), **named))
     for model in ("t2i", "car", "vlm"):
         with pytest.raises(ValueError, match="--rule: expected"):
-            groups(Plan(folder=Path("x"), models=(model,), rules=("magic",)))
+            cell_groups(SweepPlan(folder=Path("x"), models=(model,), rules=("magic",)))
     with pytest.raises(ValueError, match="--model: expected one of vlm, vlm/hybrid, t2i, c2i"):
-        groups(Plan(folder=Path("x"), models=("magic",)))
+        cell_groups(SweepPlan(folder=Path("x"), models=("magic",)))
 
 
 def test_a_decoding_is_run_by_the_models_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_images(monkeypatch)
-    found = groups(
-        Plan(folder=Path("x"), models=("t2i", "vlm"), decodings=("sjd:window=4", "recycling"), temperatures=(1.0,))
+    found = cell_groups(
+        SweepPlan(folder=Path("x"), models=("t2i", "vlm"), decodings=("sjd:window=4", "recycling"), temperatures=(1.0,))
     )
     assert {(one.model, method.key) for one in found for method in one.methods} == {
         ("t2i", "ar"), ("t2i", "sjd:window=4"), ("vlm", "ar"), ("vlm", "recycling"),
@@ -117,7 +119,7 @@ def test_a_decoding_is_run_by_the_models_that_have_it(monkeypatch: pytest.Monkey
 )
 def test_a_plan_that_cannot_be_run_is_refused(changed: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Plan(folder=Path("x"), models=("t2i",), **changed)
+        SweepPlan(folder=Path("x"), models=("t2i",), **changed)
 
 
 def test_every_domain_has_prompts_of_its_own_that_its_models_take() -> None:
@@ -134,7 +136,7 @@ def test_every_domain_has_prompts_of_its_own_that_its_models_take() -> None:
 def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_zoo(monkeypatch)
     sweep = sweep_of("vlm")
-    resources, setting = sweep.open("vlm"), sweep.setting("vlm", 0.0, Wishes(new_tokens=5))
+    resources, setting = sweep.open("vlm"), sweep.setting("vlm", 0.0, SamplingOverrides(new_tokens=5))
     told: list[list[str]] = []
     whole = resources.processor.apply_chat_template
     monkeypatch.setattr(
@@ -142,30 +144,32 @@ def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyP
         lambda messages, **how: told.append([str(one["content"]) for one in messages]) or whole(messages, **how),
     )  # fmt: skip
     run, (said,) = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(
-        Prompt("a", ("one?", "two?", "three?")), 0
+        EvaluationPrompt("a", ("one?", "two?", "three?")), 0
     )
     assert [len(one) for one in told] == [1, 3, 5] and len(said.split("\n\n")) == 3
-    first = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(Prompt("a", ("one?",)), 0)[0]
+    first = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(EvaluationPrompt("a", ("one?",)), 0)[0]
     assert run.output[0][: len(first.output[0])] == first.output[0] and len(run.output[0]) > len(first.output[0])
     recycling = sweep.sampler(sweep.method("vlm", "recycling", ""), resources, setting)
-    drafted = recycling(Prompt("a", ("one?", "two?", "three?")), 0)[0]
+    drafted = recycling(EvaluationPrompt("a", ("one?", "two?", "three?")), 0)[0]
     assert drafted.output == run.output and drafted.exact
 
 
 def test_what_turns_cost_adds_up() -> None:
     parts = {"prefill": 0.5, "target": 0.5}
-    one = Run(1.0, ((1, 2, 3),), 3, 1.0, parts, accepted=((0,), (1,)))
-    two = Run(2.0, ((4,),), 2, 0.5, parts, exact=False, accepted=((0,),))
-    made = together([one, two])
+    one = TimedRun(1.0, ((1, 2, 3),), 3, 1.0, parts, accepted=((0,), (1,)))
+    two = TimedRun(2.0, ((4,),), 2, 0.5, parts, exact=False, accepted=((0,),))
+    made = combined_run([one, two])
     assert made.seconds == 3.0 and made.output == ((1, 2, 3, 4),) and made.target_passes == 5 and not made.exact
     assert made.accept_length == 4 / 5 and made.parts == {"prefill": 1.0, "target": 1.0} and len(made.accepted) == 3
-    assert made.decode_rounds == 2 + 1 and together([one]) is one
+    assert made.decode_rounds == 2 + 1 and combined_run([one]) is one
 
 
 def test_objects_and_answers_are_told_from_texts() -> None:
     scene = sample_scene((1 << 31) + 5)
     right = caption(scene, 0)
-    prompts = [Prompt("a", ("x",), world=scene.seed)] * 2 + [Prompt("b", ("x",), answers=("Paris",))]
+    prompts = [EvaluationPrompt("a", ("x",), world=scene.seed)] * 2 + [
+        EvaluationPrompt("b", ("x",), answers=("Paris",))
+    ]
     found = ObjectsRight()([right, "nothing is here", "x"], prompts)
     assert found[0] > 0.9 and found[1] == 0.0 and np.isnan(found[2])
     told = AnswerRight()(["x", "x", "It is PARIS."], prompts)
@@ -180,7 +184,7 @@ def test_rules_of_texts_are_read_from_one_line() -> None:
 
 
 def test_several_turns_need_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmspec.evaluate.vlm.conversations import encode_turns
+    from mmspec.evaluate.vlm.requests import encode_turns
 
     processor = byte_processor()
     with pytest.raises(ValueError, match="expected no placeholder"):

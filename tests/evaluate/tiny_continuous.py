@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from mmspec.imagegen import ContinuousARPipeline, MARPipeline
-from mmspec.imagegen.continuous.causal.config import CausalConfig
-from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
 from tests.evaluate.tiny_images import tiny_image_zoo
 from tests.imagegen.continuous.tiny import SIZES, autoencoder, redrawn, transformer
 

@@ -11,7 +11,7 @@ import torch
 from mmspec import zoo
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
-from mmspec.vlm.training.untrained import new_drafter
+from mmspec.vlm.training.initialisation import new_drafter
 from mmspec.zoo.architectures.hybrid import HybridSize, new_model, new_processor
 from tests.vlm.tiny import liven
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
-from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.zoo.architectures.clip import ClipSize, PictureClip, new_clip
-from mmspec.zoo.architectures.judge import ImageJudge, JudgeSize, Reader
+from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
+from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector
 from tests.imagegen.llamagen.tiny import CAPTION, CLASS, text_encoder, tokenizer_model, transformer, word_tokenizer
 
 
@@ -34,15 +34,15 @@ def tiny_image_zoo() -> dict[str, Any]:
     pipeline = captioned(CAPTION)
     torch.manual_seed(0)
     clip = new_clip(ClipSize(space=8, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)).eval()
-    judge = Reader(JudgeSize(half=8, quarter=8, eighth=8, blocks=1)).eval()
+    judge = DetectorNetwork(DetectorSize(half=8, quarter=8, eighth=8, blocks=1)).eval()
     eagle = ImageEagle(ImageEagle.sizes_for(pipeline.model, heads=4)).eval()
     return {
         "t2i": pipeline,
         "t2i/low": captioned(replace(CAPTION, block_size=4)),
         "t2i/eagle": eagle.requires_grad_(False),
         "c2i": classed(),
-        "clip": PictureClip(clip.requires_grad_(False)),
-        "image_judge": ImageJudge(judge.requires_grad_(False)),
+        "clip": ImageClip(clip.requires_grad_(False)),
+        "image_judge": ObjectDetector(judge.requires_grad_(False)),
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
-from mmspec.imagegen.llamagen.text import CaptionEncoder
 from mmspec.video import BlockVideoPipeline, WanVideo
 from tests.evaluate.tiny_images import tiny_image_zoo
 from tests.imagegen.llamagen.tiny import CAPTION, text_encoder, tokenizer_model, transformer, word_tokenizer

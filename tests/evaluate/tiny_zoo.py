@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from mmspec import zoo
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.feature_drafter import FeatureConfig
-from mmspec.vlm.drafters.flash import Flash, FlashConfig
+from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
 from mmspec.vlm.drafters.msd import Msd
 from mmspec.zoo.architectures.llava import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
 from tests.vlm.tiny import liven

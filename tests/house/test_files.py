@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mmspec.cli.console import BadOption, check_writable
-from mmspec.core.files import replacing, write_json_atomic, write_text_atomic
+from mmspec.io.files import replacing, write_json_atomic, write_text_atomic
 
 
 def test_text_round_trips_and_replaces(tmp_path: Path) -> None:

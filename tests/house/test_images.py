@@ -13,7 +13,7 @@ import numpy
 import pytest
 from PIL import Image
 
-from mmspec.core.images import ImageError, open_image
+from mmspec.io.images import ImageError, open_image
 
 
 def picture(width: int = 24, height: int = 16, mode: str = "RGB") -> Image.Image:

@@ -10,21 +10,24 @@ import pytest
 from tests.house.tree import modules, nodes, scripts
 
 MODELS = ("mmspec.imagegen", "mmspec.video", "mmspec.vlm")
-BELOW_ZOO = ("mmspec.kernels", "mmspec.core", *MODELS)
+BELOW_MODELS = ("mmspec._lazy", "mmspec.io", "mmspec.core", "mmspec.training")
+BELOW_ZOO = ("mmspec.kernels", *BELOW_MODELS, *MODELS)
 LAYERS = {
     "mmspec._lazy": (),
     "mmspec.kernels": (),
-    "mmspec.core": ("mmspec._lazy", "mmspec.kernels"),
-    "mmspec.imagegen": ("mmspec._lazy", "mmspec.core"),
-    "mmspec.video": ("mmspec._lazy", "mmspec.core"),
-    "mmspec.vlm": ("mmspec._lazy", "mmspec.core"),
+    "mmspec.io": ("mmspec._lazy",),
+    "mmspec.core": ("mmspec._lazy", "mmspec.kernels", "mmspec.io"),
+    "mmspec.training": ("mmspec._lazy", "mmspec.io"),
+    "mmspec.imagegen": BELOW_MODELS,
+    "mmspec.video": BELOW_MODELS,
+    "mmspec.vlm": BELOW_MODELS,
     "mmspec.zoo": BELOW_ZOO,
     "mmspec.attach": BELOW_ZOO,
-    "mmspec.certify": ("mmspec._lazy", *BELOW_ZOO),
+    "mmspec.certify": BELOW_ZOO,
     "mmspec.evaluate": (*BELOW_ZOO, "mmspec.zoo"),
     "mmspec.web": (*BELOW_ZOO, "mmspec.zoo", "mmspec.evaluate"),
     "mmspec.cli": (*BELOW_ZOO, "mmspec.zoo", "mmspec.certify", "mmspec.evaluate", "mmspec.web"),
-    "mmspec.__main__": ("mmspec.core", "mmspec.cli"),
+    "mmspec.__main__": ("mmspec.io", "mmspec.cli"),
     "mmspec._checkout": (),
     "mmspec": ("mmspec._checkout", "mmspec._lazy"),
 }
@@ -103,8 +106,8 @@ def test_scripts_import_the_package_not_its_folders() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mmspec.kernels.select", "import numpy"),
-        ("mmspec.kernels.select", "from mmspec.core import draft"),
+        ("mmspec.kernels.path_selection", "import numpy"),
+        ("mmspec.kernels.path_selection", "from mmspec.core import draft"),
         ("mmspec.core.loop", "from ..vlm import api"),
         ("mmspec.core.loop", "def f():\n    from mmspec import zoo"),
         ("mmspec.core.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
@@ -125,7 +128,7 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mmspec.kernels.select", "import torch\nimport triton.language as tl\nfrom . import weigh"),
+        ("mmspec.kernels.path_selection", "import torch\nimport triton.language as tl\nfrom . import weigh"),
         ("mmspec.core.loop", "from mmspec.kernels import select\nfrom .rules import token\nimport numpy"),
         ("mmspec.core.loop", "from mmspec import __version__"),
         (
@@ -138,3 +141,42 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
 )
 def test_an_allowed_import_passes(module: str, source: str) -> None:
     assert violations(module, source) == []
+
+
+def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
+    """Module -> the modules of the house that it imports anywhere: at its top, for types, or inside functions."""
+    graph: dict[str, set[str]] = {name: set() for name in sources}
+    for name, source in sources.items():
+        for node in nodes(source):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    graph[name].add(whole if whole in sources else node.module)
+        graph[name] = {other for other in graph[name] if other in sources and other != name}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import one another, directly or through others."""
+    reach: dict[str, set[str]] = {}
+    for name in graph:
+        seen, waiting = set(), list(graph[name])
+        while waiting:
+            other = waiting.pop()
+            if other not in seen:
+                seen.add(other)
+                waiting += graph[other]
+        reach[name] = seen
+    groups = {tuple(sorted(o for o in reach[n] if n in reach[o])) for n in graph if n in reach[n]}
+    return [list(group) for group in sorted(groups)]
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    sources = {name: path.read_text(encoding="utf-8") for name, path in modules()}
+    assert circles(import_graph(sources)) == []
+
+
+def test_a_circle_through_type_hints_is_found() -> None:
+    hint = "if TYPE_CHECKING:\n    from mmspec.core.a import A"
+    sources = {"mmspec.core.a": "def f():\n    from mmspec.core import b", "mmspec.core.b": hint, "mmspec.core.c": hint}
+    assert circles(import_graph(sources)) == [["mmspec.core.a", "mmspec.core.b"]]

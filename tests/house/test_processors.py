@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.core.images import ImageError
-from mmspec.evaluate.vlm.conversations import encode_turns
+from mmspec.evaluate.vlm.requests import encode_turns
+from mmspec.io.images import ImageError
 from mmspec.vlm.training.examples import Example, JsonExamples, encode
 from tests.house.tree import modules, nodes
 

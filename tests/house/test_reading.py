@@ -8,11 +8,11 @@ import pytest
 
 from tests.house.tree import modules, nodes, scripts
 
-READERS, CHECKPOINTS = "mmspec.core.readers", "mmspec.core.checkpoints"
+READERS, CHECKPOINTS = "mmspec.io.readers", "mmspec.io.checkpoints"
 # what opens safetensors and JSON, under any name it is imported from
 OPENERS = {"load_file", "safe_open", "load_model", "read_text", "read_bytes"}
 # the image gate, which reads pictures, and the table of this machine's processor
-ELSEWHERE = {"mmspec.core.images": {"read_bytes"}, "mmspec.evaluate.engine.machine": {"read_text"}}
+ELSEWHERE = {"mmspec.io.images": {"read_bytes"}, "mmspec.evaluate.engine.provenance": {"read_text"}}
 
 
 def called(node: ast.Call) -> tuple[str, str]:
@@ -56,7 +56,7 @@ def test_nothing_else_reads_files_or_loads_models() -> None:
     sources |= {("", path): path.read_text(encoding="utf-8") for path in scripts()}
     own = own_classes(list(sources.values()))
     bad = [f"{path}:{line}" for (name, path), text in sources.items() for line in direct(text, own, module=name)]
-    told = "read files through mmspec.core.readers, load models of transformers through mmspec.core.checkpoints"
+    told = "read files through mmspec.io.readers, load models of transformers through mmspec.io.checkpoints"
     assert not bad, "\n".join([told, *bad])
 
 

@@ -10,7 +10,7 @@ from tests.house.tree import modules, nodes, scripts
 
 FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # what the explicit convert commands unpickle with: it may, with weights_only
-CONVERTERS = {"mmspec.core.pickles"}
+CONVERTERS = {"mmspec.io.loading"}
 FORBIDDEN_CALLS = {"torch.load", "torch.jit.load", "torch.hub.load", "yaml.load", "yaml.unsafe_load"}
 
 

@@ -50,8 +50,8 @@ import os
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 from mmspec.web.app import build
 from mmspec.web.limits import Limits
-from mmspec.web.shelf import Shelf
-from mmspec.web.tabs.shared import Bench
+from mmspec.web.model_cache import Shelf
+from mmspec.web.tabs.controls import Bench
 build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
 """
 
@@ -60,7 +60,7 @@ SERVED = """
 from pathlib import Path
 from urllib.request import urlopen
 from mmspec.web.server import serving
-from mmspec.web.shelf import Shelf
+from mmspec.web.model_cache import Shelf
 with serving(Shelf(), runs=Path("runs")) as address:
     assert urlopen(address).status == 200
 """

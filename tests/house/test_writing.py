@@ -8,7 +8,7 @@ import pytest
 
 from tests.house.tree import modules, parsed
 
-PLACE = "mmspec.core.files"
+PLACE = "mmspec.io.files"
 WRITERS = {"write_text", "write_bytes", "save_file", "save_model", "save", "savefig"}
 GUARDS = {"replacing", "writing"}
 KEPT_IN_MEMORY = {"figure.savefig"}  # into a buffer, which is written through the place

@@ -11,10 +11,10 @@ import torch
 from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import StaticTree
 from mmspec.core.goodput import Goodput
-from mmspec.core.rules.base import Misfit
+from mmspec.core.rules.base import UnsupportedCombination
 from mmspec.imagegen import PJD, SCD, SJD, Proactive, RowDrafts
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi.state import JacobiState
+from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import drafter_for
 from tests.imagegen.tiny import TableModel, TinyModel, generate
@@ -26,7 +26,7 @@ class Whim(Goodput):
     def open(self, target):
         state = super().open(target)
         rng, most = random.Random(4), state.seat.deepest
-        state.ledger.choose = lambda seat: rng.choice((0, *range(most + 1)))
+        state.bandit.choose = lambda seat: rng.choice((0, *range(most + 1)))
         return state
 
 
@@ -148,7 +148,7 @@ def test_a_trained_drafter_that_never_drafts_reads_nothing() -> None:
     class Never(Goodput):
         def open(self, target):
             state = super().open(target)
-            state.ledger.choose = lambda seat: 0
+            state.bandit.choose = lambda seat: 0
             return state
 
     model = TinyModel(Geometry.square(4))
@@ -169,5 +169,5 @@ def test_a_pipelines_controller_goes_on_learning_and_is_its_own() -> None:
 
 
 def test_what_has_an_order_of_its_own_takes_no_controller() -> None:
-    with pytest.raises(Misfit, match="expected a controller over drafts in raster order, got 'goodput"):
+    with pytest.raises(UnsupportedCombination, match="expected a controller over drafts in raster order, got 'goodput"):
         generate(TinyModel(), [0], Goodput(PJD(2)))

@@ -6,17 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
+from mmspec.core.draft import Draft, Law, Verdict
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding
+from mmspec.core.loop import DecodingRun
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chains
-from mmspec.core.verdict import Verdict
-from mmspec.imagegen.canvas import CanvasTarget
+from mmspec.imagegen.any_order import AnyOrderTarget
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.rowwise import ZipAR
-from mmspec.imagegen.rowwise.rule import RowParallel
-from mmspec.imagegen.sampling import Guidance, Warp
+from mmspec.imagegen.rowwise.row_parallel import RowParallelRule
+from mmspec.imagegen.target import Guidance, Warp
 from tests.imagegen.tiny import TinyModel
 
 LABELS = torch.tensor([1, 2])  # the first prompt has a slot of padding
@@ -28,9 +27,9 @@ class Finite:
     bad = None
 
 
-def canvas(scale: float, geometry: Geometry | None = None) -> tuple[TinyModel, CanvasTarget]:
+def canvas(scale: float, geometry: Geometry | None = None) -> tuple[TinyModel, AnyOrderTarget]:
     model = TinyModel(geometry, sharp=2.0)
-    target = CanvasTarget(model, LABELS, guidance=Guidance(scale), warp=Warp())
+    target = AnyOrderTarget(model, LABELS, guidance=Guidance(scale), warp=Warp())
     draft, _ = target.prefill()
     target.cache.keys.add_(50.0)  # what lies in empty slots must not matter
     target.cache.keys[:, :, :, : target.prompt].sub_(50.0)
@@ -38,7 +37,7 @@ def canvas(scale: float, geometry: Geometry | None = None) -> tuple[TinyModel, C
     return model, target
 
 
-def feed(target: CanvasTarget, places: list[int], values: Tensor, drafted: int = 0) -> tuple[Draft, Tensor]:
+def feed(target: AnyOrderTarget, places: list[int], values: Tensor, drafted: int = 0) -> tuple[Draft, Tensor]:
     """Feeds known values int64 [B, N]; the last `drafted` of them as a chain below the last one before. All are kept."""
     known = len(places) - drafted
     tree = chains((0,) * (known - 1) + (drafted,))
@@ -50,9 +49,9 @@ def feed(target: CanvasTarget, places: list[int], values: Tensor, drafted: int =
     return draft, scores
 
 
-def fresh(model: TinyModel, target: CanvasTarget, places: list[int], values: Tensor) -> Tensor:
+def fresh(model: TinyModel, target: AnyOrderTarget, places: list[int], values: Tensor) -> Tensor:
     """Scores [B, n, V] of one causal pass over values at those places and nothing else."""
-    other = CanvasTarget(model, LABELS, guidance=target.guidance, warp=target.warp)
+    other = AnyOrderTarget(model, LABELS, guidance=target.guidance, warp=target.warp)
     other.cache = SlotPool(model.layers, 64, copies=other.copies)
     other.prefill()
     seen = torch.ones(len(places), len(places), dtype=torch.bool).tril()[None]
@@ -123,8 +122,8 @@ class Nan(TinyModel):
 
 
 def test_a_row_that_fails_stops_alone() -> None:
-    target = CanvasTarget(Nan(), LABELS, guidance=Guidance(), warp=Warp())
-    decoding = Decoding(target, ZipAR(2), RowParallel(), Keys.of(0, 2))
+    target = AnyOrderTarget(Nan(), LABELS, guidance=Guidance(), warp=Warp())
+    decoding = DecodingRun(target, ZipAR(2), RowParallelRule(), Keys.of(0, 2))
     stats = decoding.run()
     assert list(target.errors) == [0] and "NaN" in target.errors[0]
     assert target.filled[1] == 16 and target.filled[0] < 16 and stats.emitted == target.filled

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi.initialisation import Window, sources_of
-from mmspec.imagegen.rowwise.lines import lines_of
+from mmspec.imagegen.jacobi.initialisation import JacobiWindow, sources_of
+from mmspec.imagegen.rowwise.row_schedule import row_spans
 
 CPU = torch.device("cpu")
 
@@ -33,14 +33,16 @@ def test_every_frame_has_the_cells_and_lines_of_the_image(one: Geometry) -> None
     assert three.total == 3 * size
     for index, (_, frame, *cell) in enumerate(three.cells):
         assert frame == index // size and tuple(cell) == one.cells[index % size][2:]
-    lines, more = lines_of(one), lines_of(three)
+    lines, more = row_spans(one), row_spans(three)
     assert [(x.start % size, x.codes, x.first) for x in more] == [(x.start, x.codes, x.first) for x in lines] * 3
 
 
 def test_a_cold_code_finds_its_place_in_the_newest_known_frame() -> None:
     geometry = Geometry(((2, 2),), frames=4)
     sources = sources_of(geometry, CPU)
-    window = Window.of(torch.tensor([4, 1]), torch.tensor([1, 1]), 8, geometry.total)  # places to 5 and to 2 are known
+    window = JacobiWindow.of(
+        torch.tensor([4, 1]), torch.tensor([1, 1]), 8, geometry.total
+    )  # places to 5 and to 2 are known
     first, second = sources.near("repeat_frame", window).tolist()
     assert first == [5, 2, 3, 4, 5, 2, 3, 4]  # a frame back, or two
     assert second == [2, 3, 0, 1, 2, 3, 0, 1]  # place 3 of the first frame has none before it but itself
@@ -49,7 +51,7 @@ def test_a_cold_code_finds_its_place_in_the_newest_known_frame() -> None:
 
 def test_an_image_has_no_frame_before() -> None:
     sources = sources_of(Geometry.square(3), CPU)
-    window = Window.of(torch.tensor([0]), torch.tensor([1]), 6, 9)
+    window = JacobiWindow.of(torch.tensor([0]), torch.tensor([1]), 6, 9)
     assert sources.near("repeat_frame", window).tolist() == [[1, 2, 3, 4, 5, 6]]
     assert torch.equal(sources.of_law("frame", window), sources.of_law("left", window))
 

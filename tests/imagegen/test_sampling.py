@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from mmspec.imagegen.sampling import Warp
+from mmspec.imagegen.target import Warp
 
 LAW = torch.tensor([0.5, 0.22, 0.18, 0.1])  # its two best, scaled up, are 0.69 and 0.31
 

@@ -15,8 +15,8 @@ from mmspec.core.tree import chain
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.pipeline import ImagePipeline
-from mmspec.imagegen.rowwise.rule import RowParallel
-from mmspec.imagegen.sampling import Guidance
+from mmspec.imagegen.rowwise.row_parallel import RowParallelRule
+from mmspec.imagegen.target import Guidance
 from tests.imagegen.tiny import LABELS, TinyModel, generate
 
 FORCED = Geometry(((3, 4),), row_end=16, tail=(17,))
@@ -258,4 +258,4 @@ def test_rules_of_other_domains_are_refused_in_the_first_round() -> None:
         with pytest.raises(ValueError, match="rule 'reflection': expected a target that gives Gaussians"):
             pipeline([0], rule="reflection", temperature=temperature)
         with pytest.raises(ValueError, match="expected one whose verdict is a path for this target, got a mask"):
-            pipeline([0], rule=RowParallel(), temperature=temperature)
+            pipeline([0], rule=RowParallelRule(), temperature=temperature)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mmspec import imagegen
-from mmspec.imagegen.class_labels import class_labels
+from mmspec.imagegen.conditioning import class_labels
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
-from mmspec.imagegen.continuous.guidance import TokenGuidance
+from mmspec.imagegen.continuous.masked_target import TokenGuidance
 from tests.imagegen.continuous.causal.test_causal import model
 from tests.imagegen.continuous.tiny import pipeline as mar
 from tests.imagegen.tiny import TinyModel
@@ -25,7 +25,7 @@ SETTINGS: dict[Callable, Callable] = {
     imagegen.CSpD: partial(imagegen.CSpD, mar().model, window="truncate"),
     imagegen.CoolSD: imagegen.CoolSD,
     imagegen.GSD: imagegen.GSD,
-    imagegen.HeadWalk: imagegen.HeadWalk,
+    imagegen.HeadSampling: imagegen.HeadSampling,
     imagegen.Lantern: partial(imagegen.Lantern, TABLE),
     imagegen.LanternPlus: partial(imagegen.LanternPlus, TABLE),
     imagegen.Lazy: imagegen.Lazy,

@@ -9,9 +9,9 @@ from torch.nn.functional import layer_norm, one_hot, scaled_dot_product_attentio
 from mmspec.core.loop import Drafter
 from mmspec.core.pool import SlotPool
 from mmspec.core.rules.base import Rule
+from mmspec.imagegen.base_pipeline import ImageOutput
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.model import Scored
-from mmspec.imagegen.output import ImageOutput
+from mmspec.imagegen.model import ImageModelOutput
 from mmspec.imagegen.pipeline import ImagePipeline
 
 DIM, HEADS, LABELS, PROMPT = 32, 2, 5, 2
@@ -65,7 +65,7 @@ class TinyModel(ColourTable):
         self.narrow = [self.random(2 * DIM, DIM, scale=DIM**-0.5) for _ in range(self.layers)]
         self.head = self.random(DIM, self.size, scale=2 * DIM**-0.5)
 
-    def prefill(self, condition: Tensor, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: Tensor, cache: SlotPool, paired: bool) -> tuple[ImageModelOutput, int]:
         label = torch.cat((condition, torch.full_like(condition, LABELS))) if paired else condition
         hidden = torch.zeros(len(label), PROMPT, dtype=torch.bool)
         hidden[:, 0] = condition.repeat(1 + paired) % 2 == 1
@@ -74,12 +74,12 @@ class TinyModel(ColourTable):
         bias = torch.zeros(seen.shape).masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
         scored = self.run(self.label[label], bias, cache)
         cache.hidden = hidden if bool(hidden.any()) else None
-        return Scored(scored.logits[:, -1:], scored.hidden[:, -1:], scored.hidden), PROMPT
+        return ImageModelOutput(scored.logits[:, -1:], scored.hidden[:, -1:], scored.hidden), PROMPT
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
         return self.run(self.embedding[value] + self.position[index], bias, cache)
 
-    def run(self, x: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
+    def run(self, x: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
         rows, nodes, _ = x.shape
         for layer in range(self.layers):
             qkv = (layer_norm(x, (DIM,)) @ self.qkv[layer]).view(rows, nodes, 3, HEADS, DIM // HEADS)
@@ -89,7 +89,7 @@ class TinyModel(ColourTable):
             x = x + seen.transpose(1, 2).reshape(rows, nodes, DIM) @ self.out[layer]
             x = x + (layer_norm(x, (DIM,)) @ self.wide[layer]).relu() @ self.narrow[layer]
         hidden = layer_norm(x, (DIM,))
-        return Scored(self.logits(hidden), hidden)
+        return ImageModelOutput(self.logits(hidden), hidden)
 
     def embed(self, value: Tensor) -> Tensor:
         return self.embedding[value]
@@ -116,11 +116,11 @@ class TableModel(ColourTable):
         self.table = self.random(*shape, scale=sharp) if table is None else table
         self.uncond = self.random(*shape, scale=sharp) if uncond is None else uncond
 
-    def prefill(self, condition: Tensor, cache: SlotPool, paired: bool) -> tuple[Scored, int]:
+    def prefill(self, condition: Tensor, cache: SlotPool, paired: bool) -> tuple[ImageModelOutput, int]:
         start = torch.zeros(len(condition) * (1 + paired), 1, dtype=torch.long)
         return self.forward(start, start - 1, None, cache), 1
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
         slots = torch.zeros(len(value), 1, value.shape[1], 1)
         cache.write(0, slots, slots)
         step = (index + 1).clamp(max=self.geometry.total - 1)
@@ -128,7 +128,7 @@ class TableModel(ColourTable):
         if cache.copies > 1:
             half = len(value) // 2
             logits = torch.cat((logits[:half], self.uncond[step, value][half:]))
-        return Scored(logits, one_hot(value, self.size).float())
+        return ImageModelOutput(logits, one_hot(value, self.size).float())
 
     def joint(self) -> Tensor:
         """float64 [V^total], the law of all values under plain sampling at temperature 1 without guidance; codes only."""

@@ -13,22 +13,20 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from mmspec.kernels import backend
-from mmspec.kernels.block import block_thresholds
+from mmspec.kernels import dispatch
+from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
-from mmspec.kernels.cut import cut_floor
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
-from mmspec.kernels.kseq import kseq_discount
 from mmspec.kernels.law import dense as as_masses
-from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass
-from mmspec.kernels.match import match_thresholds
-from mmspec.kernels.neighbours import borrowed_mass, pooled_mass, ranked_window
-from mmspec.kernels.race import Residual, residual_race
-from mmspec.kernels.reflect import log_ratio, reflect_point
-from mmspec.kernels.select import select_path
-from mmspec.kernels.siblings import mass_left, reject_in_turn
+from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass, row_stats
+from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
+from mmspec.kernels.path_selection import select_path
+from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
+from mmspec.kernels.residual_sampling import Residual, residual_sample
+from mmspec.kernels.sampling import truncation_floor
+from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
+from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
 from mmspec.kernels.slots import move_slots, take_nodes
-from mmspec.kernels.stats import row_stats
 from mmspec.kernels.tree_attention import tree_attention
 
 
@@ -56,8 +54,8 @@ def everything(size: int, dtype: torch.dtype) -> None:
     flags, token = torch.ones(batch, nodes, dtype=torch.bool), torch.zeros(batch, nodes, dtype=torch.long)
     square, node, seeds = flags[:1, None].repeat(1, nodes, 1), token[:, 0], torch.zeros(batch, dtype=torch.long)
     row_stats(scores, one[:, 0], one)
-    cut_floor(scores, min(3, size - 1), 0.9, one[:, 0])
-    cut_floor(scores, min(3, size - 1), 0.9, None, "top_p_first")
+    truncation_floor(scores, min(3, size - 1), 0.9, one[:, 0])
+    truncation_floor(scores, min(3, size - 1), 0.9, None, "top_p_first")
     p, dense = law_rows(scores), law_of(scores)
     for law in (p, p.index_select(1, index), dense):
         mass_at(law, index, token)
@@ -65,18 +63,18 @@ def everything(size: int, dtype: torch.dtype) -> None:
         residual_mass(p, law, one, one)
         kseq_discount(law, law, token)
         mass_left(law, [token, token[:, :2]], [flags, flags[:, :2]])
-        reject_in_turn(law, law, one, [torch.stack([one] * 4)], [flags])
+        reject_siblings(law, law, one, [torch.stack([one] * 4)], [flags])
     image = law_rows(scores[..., :16_384].contiguous())
-    reject_in_turn(image, image, one, [torch.stack([one] * 4)], [flags])
+    reject_siblings(image, image, one, [torch.stack([one] * 4)], [flags])
     block_thresholds(one[:, 1:], p, p.index_select(1, index[1:]), flags[:, 1:])
     match_thresholds(one, token, square, flags)
     for descend in (True, False):
         select_path(one, one.double(), token[:1], square, token[:1], token[:1], flags, descend)
     for stream in (1, 2**40, seeds[0]):
         uniforms(seeds, stream, 100)
-        residual_race(Residual("scaled", p, p, index, one, one), node, seeds, stream)
-    residual_race(Residual("kseq", dense, p, index, one, one), node, seeds, 3)
-    residual_race(Residual("without", p, token=token, remove=flags), node, seeds, 3)
+        residual_sample(Residual("scaled", p, p, index, one, one), node, seeds, stream)
+    residual_sample(Residual("kseq", dense, p, index, one, one), node, seeds, 3)
+    residual_sample(Residual("without", p, token=token, remove=flags), node, seeds, 3)
     value = torch.zeros(batch, 3, 16)
     for ratio in (log_ratio, reflect_point):
         ratio(value, value, value, value[..., :1])
@@ -99,7 +97,7 @@ def main() -> None:
         made[kernel.fn.__name__] += run(kernel, *arguments, grid=grid, warmup=True, **constants) is not None
 
     triton.runtime.jit.JITFunction.run = compile_only
-    backend.INTERPRETED = True  # the wrappers take kernels on a CPU; Triton itself read the environment before
+    dispatch.INTERPRETED = True  # the wrappers take kernels on a CPU; Triton itself read the environment before
     driver.set_active(Absent(int(sys.argv[1])))
     everything(128_256, torch.bfloat16)
     print(" ".join(sorted(made)))

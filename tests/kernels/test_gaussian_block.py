@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mmspec.kernels.gaussian_block import excess_draw, excess_mass, gaussian_block_thresholds
+from mmspec.kernels.block_verification import excess_draw, excess_mass, gaussian_block_thresholds
 from tests.core.rules.quadrature import panels, phi
 
 

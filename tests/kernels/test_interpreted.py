@@ -27,6 +27,6 @@ def test_kernels_equal_their_references(half: int) -> None:
 
 
 def test_this_process_runs_the_references() -> None:
-    from mmspec.kernels.backend import INTERPRETED
+    from mmspec.kernels.dispatch import INTERPRETED
 
     assert not INTERPRETED

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.kernels.block import block_thresholds
-from mmspec.kernels.kseq import kseq_discount, kseq_residual
+from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.law import law_of, mass_at, residual_law, residual_mass
-from mmspec.kernels.match import law_without, match_thresholds
-from mmspec.kernels.reflect import reflect_point, reflect_threshold
+from mmspec.kernels.reflection_coupling import reflect_point, reflect_threshold
+from mmspec.kernels.sibling_thresholds import kseq_discount, kseq_residual, law_without, match_thresholds
 
 SIZES = (1, 7, 127, 1013)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.kernels.sample import sample_categorical
+from mmspec.kernels.sampling import sample_categorical
 
 ENDS = (0.0, 2.0**-60, 0.5, 1 - 2.0**-24, 1 - 2.0**-53)
 

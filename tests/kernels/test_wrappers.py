@@ -8,20 +8,18 @@ import warnings
 import pytest
 import torch
 
-from mmspec.kernels import backend
-from mmspec.kernels.block import block_thresholds
+from mmspec.kernels import dispatch
+from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
-from mmspec.kernels.cut import cut_floor
-from mmspec.kernels.kseq import kseq_discount
-from mmspec.kernels.law import law_rows, mass_at, residual_mass
-from mmspec.kernels.match import match_thresholds
-from mmspec.kernels.neighbours import borrowed_mass, ranked_window
-from mmspec.kernels.race import Residual, residual_race
-from mmspec.kernels.reflect import log_ratio
-from mmspec.kernels.select import select_path
-from mmspec.kernels.siblings import mass_left, reject_in_turn
+from mmspec.kernels.law import law_rows, mass_at, residual_mass, row_best, row_stats
+from mmspec.kernels.neighbour_pooling import borrowed_mass, ranked_window
+from mmspec.kernels.path_selection import select_path
+from mmspec.kernels.reflection_coupling import log_ratio
+from mmspec.kernels.residual_sampling import Residual, residual_sample
+from mmspec.kernels.sampling import truncation_floor
+from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
+from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
 from mmspec.kernels.slots import move_slots, take_nodes
-from mmspec.kernels.stats import row_best, row_stats
 from mmspec.kernels.tree_attention import tree_attention
 
 B, N, V = 2, 3, 8
@@ -40,7 +38,7 @@ REFUSED = {
     "integers to rank": (lambda: row_best(TOKEN[..., None]), "scores: expected .*, got int64"),
     "temperatures of another batch": (lambda: row_stats(LAW, torch.ones(3)), r"inverse: expected shape \[2\], got \[3\]"),
     "a floor of another shape": (lambda: row_stats(LAW, None, ONE[:, :1]), r"floor: expected shape \[2, 3\], got \[2, 1\]"),
-    "a negative k": (lambda: cut_floor(LAW, -1), "expected top_k >= 0 and top_p in .*, got -1"),
+    "a negative k": (lambda: truncation_floor(LAW, -1), "expected top_k >= 0 and top_p in .*, got -1"),
     "tokens of floats": (lambda: mass_at(LAW, TOKEN[0], ONE), "token: expected int64, got float32"),
     "rows of a third batch": (
         lambda: mass_at(LAW, torch.zeros(3, N).long(), TOKEN),
@@ -64,14 +62,14 @@ REFUSED = {
         lambda: mass_left(LAW, [TOKEN[:, :1], TOKEN[:, :2]], None), r"token\[1\]: expected at most 1 columns .*, got 2",
     ),
     "three scalars a child": (
-        lambda: reject_in_turn(LAW, LAW, ONE, [torch.ones(3, B, N)], None), r"child\[0\]: expected shape \[4, 2, \*\], got",
+        lambda: reject_siblings(LAW, LAW, ONE, [torch.ones(3, B, N)], None), r"child\[0\]: expected shape \[4, 2, \*\], got",
     ),
     "seeds of floats": (lambda: uniforms(ONE[:, 0], 1, 4), "seeds: expected int64, got float32"),
     "a node a row too few": (
-        lambda: residual_race(RESIDUAL, TOKEN[:1, 0], TOKEN[:, 0], 1), r"node: expected shape \[2\], got \[1\]",
+        lambda: residual_sample(RESIDUAL, TOKEN[:1, 0], TOKEN[:, 0], 1), r"node: expected shape \[2\], got \[1\]",
     ),
     "uniforms in single": (
-        lambda: residual_race(RESIDUAL, TOKEN[:, 0], TOKEN[:, 0], 1, torch.rand(B, V)), "uniform: expected float64, got",
+        lambda: residual_sample(RESIDUAL, TOKEN[:, 0], TOKEN[:, 0], 1, torch.rand(B, V)), "uniform: expected float64, got",
     ),
     "vectors of two widths": (
         lambda: log_ratio(LAW, LAW[..., :3], LAW, LAW[..., :1]), r"draft_mean: expected .*\[..., 8\], got",
@@ -111,8 +109,8 @@ def test_it_is_refused_in_one_sentence(what: str) -> None:
 
 def test_a_missing_triton_runs_the_reference_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.setattr(backend, "INTERPRETED", True)  # as a GPU would: kernels are wanted
-    backend.triton_at_hand.cache_clear()
+    monkeypatch.setattr(dispatch, "INTERPRETED", True)  # as a GPU would: kernels are wanted
+    dispatch.has_triton.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
@@ -121,4 +119,4 @@ def test_a_missing_triton_runs_the_reference_and_says_so_once(monkeypatch: pytes
         assert torch.equal(law, LAW.log().softmax(-1)) and torch.equal(best, TOKEN)
         assert [str(one.message) for one in said if "expected Triton" in str(one.message)] == [str(said[0].message)]
     finally:
-        backend.triton_at_hand.cache_clear()
+        dispatch.has_triton.cache_clear()

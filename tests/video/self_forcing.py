@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video import BlockPlan, CausalWan
-from mmspec.video.chunk_cache import Span
+from mmspec.video.chunk_cache import AttentionSpan
 
 
 class InPlaceCache:
@@ -20,7 +20,7 @@ class InPlaceCache:
     def begin(self, sizes: tuple[int, ...]) -> None:
         self.new = sizes[0] * self.tokens
 
-    def write(self, layer: int, key: Tensor, value: Tensor) -> list[Span]:
+    def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:
         if layer not in self.layers:
             empty = key.new_zeros(*key.shape[:2], self.capacity, key.shape[3])
             self.layers[layer] = {"k": empty, "v": empty.clone(), "global": 0, "local": 0}
@@ -36,7 +36,7 @@ class InPlaceCache:
         for which, new in (("k", key), ("v", value)):
             one[which][:, :, local - self.new : local] = new
         one["global"], one["local"] = end, local
-        return [Span(0, self.new, one["k"][:, :, :local].clone(), one["v"][:, :, :local].clone())]
+        return [AttentionSpan(0, self.new, one["k"][:, :, :local].clone(), one["v"][:, :, :local].clone())]
 
 
 def table(shift: float) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
-from mmspec.video import (
+from mmspec.video import (  # fmt: skip
     BlockPlan,
     BlockVideoPipeline,
     Cached,
@@ -23,9 +23,9 @@ from mmspec.video import (
     Rebuilt,
     StreamingWanVAE,
     WanVideo,
-)  # fmt: skip
-from mmspec.video.text import Reader
-from mmspec.video.vae.files import read_vae, write_vae
+)
+from mmspec.video.pipeline_files import read_vae, write_vae
+from mmspec.video.prompt_encoder import PromptReader
 from tests.video.decoding.tiny import SIZE, bright, drafter, encode, pipeline, sdvg, vae
 from tests.video.tiny import SIZES, text, video, wan
 from tests.video.vae.tiny import KINDS, autoencoder
@@ -146,7 +146,7 @@ def test_texts_are_padded_with_zeros_and_read_by_themselves() -> None:
     assert (states[0, 3:] == 0).all() and (states[0, :3] != 0).any(-1).all() and (states[1, 5] == 0).all()
     assert torch.equal(one(["a red ball rolls left"])[0], one(["a red   ball rolls left\n"])[0])
     calls = []
-    read = Reader(lambda texts: calls.append(texts) or encode(texts))
+    read = PromptReader(lambda texts: calls.append(texts) or encode(texts))
     assert torch.equal(read("a"), read("a")) and calls == [["a"]]
     with pytest.raises(ValueError, match="length: expected at least 1"):
         encoder(0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.video import BlockPlan, Cached, FewStep, GivenBlockNoise, KeyedBlockNoise
-from mmspec.video.wan.cached import CachedState
+from mmspec.video.wan.video import CachedState
 from tests.video.self_forcing import pipeline
 from tests.video.tiny import GRID, SIZES, apart, noise, text, video, wan
 

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.tree import Tree
-from mmspec.core.verdict import Verdict
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.prompts import prepare
+from mmspec.vlm.prefill import prepare
 from mmspec.vlm.target import TextTarget
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.variants import variants

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.layers.paths import Paths
-from mmspec.core.layers.state_layer import StateLayer, States
+from mmspec.core.cache import LayerStates, StateLayer
 from mmspec.core.tree import static_tree
+from mmspec.core.tree_recurrence import CommittedPaths
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.target import TextTarget
 from tests.vlm.drafts import SHAPES, STATIC, Scripted, continuation, random_tree
@@ -41,7 +41,7 @@ def states_of(layer: object) -> list[Tensor]:
     return [x[0] for one in (layer.conv_states, layer.recurrent_states) for x in one.values() if x is not None]
 
 
-def held_in(states: States, row: int) -> list[Tensor]:
+def held_in(states: LayerStates, row: int) -> list[Tensor]:
     return [x[row] for one in (states.conv, states.recurrent) for x in one.values() if x is not None]
 
 
@@ -93,7 +93,7 @@ def test_states_behind_every_node_of_a_random_tree_equal_recomputation(name: str
         for index, layer in stateful(target):
             states = layer.committed
             for part in layer.pending:
-                states = part.behind(states, Paths(paths))
+                states = part.behind(states, CommittedPaths(paths))
             for row in range(batch):
                 _, wanted = fresh(name, committed(target, row) + drafted(draft, row, node))
                 for mine, own in zip(held_in(states, row), states_of(wanted.layers[index]), strict=True):

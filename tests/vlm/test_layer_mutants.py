@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.layers import masks as masks_module
-from mmspec.core.layers.paths import Paths
-from mmspec.core.layers.plan import Layer
-from mmspec.core.layers.state_layer import StateLayer
+from mmspec.core import layer_plan as masks_module
+from mmspec.core.cache import StateLayer
+from mmspec.core.layer_plan import LayerSpec
 from mmspec.core.pool import SlotPool
+from mmspec.core.tree_recurrence import CommittedPaths
+from mmspec.vlm import mixer_passes
 from mmspec.vlm import target as target_module
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.mixers import forms
 from tests.vlm.layer_kinds import model_with
 
 HYBRIDS = ("Qwen3_5ForCausalLM", "BambaForCausalLM", "Lfm2ForCausalLM", "JambaForCausalLM")
@@ -34,19 +34,21 @@ def test_what_is_right_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ("Gemma3ForCausalLM", "Llama4ForCausalLM"))
 def test_one_mask_for_all_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_module, "masks", lambda plan, pool, ancestor, *_: pool.bias(ancestor, torch.float32))
+    monkeypatch.setattr(
+        target_module, "attention_masks", lambda plan, pool, ancestor, *_: pool.bias(ancestor, torch.float32)
+    )
     with pytest.raises(ValueError, match="far off"):
         proven(name)
 
 
 @pytest.mark.parametrize("more", (-1, 1))
 def test_a_window_one_token_off(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = masks_module.narrowed
+    own = masks_module.narrow_bias
 
-    def off(bias: Tensor, pool: SlotPool, depth: Tensor, layer: Layer) -> Tensor:
+    def off(bias: Tensor, pool: SlotPool, depth: Tensor, layer: LayerSpec) -> Tensor:
         return own(bias, pool, depth, replace(layer, width=layer.width + more))
 
-    monkeypatch.setattr(masks_module, "narrowed", off)
+    monkeypatch.setattr(masks_module, "narrow_bias", off)
     with pytest.raises(ValueError, match="far off"):
         proven("Gemma3ForCausalLM")
 
@@ -55,10 +57,12 @@ def test_a_window_one_token_off(more: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_states_that_stay_behind_the_last_node(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As transformers' own `crop` leaves them: at the end of the pass, whatever was accepted."""
 
-    def last(layer: StateLayer, paths: Paths) -> None:
+    def last(layer: StateLayer, paths: CommittedPaths) -> None:
         for part in layer.pending or ():
             end = part.tree.ancestor[0, -1].nonzero()[:, 0].tolist()
-            layer.committed = part.behind(layer.committed, Paths([end if nodes else [] for nodes in paths.rows]))
+            layer.committed = part.behind(
+                layer.committed, CommittedPaths([end if nodes else [] for nodes in paths.rows])
+            )
 
     monkeypatch.setattr(StateLayer, "commit", last)
     with pytest.raises(ValueError, match="far off"):
@@ -74,13 +78,13 @@ def test_states_that_a_commit_forgets(name: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ("Qwen3_5ForCausalLM", "Lfm2ForCausalLM"))
 def test_nodes_that_read_the_draft_as_a_sequence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = forms.TreePass.__init__
+    own = mixer_passes.TreePass.__init__
 
-    def chained(run: forms.TreePass, layer: StateLayer, tree: object, columns: dict) -> None:
+    def chained(run: mixer_passes.TreePass, layer: StateLayer, tree: object, columns: dict) -> None:
         count = tree.nodes
         path = torch.arange(count).minimum(torch.arange(count)[:, None])[None]
         own(run, layer, replace(tree, ancestor=torch.ones(1, count, count, dtype=torch.bool).tril(), path=path))
 
-    monkeypatch.setattr(forms.TreePass, "__init__", chained)
+    monkeypatch.setattr(mixer_passes.TreePass, "__init__", chained)
     with pytest.raises(ValueError, match="far off"):
         proven(name)

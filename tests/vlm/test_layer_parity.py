@@ -14,7 +14,7 @@ import mmspec
 from mmspec.core.draft import Draft, Law
 from mmspec.core.tree import static_tree
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.prompts import prepare
+from mmspec.vlm.prefill import prepare
 from mmspec.vlm.target import TextTarget
 from tests.parity import case
 from tests.vlm.drafts import SHAPES, Scripted

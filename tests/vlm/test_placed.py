@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.slots import Slots
+from mmspec.core.pool import KeyValueSlots
 from mmspec.vlm import architectures
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.conversation import Past
@@ -71,12 +71,12 @@ def test_layers_on_two_devices_have_pools_of_their_own(name: str, lengths: tuple
 def test_pools_that_mixed_devices_would_be_found_out() -> None:
     model, inputs = split("LlamaForCausalLM"), ragged((12,), seed=4)
 
-    def alike(pool: Slots, key: Tensor, value: Tensor) -> bool:
+    def alike(pool: KeyValueSlots, key: Tensor, value: Tensor) -> bool:
         return key.shape[:2] == pool.keys.shape[1:3]
 
     with (
         Doubled(),
-        patch.object(Slots, "fits", alike),
+        patch.object(KeyValueSlots, "fits", alike),
         patch.object(architectures, "layer_devices", lambda decoder, count: (None,) * count),
         pytest.raises(RuntimeError, match="all tensors on one device"),
     ):

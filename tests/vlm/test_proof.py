@@ -11,7 +11,7 @@ import transformers as hf
 from torch import nn
 
 import mmspec
-from mmspec.vlm import proof
+from mmspec.vlm import admission
 from mmspec.vlm.architectures import _parts, take_apart
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import _DECODER, PAD, VOCAB, liven, prompt, tiny
@@ -80,7 +80,7 @@ def test_temperature_by_slot_is_taken_below_its_first_step_and_refused_beyond() 
     model, other = (made("Llama4ForCausalLM", **config) for _ in range(2))
     parts = _parts(other)
     with pytest.raises(ValueError, match="how many slots its cache holds"):
-        proof.prove(replace(parts, plan=replace(parts.plan, temperature=None)))
+        admission.prove_model(replace(parts, plan=replace(parts.plan, temperature=None)))
     ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
     expected = model.generate(ids, max_new_tokens=8, do_sample=False)
     assert torch.equal(mmspec.generate(model, input_ids=ids, max_new_tokens=8), expected)
@@ -152,17 +152,17 @@ def test_a_tested_wrapper_over_another_text_model_proves_itself() -> None:
 
 
 def test_a_proof_runs_once_and_dies_with_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, check = [], proof.trial_of_text
-    monkeypatch.setattr(proof, "trial_of_text", lambda parts: (runs.append(1), check(parts)))
+    runs, check = [], admission.text_trial
+    monkeypatch.setattr(admission, "text_trial", lambda parts: (runs.append(1), check(parts)))
     gc.collect()
-    model, known = SOUND["gpt2"](), len(proof._OUTCOMES)
+    model, known = SOUND["gpt2"](), len(admission._OUTCOMES)
     for _ in range(3):
         take_apart(model)
-    assert runs == [1] and len(proof._OUTCOMES) == known + 1
+    assert runs == [1] and len(admission._OUTCOMES) == known + 1
     assert not any("proof" in name or "proven" in name for name in vars(model))
     del model
     gc.collect()
-    assert len(proof._OUTCOMES) == known
+    assert len(admission._OUTCOMES) == known
 
 
 def test_a_proof_draws_nothing_from_the_global_generator() -> None:

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.drafting.placement import alongside
-from mmspec.core.graphs.replay import replayed
-from mmspec.imagegen.auto import automatic_of
-from mmspec.vlm import proof
+from mmspec.core.fingerprint import module_like
+from mmspec.core.graphs import capture
+from mmspec.imagegen.base_pipeline import auto_controller
+from mmspec.vlm import admission
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.auto import automatic
 from mmspec.vlm.graphs.rounds import Rounds
@@ -51,18 +51,18 @@ def test_a_controller_of_a_pipeline_follows_the_layout_of_its_model() -> None:
         model = nn.Linear(3, 3)
 
     pipe = Pipe()
-    control = automatic_of(pipe)
+    control = auto_controller(pipe)
     pipe.model.load_state_dict({name: one + 1 for name, one in pipe.model.state_dict().items()})
-    assert automatic_of(pipe) is control
+    assert auto_controller(pipe) is control
     pipe.model.to(torch.bfloat16)
-    assert automatic_of(pipe) is not control and automatic_of(pipe) is automatic_of(pipe)
+    assert auto_controller(pipe) is not control and auto_controller(pipe) is auto_controller(pipe)
 
 
 @pytest.mark.parametrize("change", LAYOUTS + WEIGHTS, ids=lambda one: one.__name__)
 def test_rounds_are_recorded_again_where_weights_lie_elsewhere_or_other_modules_run(change: Callable) -> None:
     """A recorded graph reads the addresses, and runs the modules, that it was recorded with."""
     recorded, model = [], adapted()
-    rounds = Rounds(record=lambda run, device: (recorded.append(1), replayed(run, device))[1])
+    rounds = Rounds(record=lambda run, device: (recorded.append(1), capture(run, device))[1])
     settings = dict(max_new_tokens=12, **prompt("llama"), **GREEDY)
     for number in range(4):
         if number == 2:
@@ -74,7 +74,7 @@ def test_rounds_are_recorded_again_where_weights_lie_elsewhere_or_other_modules_
 
 def test_rounds_are_recorded_again_where_the_weights_of_the_drafter_lie_elsewhere() -> None:
     recorded, model, drafter = [], tiny("llama"), copy.deepcopy(chain())
-    rounds = Rounds(record=lambda run, device: (recorded.append(1), replayed(run, device))[1])
+    rounds = Rounds(record=lambda run, device: (recorded.append(1), capture(run, device))[1])
     settings = dict(drafter=drafter, max_new_tokens=12, **prompt("llama"), **GREEDY)
     for number in range(3):
         if number == 2:
@@ -86,8 +86,8 @@ def test_rounds_are_recorded_again_where_the_weights_of_the_drafter_lie_elsewher
 @pytest.mark.parametrize("change", LAYOUTS + WEIGHTS, ids=lambda one: one.__name__)
 def test_a_proof_that_passed_holds_for_its_layout(change: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is about masks and positions, which the values of weights do not decide."""
-    runs, check = [], proof.trial_of_text
-    monkeypatch.setattr(proof, "trial_of_text", lambda parts: (runs.append(1), check(parts)))
+    runs, check = [], admission.text_trial
+    monkeypatch.setattr(admission, "text_trial", lambda parts: (runs.append(1), check(parts)))
     model = adapted()
     model.__class__ = type("OwnLlama", (type(model),), {})
     for _ in range(2):
@@ -112,13 +112,15 @@ def test_a_proof_that_failed_is_made_again_for_other_weights() -> None:
 
 
 def test_how_far_layers_see_is_looked_at_again_for_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, look = [], proof.reaches
-    monkeypatch.setattr(proof, "reaches", lambda parts, slots: (looks.append(slots), look(parts, slots)))
+    looks, look = [], admission.check_receptive_field
+    monkeypatch.setattr(
+        admission, "check_receptive_field", lambda parts, slots: (looks.append(slots), look(parts, slots))
+    )
     model = copy.deepcopy(tiny("llama"))
     for change in (None, None, load, other_attention):
         if change is not None:
             change(model)
-        proof.prove_reach(take_apart(model), 30)
+        admission.prove_receptive_field(take_apart(model), 30)
     assert len(looks) == 2
 
 
@@ -137,7 +139,7 @@ def test_a_model_is_taken_apart_anew_by_each_request() -> None:
 
 def test_the_copy_of_a_drafter_follows_writes_through_data() -> None:
     module, like = nn.Linear(3, 3), torch.empty(0, dtype=torch.bfloat16)
-    first = alongside(module, like)
-    assert alongside(module, like).weight is first.weight
+    first = module_like(module, like)
+    assert module_like(module, like).weight is first.weight
     module.weight.data.mul_(2)
-    assert torch.equal(alongside(module, like).weight, module.weight.to(torch.bfloat16))
+    assert torch.equal(module_like(module, like).weight, module.weight.to(torch.bfloat16))

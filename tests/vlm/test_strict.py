@@ -12,8 +12,9 @@ import transformers as hf
 from torch import Tensor
 
 import mmspec
-from mmspec.core.strict import attention, mode
-from mmspec.vlm import proof
+from mmspec.core import strict as mode
+from mmspec.core import strict_ops
+from mmspec.vlm import admission
 from mmspec.vlm import target as target_module
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters import PromptLookup
@@ -129,25 +130,25 @@ def test_through_transformers_own_call() -> None:
 MUTANTS: dict[str, tuple[object, str, Callable]] = {
     "products of any number of rows": (mode, "in_blocks", lambda product, x, rows: product(x)),
     "elements outside whole vectors": (mode, "in_vectors", lambda function, x: function(x)),
-    "any number of slots": (attention, "SLOTS", 1),
+    "any number of slots": (strict_ops, "SLOTS", 1),
     "any number of queries": (
-        attention,
+        strict_ops,
         "_block",
         lambda attend, q, k, v, bias, scale: attend(q, k, v, attn_mask=bias, scale=scale),
     ),
     "a path's keys where they were drafted": (
-        attention,
+        strict_ops,
         "paths",
-        lambda parent: [attention.Path(list(range(len(parent))), 0)],
+        lambda parent: [strict_ops.LeafPath(list(range(len(parent))), 0)],
     ),
-    "a prompt beside others": (target_module, "over_prompt", lambda: mode.Strict(64)),
-    "attention as it is": (target_module, "over_draft", lambda pool, tree, batch: mode.Strict(8)),
+    "a prompt beside others": (target_module, "over_prompt", lambda: mode.StrictMode(64)),
+    "attention as it is": (target_module, "over_draft", lambda pool, tree, batch: mode.StrictMode(8)),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_model_whose_bits_are_not_kept_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "_OUTCOMES", type(proof._OUTCOMES)())
+    monkeypatch.setattr(admission, "_OUTCOMES", type(admission._OUTCOMES)())
     monkeypatch.setattr(*MUTANTS[name])
     with pytest.raises(ValueError, match="expected drafted passes .* got .* of other bits .*; leave strict out"):
         decoded("llama", torch.float32, inputs_of("llama", 1))
@@ -178,9 +179,9 @@ def test_a_class_without_sdpa_is_not_told_to_load_it(kind: str) -> None:
 
 
 def test_the_proof_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "_OUTCOMES", type(proof._OUTCOMES)())
-    asked, same_bits = [], proof.same_bits
-    monkeypatch.setattr(proof, "same_bits", lambda parts: asked.append(1) or same_bits(parts))
+    monkeypatch.setattr(admission, "_OUTCOMES", type(admission._OUTCOMES)())
+    asked, same_bits = [], admission.same_bits
+    monkeypatch.setattr(admission, "same_bits", lambda parts: asked.append(1) or same_bits(parts))
     for _ in range(2):
-        proof.prove_bits(take_apart(model_of("llama", torch.bfloat16)))
+        admission.prove_bits(take_apart(model_of("llama", torch.bfloat16)))
     assert len(asked) == 1

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mmspec.web.calls import Input
-from mmspec.web.forms import form_of_file
-from mmspec.web.gate import Gate
+from mmspec.web.calls import HandlerInput
+from mmspec.web.gate import RequestGate
 from mmspec.web.limits import Limits
+from mmspec.web.uploads import form_of_file
 
 LIMITS = Limits(body_bytes=1000, file_bytes=100_000, folder_bytes=150_000, waiting=3)
-HANDLERS = {0: (Input("file", is_file=True),), 1: (Input("law"), Input("seed")), 2: ()}
+HANDLERS = {0: (HandlerInput("file", is_file=True),), 1: (HandlerInput("law"), HandlerInput("seed")), 2: ()}
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 
 
@@ -61,7 +61,7 @@ def asked(
     async def send(message: dict) -> None:
         sent.append(message)
 
-    gate = Gate(app, LIMITS, folder, HANDLERS, names)
+    gate = RequestGate(app, LIMITS, folder, HANDLERS, names)
     length = [(b"content-length", str(len(body)).encode())] if declared else []
     scope = {"type": "http", "path": path, "method": method, "query_string": query,
              "headers": [(b"host", host.encode()), *length, *headers]}  # fmt: skip

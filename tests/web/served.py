@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from mmspec.web.limits import Limits
+from mmspec.web.model_cache import ModelCache
 from mmspec.web.server import serving
-from mmspec.web.shelf import Shelf
 
 
 @contextmanager
 def app(runs: Path, **limits: Any) -> Iterator[str]:
     """Its address."""
-    with serving(Shelf(), Limits(**limits), runs=runs) as address:
+    with serving(ModelCache(), Limits(**limits), runs=runs) as address:
         yield address
 
 
@@ -25,14 +25,14 @@ def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
     """Makes every round take longer; a list that grows by the moment of each."""
     import time
 
-    from mmspec.core.loop import Decoding
+    from mmspec.core.loop import DecodingRun
 
-    plain, moments = Decoding.step, []
+    plain, moments = DecodingRun.step, []
 
-    def step(self: Decoding) -> bool:
+    def step(self: DecodingRun) -> bool:
         time.sleep(seconds)
         moments.append(time.monotonic())
         return plain(self)
 
-    monkeypatch.setattr(Decoding, "step", step)
+    monkeypatch.setattr(DecodingRun, "step", step)
     return moments

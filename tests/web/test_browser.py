@@ -184,12 +184,12 @@ def test_continuous_images_are_drawn_too(visit) -> None:
 
 
 def test_the_video_tab_says_in_one_sentence_that_there_is_no_model(visit) -> None:
-    from mmspec.web.runs.films import missing
+    from mmspec.web.lanes.video import missing_models
 
     one = visit()
     one.tab("Video")
-    if missing() is not None:
-        assert one.page.locator("#video-absent").text_content().strip() == missing()
+    if missing_models() is not None:
+        assert one.page.locator("#video-absent").text_content().strip() == missing_models()
     one.shot("video-light")
     one.quiet()
 

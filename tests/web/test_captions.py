@@ -9,11 +9,11 @@ from PIL import Image
 import mmspec
 from mmspec.core.rules.typical import TypicalAcceptance
 from mmspec.core.stats import Stats
-from mmspec.evaluate.vlm.requests import Prompt, demo_scenes, encode
+from mmspec.evaluate.vlm.requests import VlmPrompt, demo_scenes, encode
 from mmspec.evaluate.vlm.resources import VlmResources, zoo_resources
-from mmspec.evaluate.vlm.runner import sampling
-from mmspec.web.paint.figures import figures
-from mmspec.web.runs.captions import Answer, Question, answers, identical, offered
+from mmspec.evaluate.vlm.runner import sampling_arguments
+from mmspec.web.lanes.markup import figures
+from mmspec.web.lanes.vlm import VlmLane, VlmLaneRequest, identical, offered, vlm_lanes
 from mmspec.zoo.world.render import render
 
 QUESTION = "Describe this picture in detail."
@@ -29,15 +29,15 @@ def picture() -> Image.Image:
     return render(demo_scenes()[0])
 
 
-def last(resources: VlmResources, asked: Question) -> tuple[Answer, Answer]:
-    *_, pair = answers(resources, asked, 60)
+def last(resources: VlmResources, asked: VlmLaneRequest) -> tuple[VlmLane, VlmLane]:
+    *_, pair = vlm_lanes(resources, asked, 60)
     return pair
 
 
-def called(resources: VlmResources, asked: Question, name: str, rule: object) -> tuple[list[int], Stats]:
+def called(resources: VlmResources, asked: VlmLaneRequest, name: str, rule: object) -> tuple[list[int], Stats]:
     """The public call's own tokens and statistics."""
-    inputs = encode(resources.processor, [Prompt(asked.text, (asked.picture,))])
-    how = {"max_new_tokens": asked.tokens, **sampling(asked.temperature)}
+    inputs = encode(resources.processor, [VlmPrompt(asked.text, (asked.picture,))])
+    how = {"max_new_tokens": asked.tokens, **sampling_arguments(asked.temperature)}
     drafter = resources.drafter(name)
     out = mmspec.generate(
         resources.model, drafter=drafter, rule=rule, seed=asked.seed, return_dict=True, **inputs, **how
@@ -45,7 +45,7 @@ def called(resources: VlmResources, asked: Question, name: str, rule: object) ->
     return out.sequences[0, inputs["input_ids"].shape[1] :].tolist(), out.stats
 
 
-def same_figures(lane: Answer, stats: Stats) -> None:
+def same_figures(lane: VlmLane, stats: Stats) -> None:
     """What the page tells of a lane, its times aside, is what the public call tells."""
     told = figures(lane)
     for name in ("target_passes", "drafter_passes", "rule", "exact", "drafter"):
@@ -57,7 +57,7 @@ def same_figures(lane: Answer, stats: Stats) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("drafter", ["msd", "lookup"])
 def test_both_lanes_are_the_public_call(resources, picture, drafter: str, temperature: float) -> None:
-    asked = Question(picture, QUESTION, drafter, "exact", temperature, seed=3, tokens=40)
+    asked = VlmLaneRequest(picture, QUESTION, drafter, "exact", temperature, seed=3, tokens=40)
     plain, fast = last(resources, asked)
     for lane, name in ((plain, "none"), (fast, drafter)):
         ids, stats = called(resources, asked, name, "exact")
@@ -69,7 +69,7 @@ def test_both_lanes_are_the_public_call(resources, picture, drafter: str, temper
 
 
 def test_the_pieces_shown_are_the_text_and_drafted_ones_are_as_many_as_were_kept(resources, picture) -> None:
-    _, fast = last(resources, Question(picture, QUESTION, "msd", tokens=60))
+    _, fast = last(resources, VlmLaneRequest(picture, QUESTION, "msd", tokens=60))
     pieces = [piece for one in fast.rounds for piece in one.marks["pieces"]]
     assert "".join(text for text, _ in pieces) == fast.text
     said = resources.processor.tokenizer.decode(fast.ids, skip_special_tokens=True)
@@ -81,7 +81,7 @@ def test_the_pieces_shown_are_the_text_and_drafted_ones_are_as_many_as_were_kept
 
 def test_lanes_only_grow(resources, picture) -> None:
     before = [[], []]
-    for pair in answers(resources, Question(picture, QUESTION, "lookup", tokens=24), 60):
+    for pair in vlm_lanes(resources, VlmLaneRequest(picture, QUESTION, "lookup", tokens=24), 60):
         for place, lane in enumerate(pair):
             assert lane.ids[: len(before[place])] == before[place]
             before[place] = list(lane.ids)
@@ -89,12 +89,12 @@ def test_lanes_only_grow(resources, picture) -> None:
 
 
 def test_the_second_lane_begins_when_the_first_is_done(resources, picture) -> None:
-    for plain, fast in answers(resources, Question(picture, QUESTION, "msd", tokens=12), 60):
+    for plain, fast in vlm_lanes(resources, VlmLaneRequest(picture, QUESTION, "msd", tokens=12), 60):
         assert plain.finished or not fast.rounds
 
 
 def test_relaxed_is_typical_acceptance_and_says_so(resources, picture) -> None:
-    asked = Question(picture, QUESTION, "recycling", "relaxed", 1.0, seed=1, tokens=30)
+    asked = VlmLaneRequest(picture, QUESTION, "recycling", "relaxed", 1.0, seed=1, tokens=30)
     _, fast = last(resources, asked)
     assert not fast.stats.exact and "relaxed" in fast.stats.rule
     ids, stats = called(resources, asked, "recycling", TypicalAcceptance())
@@ -107,13 +107,13 @@ def test_every_drafter_offered_answers(resources, picture) -> None:
         names = [name for _, name in offered(law)]
         assert "none" not in names and len(set(names)) == len(names) >= 5
     for name in [name for _, name in offered("exact")]:
-        _, fast = last(resources, Question(picture, QUESTION, name, tokens=6))
+        _, fast = last(resources, VlmLaneRequest(picture, QUESTION, name, tokens=6))
         assert fast.finished and len(fast.ids) == 6, name
 
 
 def test_nothing_is_kept_of_a_request(resources, picture) -> None:
     """Weights are shared by visitors, requests are not."""
     before = [p.data_ptr() for p in resources.model.parameters()], set(resources.model.__dict__)
-    last(resources, Question(picture, QUESTION, "msd", tokens=6))
+    last(resources, VlmLaneRequest(picture, QUESTION, "msd", tokens=6))
     assert before == ([p.data_ptr() for p in resources.model.parameters()], set(resources.model.__dict__))
     assert torch.is_grad_enabled()

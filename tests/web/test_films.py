@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mmspec.evaluate.video.resources import VideoResources, open_video
-from mmspec.web.paint.blocks import blocks
-from mmspec.web.paint.pixels import film as playing
-from mmspec.web.runs.films import Film, Filmed, films, identical, missing
+from mmspec.web.lanes.markup import block_tiles
+from mmspec.web.lanes.pixels import animation as playing
+from mmspec.web.lanes.video import VideoLane, VideoLaneRequest, identical, missing_models, video_lanes
 from tests.evaluate.tiny_video import BLOCKS, use_tiny_video
 
 
@@ -20,12 +20,12 @@ def resources(monkeypatch: pytest.MonkeyPatch) -> VideoResources:
     return open_video("video")
 
 
-def last(resources: VideoResources, threshold: float, seconds: float = 60) -> tuple[Filmed, Filmed]:
-    *_, pair = films(resources, Film("a red circle", threshold, 1, BLOCKS), seconds)
+def last(resources: VideoResources, threshold: float, seconds: float = 60) -> tuple[VideoLane, VideoLane]:
+    *_, pair = video_lanes(resources, VideoLaneRequest("a red circle", threshold, 1, BLOCKS), seconds)
     return pair
 
 
-def routes(lane: Filmed) -> list[str]:
+def routes(lane: VideoLane) -> list[str]:
     return [name for one in lane.rounds for _, name, _ in one.marks["blocks"]]
 
 
@@ -54,7 +54,7 @@ def test_frames_are_the_public_calls(resources) -> None:
 
 def test_tiles_say_who_drew_a_block_and_films_are_held_in_the_page(resources) -> None:
     _, fast = last(resources, -100.0)
-    drawn = blocks(fast)
+    drawn = block_tiles(fast)
     assert drawn.count("<li") == BLOCKS and drawn.count("the draft stands") == BLOCKS - 1
     assert playing(fast.frames, 8, "a <b>").startswith(
         '<img class="mm-picture" alt="a &lt;b&gt;" src="data:image/gif;base64,'
@@ -63,7 +63,7 @@ def test_tiles_say_who_drew_a_block_and_films_are_held_in_the_page(resources) ->
 
 def test_without_weights_one_sentence_says_how_to_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["vlm", "video"])
-    said = missing()
+    said = missing_models()
     assert "mmspec zoo build video/draft and mmspec zoo build video/reward" in said and "build video " not in said
     use_tiny_video(monkeypatch)
-    assert missing() is None
+    assert missing_models() is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.web.forms import LONGEST_NAME, file_of_form, form_of_file, safe_name
-from mmspec.web.limits import Refused
+from mmspec.web.limits import RefusedRequest
+from mmspec.web.uploads import LONGEST_FILE_NAME, file_of_form, form_of_file, safe_name
 
 TYPE = "multipart/form-data; boundary=B"
 HEAD = b'Content-Disposition: form-data; name="files"; filename="a.png"'
@@ -28,20 +28,20 @@ def test_a_file_comes_out_as_it_went_in(content: bytes) -> None:
      form(HEAD).replace(b"\r\n\r\n", b"\n\n")],
 )  # fmt: skip
 def test_a_damaged_form_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused, match=r"upload: expected .*, got "):
+    with pytest.raises(RefusedRequest, match=r"upload: expected .*, got "):
         file_of_form(TYPE, body)
 
 
 @pytest.mark.parametrize("content_type", ["", "application/json", "multipart/form-data", "multipart/form-data; boundary=",
                                           "multipart/form-data; boundary=\xe4", "multipart/mixed; boundary=B"])  # fmt: skip
 def test_what_is_no_form_is_refused(content_type: str) -> None:
-    with pytest.raises(Refused, match="upload: expected a form"):
+    with pytest.raises(RefusedRequest, match="upload: expected a form"):
         file_of_form(content_type, form(HEAD))
 
 
 @pytest.mark.parametrize("count", [2, 50])
 def test_a_form_with_several_files_is_refused(count: int) -> None:
-    with pytest.raises(Refused, match="upload: expected one file a request, got more"):
+    with pytest.raises(RefusedRequest, match="upload: expected one file a request, got more"):
         file_of_form(TYPE, form(*[HEAD] * count))
 
 
@@ -51,7 +51,7 @@ def test_a_form_with_several_files_is_refused(count: int) -> None:
      b"Content-Type: image/png", b""],
 )  # fmt: skip
 def test_a_file_without_a_name_is_refused(head: bytes) -> None:
-    with pytest.raises(Refused, match=r"upload: expected .*, got "):
+    with pytest.raises(RefusedRequest, match=r"upload: expected .*, got "):
         file_of_form(TYPE, form(head))
 
 
@@ -68,4 +68,4 @@ def test_a_name_is_made_safe(name: str, expected: str) -> None:
 @pytest.mark.parametrize("name", ["x" * 300 + ".png", "日" * 300 + ".png", "x." + "y" * 300, "." * 300])
 def test_a_name_is_cut_to_what_a_disk_takes(name: str) -> None:
     found = safe_name(name)
-    assert 0 < len(found.encode()) <= LONGEST_NAME and found.endswith(".png") == name.endswith(".png")
+    assert 0 < len(found.encode()) <= LONGEST_FILE_NAME and found.endswith(".png") == name.endswith(".png")

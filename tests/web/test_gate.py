@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mmspec.web.gate import Gate
+from mmspec.web.gate import RequestGate
 from mmspec.web.server import OWN
 from tests.web.gated import HANDLERS, JOIN, LIMITS, App, asked, call, sentence
 
@@ -87,7 +87,7 @@ def test_a_stream_ends_when_the_gate_is_closed(tmp_path: Path) -> None:
         await asyncio.sleep(1000)
 
     async def visit() -> None:
-        gate = Gate(endless, LIMITS, tmp_path, HANDLERS)
+        gate = RequestGate(endless, LIMITS, tmp_path, HANDLERS)
 
         async def receive() -> dict:
             return {"type": "http.request"}
@@ -112,7 +112,9 @@ def test_a_websocket_is_closed(tmp_path: Path) -> None:
     async def send(message: dict) -> None:
         sent.append(message["type"])
 
-    asyncio.run(Gate(app, LIMITS, tmp_path, HANDLERS)({"type": "websocket", "path": "/", "headers": []}, receive, send))
+    asyncio.run(
+        RequestGate(app, LIMITS, tmp_path, HANDLERS)({"type": "websocket", "path": "/", "headers": []}, receive, send)
+    )
     assert sent == ["websocket.close"] and app.bodies == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mmspec.web.gate import Gate
+from mmspec.web.gate import RequestGate
 from mmspec.web.uploads import BLOCK, stored_bytes
 from tests.web.gated import HANDLERS, JOIN, LIMITS, UPLOAD, App, asked, call, form, named, sentence, wrong_value
 
@@ -63,7 +63,7 @@ def test_uploads_that_are_on_their_way_count(tmp_path: Path) -> None:
     statuses: list[int] = []
     everyone = asyncio.Event()
 
-    async def visit(gate: Gate, number: int) -> None:
+    async def visit(gate: RequestGate, number: int) -> None:
         async def receive() -> dict:
             await everyone.wait()
             return {"type": "http.request", "body": body, "more_body": False}
@@ -77,7 +77,7 @@ def test_uploads_that_are_on_their_way_count(tmp_path: Path) -> None:
         await gate({"type": "http", "path": UPLOAD, "method": "POST", "headers": heads}, receive, send)
 
     async def visits() -> None:
-        gate = Gate(App(), LIMITS, tmp_path, HANDLERS)
+        gate = RequestGate(App(), LIMITS, tmp_path, HANDLERS)
         await asyncio.gather(*(visit(gate, number) for number in range(5)))
         statuses.append(-gate._incoming)
 

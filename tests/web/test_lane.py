@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmspec.web.runs import lane as lanes
-from mmspec.web.runs.lane import WARM_ROUNDS, Lane, run_lane, warm
+from mmspec.web.lanes import lane as lanes
+from mmspec.web.lanes.lane import WARM_ROUNDS, Lane, run_lane, warm_up
 
 STEP = 0.004
 
@@ -32,7 +32,7 @@ class Request:
 
 
 def note(run: Request) -> tuple[dict, int]:
-    return {}, lanes.last_kept(run)
+    return {}, lanes.last_accepted(run)
 
 
 def test_what_happens_between_rounds_is_not_the_lanes_time() -> None:
@@ -78,5 +78,5 @@ def test_a_reader_that_goes_away_ends_the_work() -> None:
 
 def test_warming_up_runs_a_few_rounds_and_no_more() -> None:
     long, short = Request(100), Request(2)
-    warm(lambda: long), warm(lambda: short)
+    warm_up(lambda: long), warm_up(lambda: short)
     assert (long.done, short.done) == (WARM_ROUNDS, 2)

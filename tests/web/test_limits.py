@@ -9,7 +9,7 @@ import pytest
 from mmspec.web.limits import (
     LARGEST_SEED,
     Limits,
-    Refused,
+    RefusedRequest,
     checked_choice,
     checked_number,
     checked_text,
@@ -19,14 +19,14 @@ from mmspec.web.limits import (
 LIMITS = Limits(characters=10)
 
 
-def sentence(error: Refused) -> None:
+def sentence(error: RefusedRequest) -> None:
     """One line of the form "what: expected ..., got ..., do ..."."""
     assert str(error).count("expected") == str(error).count("got") == 1 and "\n" not in str(error)
 
 
 @pytest.mark.parametrize("text", ["", "   ", None, 7, ["a"], "x" * 11, "x" * 10_000_000])
 def test_a_text_that_is_none_or_too_long_is_refused_without_being_repeated(text: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         checked_text("prompt", text, LIMITS)
     sentence(caught.value)
     assert len(str(caught.value)) < 200
@@ -34,7 +34,7 @@ def test_a_text_that_is_none_or_too_long_is_refused_without_being_repeated(text:
 
 def test_half_a_character_is_refused() -> None:
     """JSON can hold one, and a tokenizer cannot."""
-    with pytest.raises(Refused, match="prompt: expected"):
+    with pytest.raises(RefusedRequest, match="prompt: expected"):
         checked_text("prompt", "a\ud800", LIMITS)
 
 
@@ -45,14 +45,14 @@ def test_a_text_loses_its_blanks_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("value", [-1, LARGEST_SEED + 1, 1.5, math.nan, math.inf, None, "3", True, [], 10**400])
 def test_a_seed_that_is_no_whole_number_in_range_is_refused(value: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         checked_whole("seed", value, 0, LARGEST_SEED)
     sentence(caught.value)
 
 
 @pytest.mark.parametrize("value", [-0.1, 2.1, math.nan, None])
 def test_a_temperature_out_of_range_is_refused(value: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         checked_number("temperature", value, 0, 2)
     sentence(caught.value)
 
@@ -63,7 +63,7 @@ def test_numbers_in_range_pass() -> None:
 
 @pytest.mark.parametrize("value", ["../../etc", None, ["exact"]])
 def test_a_name_that_no_control_offers_is_refused_and_not_repeated(value: object) -> None:
-    with pytest.raises(Refused, match="expected one of exact, relaxed") as caught:
+    with pytest.raises(RefusedRequest, match="expected one of exact, relaxed") as caught:
         checked_choice("law", value, ("exact", "relaxed"))
     assert "etc" not in str(caught.value)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 
 from mmspec.core.stats import Stats
-from mmspec.web.paint.figures import figures, headline, status, table
-from mmspec.web.paint.lanes import grid, lanes, strip, text
-from mmspec.web.runs.lane import Lane, Round
+from mmspec.web.lanes.lane import Lane, LaneRound
+from mmspec.web.lanes.markup import figures, grid, headline, lanes, status, strip, table, text
 
 
 def lane(title: str = "plain decoding", seconds: float = 2.0, exact: bool = True, passes: int = 4) -> Lane:
     stats = Stats(exact=exact, target_passes=passes, row_passes=passes, emitted=[8], prefill_s=0.5)
     rounds = [
-        Round(0.5, {"pieces": [("a <b>", False)], "own": [0]}, 0),
-        Round(
+        LaneRound(0.5, {"pieces": [("a <b>", False)], "own": [0]}, 0),
+        LaneRound(
             seconds,
             {"pieces": [("&c", True), ("d", False)], "accepted": [1, 2], "corrected": [3], "drafted": [1, 2, 3]},
             2,

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 import mmspec  # noqa: E402
-from mmspec.evaluate.continuous.decodings import Wishes
+from mmspec.evaluate.continuous.decodings import ContinuousDecodingOverrides
 from mmspec.evaluate.continuous.decodings import decoding_of as vectors_of
 from mmspec.evaluate.continuous.resources import open_continuous
 from mmspec.evaluate.image.decodings import decoding_of
 from mmspec.evaluate.image.resources import ImageResources
-from mmspec.web.paint.figures import figures
-from mmspec.web.paint.pixels import difference, enlarged
-from mmspec.web.runs.pictures import Drawn, Wish, drawings, layout, same_tokens
+from mmspec.web.lanes.image import ImageLane, ImageLaneRequest, image_lanes, layout, same_tokens
+from mmspec.web.lanes.markup import figures
+from mmspec.web.lanes.pixels import difference, enlarged
 
 gradio = pytest.importorskip("gradio", reason="needs the extra `web`")
 
-from mmspec.web.tabs.codes import OFFERED  # noqa: E402
-from mmspec.web.tabs.vectors import WAYS, offered  # noqa: E402
+from mmspec.web.tabs.continuous import OFFERED_DECODINGS, offered  # noqa: E402
+from mmspec.web.tabs.image import OFFERED  # noqa: E402
 from tests.evaluate.tiny_images import tiny_image_zoo, use_tiny_images  # noqa: E402
 
 DECODINGS = [(law, name) for law, names in OFFERED.items() for name in names]
@@ -31,19 +31,19 @@ def codes(monkeypatch: pytest.MonkeyPatch) -> ImageResources:
     return ImageResources(tiny_image_zoo()["t2i"], "tiny", "t2i")
 
 
-def wish(resources: ImageResources, name: str, temperature: float = 1.0, seed: int = 5) -> Wish:
+def wish(resources: ImageResources, name: str, temperature: float = 1.0, seed: int = 5) -> ImageLaneRequest:
     drafter, rule = decoding_of(name, resources)
     plain = {"temperature": temperature}
     (given,) = resources.given(["red circle"])
-    return Wish(given, plain, {**plain, "decoding": drafter, "rule": resources.rule(rule)}, name, seed)
+    return ImageLaneRequest(given, plain, {**plain, "decoding": drafter, "rule": resources.rule(rule)}, name, seed)
 
 
-def last(pipe: object, asked: Wish) -> tuple[Drawn, Drawn]:
-    *_, pair = drawings(pipe, asked, 60)
+def last(pipe: object, asked: ImageLaneRequest) -> tuple[ImageLane, ImageLane]:
+    *_, pair = image_lanes(pipe, asked, 60)
     return pair
 
 
-def check_cells(lane: Drawn, total: int) -> None:
+def check_cells(lane: ImageLane, total: int) -> None:
     """Every cell once; accepted ones were drafted in that round and are as many as the statistics say."""
     filled = [cell for one in lane.rounds for name in FILLED for cell in one.marks[name]]
     assert sorted(filled) == list(range(total))
@@ -97,7 +97,7 @@ def test_one_changed_pixel_is_not_identical() -> None:
 
 
 def test_a_lane_that_is_too_slow_has_no_picture_and_is_not_the_same(codes) -> None:
-    *_, (plain, fast) = drawings(codes.pipeline, wish(codes, "scd"), 1e-9)
+    *_, (plain, fast) = image_lanes(codes.pipeline, wish(codes, "scd"), 1e-9)
     assert plain.picture is None and plain.stopped and plain.ended and not same_tokens(plain, fast)
 
 
@@ -114,18 +114,18 @@ def test_the_page_offers_decodings_whose_weights_are_here() -> None:
     assert {name for _, name in offered("mar", "relaxed")} == {"patch", "truncate"}
 
 
-HERE = [name for name, way in WAYS.items() if way.is_here]
+HERE = [name for name, way in OFFERED_DECODINGS.items() if way.is_here]
 
 
 @pytest.mark.parametrize("name", HERE)
 def test_vectors_fill_every_cell_once_too(name: str) -> None:
     """On the zoo's own models, few denoising steps."""
-    way = WAYS[name]
+    way = OFFERED_DECODINGS[name]
     resources = open_continuous(way.model)
     plain = {"temperature": 1.0, **({"num_iter": 8} if way.model == "mar" else {})}
     (given,) = resources.given(["red circle"])
-    fast = plain | vectors_of(way.decoding, resources, Wishes(**way.wishes))
-    one, other = last(resources.pipeline, Wish(given, plain, fast, way.title, 1))
+    fast = plain | vectors_of(way.decoding, resources, ContinuousDecodingOverrides(**way.wishes))
+    one, other = last(resources.pipeline, ImageLaneRequest(given, plain, fast, way.title, 1))
     for lane in (one, other):
         check_cells(lane, resources.total)
     assert other.stats.exact == (way.law == "exact")
@@ -136,11 +136,17 @@ def test_vectors_fill_every_cell_once_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ("patch", "car-head", "small") if name in HERE])
 def test_vectors_are_the_public_calls(name: str) -> None:
-    way = WAYS[name]
+    way = OFFERED_DECODINGS[name]
     resources = open_continuous(way.model)
     (given,) = resources.given(["blue star"])
     plain = {"temperature": 1.0, **({"num_iter": 8} if way.model == "mar" else {})}
-    asked = Wish(given, plain, plain | vectors_of(way.decoding, resources, Wishes(**way.wishes)), way.title, 4)
+    asked = ImageLaneRequest(
+        given,
+        plain,
+        plain | vectors_of(way.decoding, resources, ContinuousDecodingOverrides(**way.wishes)),
+        way.title,
+        4,
+    )
     for lane, how in zip(last(resources.pipeline, asked), (asked.plain, asked.fast), strict=True):
         out = resources.pipeline([given], seed=[4], **how)
         assert np.array_equal(np.asarray(out.images[0]), np.asarray(lane.picture))

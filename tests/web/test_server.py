@@ -19,11 +19,11 @@ import httpx  # noqa: E402
 from gradio_client import Client, handle_file  # noqa: E402
 
 import mmspec  # noqa: E402
-from mmspec.core.images import open_image  # noqa: E402
-from mmspec.evaluate.vlm.requests import Prompt, demo_scenes, encode  # noqa: E402
-from mmspec.evaluate.vlm.runner import sampling  # noqa: E402
+from mmspec.evaluate.vlm.requests import VlmPrompt, demo_scenes, encode  # noqa: E402
+from mmspec.evaluate.vlm.runner import sampling_arguments  # noqa: E402
+from mmspec.io.images import open_image  # noqa: E402
+from mmspec.web.model_cache import ModelCache  # noqa: E402
 from mmspec.web.server import serving  # noqa: E402
-from mmspec.web.shelf import Shelf  # noqa: E402
 from mmspec.zoo.world.render import render  # noqa: E402
 from tests.evaluate.report.kept import grid, written  # noqa: E402
 from tests.web.hostile import SVG, png_bomb  # noqa: E402
@@ -66,8 +66,8 @@ def model():
 def plain_call(model, picture: Path, seed: int, temperature: float, tokens: int) -> str:
     """The text of the public call without a drafter."""
     llava, processor = model
-    inputs = encode(processor, [Prompt(QUESTION, (open_image(picture),))])
-    ids = mmspec.generate(llava, seed=seed, max_new_tokens=tokens, **sampling(temperature), **inputs)
+    inputs = encode(processor, [VlmPrompt(QUESTION, (open_image(picture),))])
+    ids = mmspec.generate(llava, seed=seed, max_new_tokens=tokens, **sampling_arguments(temperature), **inputs)
     return processor.tokenizer.decode(ids[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
 
 
@@ -117,16 +117,16 @@ def test_two_visitors_at_once_get_their_own_seeds(address: str, picture: Path, m
 
 def test_whoever_decodes_has_the_machine_for_himself(address: str, picture: Path, monkeypatch) -> None:
     """Rounds of two visitors do not come in turns."""
-    from mmspec.core.loop import Decoding
+    from mmspec.core.loop import DecodingRun
 
-    plain, order = Decoding.step, []
+    plain, order = DecodingRun.step, []
 
     def step(self) -> bool:
         order.append(self)  # itself, so that no other takes its place
         time.sleep(0.003)
         return plain(self)
 
-    monkeypatch.setattr(Decoding, "step", step)
+    monkeypatch.setattr(DecodingRun, "step", step)
     clients = [Client(address, verbose=False) for _ in range(2)]
     for job in [ask(one, picture, tokens=8) for one in clients]:
         job.result(timeout=120)
@@ -321,16 +321,16 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(runs: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ValueError, match="--port: expected a port .* that is free") as caught:
-            with serving(Shelf(), runs=runs, port=taken.getsockname()[1]):
+            with serving(ModelCache(), runs=runs, port=taken.getsockname()[1]):
                 pass
     assert "\n" not in str(caught.value)
 
 
 def test_an_error_of_ours_is_logged_and_not_told(address: str, monkeypatch, caplog) -> None:
-    def broken(self: Shelf, name: str = "t2i") -> None:
+    def broken(self: ModelCache, name: str = "t2i") -> None:
         raise RuntimeError("secret /root/path")
 
-    monkeypatch.setattr(Shelf, "codes", broken)
+    monkeypatch.setattr(ModelCache, "codes", broken)
     said = error_of(Client(address, verbose=False).submit("a red circle", "scd", "exact", 0.0, 3, api_name="/image"))
     one_sentence(said)
     assert "secret" not in said and "secret" in caplog.text

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.web.limits import Limits, Refused
-from mmspec.web.paint.pareto import plots
-from mmspec.web.runs.sweeps import known_runs, rows_of_run
+from mmspec.web.limits import Limits, RefusedRequest
+from mmspec.web.pareto import known_runs, plots, rows_of_run
 from tests.evaluate.report.kept import grid, written
 
 
@@ -33,7 +32,7 @@ def test_runs_are_listed_by_name(runs: Path, tmp_path: Path) -> None:
     "name", ["..", "../secret", "one/../../secret", "/etc", "link", "", None, 7, ["one"], "one\0", "empty", "x" * 5000]
 )
 def test_whatever_is_no_run_of_the_folder_is_refused_in_one_sentence(runs: Path, name: object) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         rows_of_run(runs, name, Limits())
     assert str(caught.value).count("expected") == 1 and str(runs) not in str(caught.value)
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
@@ -42,13 +41,13 @@ def test_whatever_is_no_run_of_the_folder_is_refused_in_one_sentence(runs: Path,
 def test_a_damaged_run_is_refused_without_the_servers_path(runs: Path) -> None:
     (runs / "torn" / "shards").mkdir(parents=True)
     (runs / "torn" / "shards" / "a.jsonl").write_text("not json\n")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         rows_of_run(runs, "torn", Limits())
     assert str(runs) not in str(caught.value)
 
 
 def test_too_many_rows_are_left_to_the_report(runs: Path) -> None:
-    with pytest.raises(Refused, match="use `mmspec report`"):
+    with pytest.raises(RefusedRequest, match="use `mmspec report`"):
         rows_of_run(runs, "one", Limits(rows=1))
 
 

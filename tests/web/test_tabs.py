@@ -11,9 +11,9 @@ import pytest
 gradio = pytest.importorskip("gradio", reason="needs the extra `web`")
 
 from mmspec.web import app as page  # noqa: E402
-from mmspec.web.limits import Limits, Refused  # noqa: E402
-from mmspec.web.shelf import Shelf  # noqa: E402
-from mmspec.web.tabs.shared import ALONE, Bench, handler, paced, small_handler  # noqa: E402
+from mmspec.web.limits import Limits, RefusedRequest  # noqa: E402
+from mmspec.web.model_cache import ModelCache  # noqa: E402
+from mmspec.web.tabs.controls import ALONE, PageContext, handler, paced, small_handler  # noqa: E402
 
 
 def run(work) -> tuple[list[tuple], str | None]:
@@ -38,7 +38,7 @@ def test_what_runs_well_passes_as_it_is() -> None:
 def test_a_refusal_is_the_status_line_and_the_error() -> None:
     def work() -> Iterator[tuple]:
         yield "a", 1, 2
-        raise Refused("seed: expected <1>,\\n got 2, change it")
+        raise RefusedRequest("seed: expected <1>,\\n got 2, change it")
 
     yielded, error = run(work)
     assert yielded[0] == ("a", 1, 2) and len(yielded[1]) == 3
@@ -66,25 +66,25 @@ def test_of_what_comes_quickly_the_first_and_the_last_are_told() -> None:
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("uploads")
-    return page.build(Bench(Shelf(), Limits(waiting=5), folder / "runs", folder)).get_config_file()
+    return page.build(PageContext(ModelCache(), Limits(waiting=5), folder / "runs", folder)).get_config_file()
 
 
 def test_what_decodes_has_the_machine_for_itself_and_a_name(config: dict) -> None:
     public = {one["api_name"]: one for one in config["dependencies"] if one["api_visibility"] == "public"}
     assert set(public) - {"video"} == {"caption", "image", "continuous", "pareto"}
-    app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+    app = page.build(PageContext(ModelCache(), Limits(), Path("runs"), Path("uploads")))
     for fn in app.fns.values():
         if fn.api_name in set(public) - {"pareto"}:
             assert (fn.concurrency_id, fn.concurrency_limit) == (ALONE["concurrency_id"], 1), fn.api_name
 
 
 def test_no_handler_leaves_its_values_to_gradio_which_rounds_them_and_logs_a_traceback() -> None:
-    app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+    app = page.build(PageContext(ModelCache(), Limits(), Path("runs"), Path("uploads")))
     assert [fn.api_name for fn in app.fns.values() if fn.inputs and fn.preprocess] == []
 
 
 def test_the_gate_knows_the_inputs_of_every_handler() -> None:
-    app = page.build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+    app = page.build(PageContext(ModelCache(), Limits(), Path("runs"), Path("uploads")))
     handlers = page.handlers_of(app)
     names = {app.fns[number].api_name: inputs for number, inputs in handlers.items()}
     assert [one.name for one in names["image"]] == ["prompt", "decoding", "law", "temperature", "seed"]
@@ -94,7 +94,7 @@ def test_the_gate_knows_the_inputs_of_every_handler() -> None:
 
 def test_a_control_that_changes_others_refuses_in_one_sentence_and_logs_errors_of_ours(caplog) -> None:
     def refused() -> None:
-        raise Refused("law: expected exact, got another, change it")
+        raise RefusedRequest("law: expected exact, got another, change it")
 
     def broken() -> None:
         raise RuntimeError("secret")
@@ -114,15 +114,15 @@ def test_the_page_sends_nothing_and_shows_no_link_out(config: dict) -> None:
 
 
 def test_nothing_is_loaded_before_someone_asks() -> None:
-    shelf = Shelf()
-    page.build(Bench(shelf, Limits(), Path("runs"), Path("uploads")))
+    shelf = ModelCache()
+    page.build(PageContext(shelf, Limits(), Path("runs"), Path("uploads")))
     assert shelf._made == {}
 
 
 def test_a_model_is_made_once_however_many_ask() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    shelf, made = Shelf(), []
+    shelf, made = ModelCache(), []
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: shelf.once("a", lambda: made.append(1) or object()), range(32)))
     assert len(made) == 1 and len(set(map(id, found))) == 1

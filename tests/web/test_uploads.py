@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmspec.web.limits import Limits, Refused
+from mmspec.web.limits import Limits, RefusedRequest
 from mmspec.web.uploads import open_uploaded
 from tests.web.hostile import SVG, png_bomb
 
@@ -44,7 +44,7 @@ def test_a_hostile_file_is_refused_in_one_sentence_without_its_path(
     tmp_path: Path, name: str, body: bytes, said: str
 ) -> None:
     limits = Limits(file_bytes=3000 if name == "large.png" else 20_000_000)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         open_uploaded(uploaded(tmp_path, body, name), tmp_path, limits)
     assert said in str(caught.value) and str(caught.value).startswith("picture: ")
     assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
@@ -60,11 +60,11 @@ def test_a_file_outside_the_uploads_is_refused(tmp_path: Path, path: str) -> Non
     uploads.mkdir()
     (tmp_path / "outside.png").write_bytes(png())
     (uploads / "link.png").symlink_to(tmp_path / "outside.png")
-    with pytest.raises(Refused, match="expected an uploaded file, got a path or an address"):
+    with pytest.raises(RefusedRequest, match="expected an uploaded file, got a path or an address"):
         open_uploaded(path.replace("UPLOADS", str(uploads)), uploads, Limits())
 
 
 @pytest.mark.parametrize("path", [None, 7, ["a.png"], b"a.png"])
 def test_what_is_no_upload_asks_for_one(tmp_path: Path, path: object) -> None:
-    with pytest.raises(Refused, match="expected a PNG, JPEG or WebP file, got none"):
+    with pytest.raises(RefusedRequest, match="expected a PNG, JPEG or WebP file, got none"):
         open_uploaded(path, tmp_path, Limits())

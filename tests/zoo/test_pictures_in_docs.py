@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import mmspec
 from mmspec.cli import app
-from mmspec.cli.sheet import GAP
-from mmspec.zoo.world.pictures import PICTURE_SIDE, class_names
+from mmspec.cli.media import SHEET_GAP
+from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, class_names
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "images.md"
@@ -27,9 +27,9 @@ def right(pictures: list[Image.Image], asked: list[str]) -> bool:
 
 def cut(sheet: Image.Image) -> list[Image.Image]:
     """The pictures of a sheet, row by row."""
-    step = PICTURE_SIDE + GAP
+    step = IMAGE_SCENE_SIDE + SHEET_GAP
     corners = [(x, y) for y in range(0, sheet.height, step) for x in range(0, sheet.width, step)]
-    return [sheet.crop((x, y, x + PICTURE_SIDE, y + PICTURE_SIDE)) for x, y in corners]
+    return [sheet.crop((x, y, x + IMAGE_SCENE_SIDE, y + IMAGE_SCENE_SIDE)) for x, y in corners]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ import torch
 import mmspec
 from mmspec.certify.samples import chi_square
 from mmspec.imagegen import SCD, SJD, Proactive, RowDrafts
-from mmspec.zoo.world.pictures import HELD_OUT, sample_picture
-from mmspec.zoo.world.prompts import prompt_of
+from mmspec.zoo.world.image import HELD_OUT, image_prompt, sample_image_scene
 
-PROMPTS = [prompt_of(sample_picture(HELD_OUT + number), 0) for number in range(2)]
+PROMPTS = [image_prompt(sample_image_scene(HELD_OUT + number), 0) for number in range(2)]
 EXACT = {
     "sjd": lambda: SJD(16),
     "sjd-up": lambda: SJD(16, init="up"),

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mmspec.video.generation.flow_map import FlowMap
-from mmspec.video.generation.noise import BlockNoise
-from mmspec.video.model import Film
-from mmspec.video.plan import BlockPlan
-from mmspec.video.state import VideoState
+from mmspec.video.generation import BlockNoise, FlowMap
+from mmspec.video.model import BlockPlan, CommittedBlocks, VideoState
 
 if TYPE_CHECKING:
     from diffusers import AnyFlowFARTransformer3DModel
@@ -78,7 +75,7 @@ class AnyFlowState(VideoState):
         return self._held[0]
 
     @torch.no_grad()
-    def generate(self, film: Film) -> Tensor:
+    def generate(self, film: CommittedBlocks) -> Tensor:
         self.absorb(film)
         block, text = len(film), self._prompt(len(film))
         sizes = list(self.video.plan.sizes(0, block + 1))
@@ -95,7 +92,7 @@ class AnyFlowState(VideoState):
         return self._draw(block, flow)
 
     @torch.no_grad()
-    def absorb(self, film: Film) -> None:
+    def absorb(self, film: CommittedBlocks) -> None:
         """One pass over the whole film, if it has grown or the prompt that is next has changed since the last: keys of all
         frames belong to the prompt of the block they are read for."""
         if len(film) < self.watermark:

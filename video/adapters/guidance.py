@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
+from mmspec.io.validation import check_fields
 
 
 @dataclass(frozen=True, slots=True)

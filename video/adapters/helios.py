@@ -9,14 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
+from mmspec.io.validation import check_fields
 from mmspec.video.adapters.guidance import VideoGuidance
-from mmspec.video.generation.noise import BlockNoise
-from mmspec.video.generation.pyramid import Pyramid
-from mmspec.video.generation.scheduled import Scheduled, dynamic_shift
-from mmspec.video.model import Film
-from mmspec.video.plan import BlockPlan
-from mmspec.video.state import FilmState
+from mmspec.video.adapters.schedulers import Pyramid, Scheduled, dynamic_shift
+from mmspec.video.generation import BlockNoise
+from mmspec.video.model import BlockPlan, CommittedBlocks, StatelessVideoState
 
 if TYPE_CHECKING:
     from diffusers import HeliosTransformer3DModel
@@ -105,11 +102,11 @@ class HeliosVideo:
         )
 
 
-class HeliosState(FilmState):
+class HeliosState(StatelessVideoState):
     """Keeps nothing: the history is tokens of every pass, zeros before the film's beginning."""
 
     @torch.no_grad()
-    def generate(self, film: Film) -> Tensor:
+    def generate(self, film: CommittedBlocks) -> Tensor:
         video, block, done = self.video, len(film), 0
         text, history = self._text(block).to(video.device, video.dtype), self._history(film)
 
@@ -130,7 +127,7 @@ class HeliosState(FilmState):
         first = replace(video.sampler, doubled=True) if video.doubled and not film else None
         return self._draw(block, flow, first)
 
-    def _history(self, film: Film) -> dict[str, Tensor]:
+    def _history(self, film: CommittedBlocks) -> dict[str, Tensor]:
         """What the transformer is told of the past: three parts of it, and the places of all frames."""
         video, sizes = self.video, list(self.video.history)
         held = sum(sizes)

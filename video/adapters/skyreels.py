@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
+from mmspec.io.validation import check_fields
 from mmspec.video.adapters.guidance import VideoGuidance
-from mmspec.video.generation.noise import BlockNoise
-from mmspec.video.generation.sampler import Sampler
-from mmspec.video.model import Film
-from mmspec.video.plan import BlockPlan
-from mmspec.video.state import FilmState
+from mmspec.video.generation import BlockNoise, Sampler
+from mmspec.video.model import BlockPlan, CommittedBlocks, StatelessVideoState
 
 if TYPE_CHECKING:
     from diffusers import SkyReelsV2Transformer3DModel
@@ -77,11 +74,11 @@ class SkyReelsVideo:
         return SkyReelsState(self, text, noise, size)
 
 
-class SkyReelsState(FilmState):
+class SkyReelsState(StatelessVideoState):
     """Keeps nothing: the context is read in every pass."""
 
     @torch.no_grad()
-    def generate(self, film: Film) -> Tensor:
+    def generate(self, film: CommittedBlocks) -> Tensor:
         video, block = self.video, len(film)
         context = self._context(film)
         frames = 0 if context is None else context.shape[2]
@@ -104,7 +101,7 @@ class SkyReelsState(FilmState):
 
         return self._draw(block, flow)
 
-    def _context(self, film: Film) -> Tensor | None:
+    def _context(self, film: CommittedBlocks) -> Tensor | None:
         """The last blocks that fit the window, with their noise: that of the block to be drawn, so no decision moves it."""
         video, block = self.video, len(film)
         room = (video.window - video.plan.size) // video.plan.size

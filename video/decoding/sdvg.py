@@ -9,20 +9,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Misfit
+from mmspec.core.rules.base import UnsupportedCombination
 from mmspec.core.tree import chain
-from mmspec.core.verdict import Verdict
-from mmspec.video.decoding.judging import Judging
-from mmspec.video.decoding.target import BlockTarget
+from mmspec.io.validation import check_fields
+from mmspec.video.decoding.target import BlockTarget, RewardScoring
 from mmspec.video.model import BlockVideoModel
+from mmspec.video.prompt_encoder import PromptReader
 from mmspec.video.rewards.scores import Reduction, Reward
-from mmspec.video.routing.router import Router
-from mmspec.video.routing.thresholds import Threshold
-from mmspec.video.text import Reader
+from mmspec.video.routing.routers import Router, Threshold
 from mmspec.video.wan.rebuilt import Rebuilt
 
 
@@ -62,7 +58,7 @@ class SDVG:
             raise ValueError(f"reduction: expected min or mean, got {self.reduction!r}; use one of them")
         if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
-        self.judging()
+        self.scoring()
         check_fields(self, infinite=("threshold",))
 
     @property
@@ -76,23 +72,23 @@ class SDVG:
         """The drafter's, without the pipeline around it."""
         return getattr(self.drafter, "model", self.drafter)
 
-    def judging(self) -> Judging:
+    def scoring(self) -> RewardScoring:
         """What judges its drafts.   Raises ValueError as it does."""
         router = Threshold(self.threshold) if self.router is None else self.router
-        return Judging(router, self.reward, self.reduction)
+        return RewardScoring(router, self.reward, self.reduction)
 
     def target(self, model: BlockVideoModel) -> BlockVideoModel:
         """The target, with the context it has under `sync`.   Raises Misfit for a model whose context cannot be chosen."""
         if not isinstance(self.sync, Rebuilt):
             return model
         if not hasattr(model, "context"):
-            raise Misfit(f"sync: expected 'lazy' or 'eager' for target {model.name!r}, which keeps context its own way, got "
+            raise UnsupportedCombination(f"sync: expected 'lazy' or 'eager' for target {model.name!r}, which keeps context its own way, got "
                          f"{self.sync}; use one of them")  # fmt: skip
         return replace(model, context=self.sync)
 
     def rule(self, model: BlockVideoModel) -> Router:
         """The router, which is relaxed too where the target's context is another than that of `model`."""
-        router = self.judging().router
+        router = self.scoring().router
         if router.exact and self.target(model) != model:
             router = copy(router)
             router.exact, router.name = False, f"{router.name}, rebuilt context (relaxed)"
@@ -102,12 +98,14 @@ class SDVG:
         """Raises Misfit for a drafter of other latents or blocks than those of the pipeline `pipe`."""
         target, drafter = pipe.model, self.model
         if not hasattr(drafter, "open") or not hasattr(drafter, "plan"):
-            raise Misfit(f"drafter: expected a block video model or a pipeline of one, got {self.drafter!r}; load one")
+            raise UnsupportedCombination(
+                f"drafter: expected a block video model or a pipeline of one, got {self.drafter!r}; load one"
+            )
         if drafter.channels != target.channels:
-            raise Misfit(f"drafter: expected latents of {target.channels} channels as the target's, got {drafter.channels}; "
+            raise UnsupportedCombination(f"drafter: expected latents of {target.channels} channels as the target's, got {drafter.channels}; "
                          "take a model of the same autoencoder")  # fmt: skip
         if drafter.plan != target.plan:
-            raise Misfit(f"drafter: expected blocks as the target's, {target.plan}, got {drafter.plan}; take a model of the "
+            raise UnsupportedCombination(f"drafter: expected blocks as the target's, {target.plan}, got {drafter.plan}; take a model of the "
                          "same plan")  # fmt: skip
         if (vae := getattr(self.drafter, "vae", None)) is not None:
             pipe.vae.layout.check(vae.layout, "drafter")
@@ -117,7 +115,7 @@ class SDVG:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class _OptimisticDraft:
     """A draft of the block behind one that is not judged yet. before: the drafter's state without that one."""
 
     latents: Tensor
@@ -130,47 +128,47 @@ class SDVGState:
     def __init__(self, settings: SDVG, target: BlockTarget):
         self.settings, self.device = settings, settings.model.device
         own = getattr(settings.drafter, "encoder", None)  # a pipeline with a text encoder of its own reads with that
-        read = target.read if own is None or own is target.read.encoder else Reader(own)
-        self.states = target.script.open(settings.model, read)
-        self.ahead: list[_Ahead | None] = [None] * target.batch
+        read = target.read if own is None or own is target.read.encoder else PromptReader(own)
+        self.states = target.request.open(settings.model, read)
+        self.ahead: list[_OptimisticDraft | None] = [None] * target.batch
 
     @property
     def passes(self) -> int:
         return sum(state.passes for state in self.states)
 
     def propose(self, target: BlockTarget, keys: Keys) -> Draft:
-        block, router = target.block, target.judging.router
+        block, router = target.block, target.scoring.router
         uniform = keys.uniform(Purpose.DRAFT, 1)[:, 0].tolist()
         wanted = [
             row
             for row in range(target.batch)
             if target.live[row]
-            and block not in target.script.anchors
-            and router.drafts(target.place(row, uniform[row]))
+            and block not in target.request.anchors
+            and router.drafts(target.position(row, uniform[row]))
         ]
         ahead, self.ahead = self.ahead, [None] * target.batch
         if not wanted:
             return root_only(target.pending)
         handles, further = [-1] * target.batch, self._further(block + 1, target)
         for row in wanted:
-            film, state = target.rows[row], self.states[row]
-            latents = state.generate(film.film) if ahead[row] is None else ahead[row].latents
-            handles[row] = film.put(latents.to(target.model.device), drafted=True)
+            video, state = target.rows[row], self.states[row]
+            latents = state.generate(video.committed) if ahead[row] is None else ahead[row].latents
+            handles[row] = video.put(latents.to(target.model.device), drafted=True)
             if further:
-                self.ahead[row] = self._ahead(row, [*film.film, film.slots[handles[row]]])
+                self.ahead[row] = self._ahead(row, [*video.committed, video.slots[handles[row]]])
         target.settle(self.device)
         value = torch.stack((target.pending, torch.tensor(handles, device=target.device)), 1)
         return Draft(value, chain(1, target.device), Law("none"), value >= 0 if -1 in handles else None)
 
     def _further(self, block: int, target: BlockTarget) -> bool:
         """Whether a block may be drafted before the one in front of it is judged."""
-        script = target.script
-        return self.settings.optimistic and block < script.blocks and block not in script.anchors
+        request = target.request
+        return self.settings.optimistic and block < request.blocks and block not in request.anchors
 
-    def _ahead(self, row: int, film: list[Tensor]) -> _Ahead:
+    def _ahead(self, row: int, video: list[Tensor]) -> _OptimisticDraft:
         state, before = self.states[row], self.states[row].snapshot()
         try:
-            return _Ahead(state.generate(film), before)
+            return _OptimisticDraft(state.generate(video), before)
         except BaseException:
             state.restore(before)
             raise

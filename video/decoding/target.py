@@ -1,28 +1,52 @@
-"""The target's side of a request for videos: rows that commit a block a round, each by its own verdict."""
+"""The target of a request for videos: rows that commit a block a round, each by its own verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mmspec.core.batch_target import BatchTarget
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.verdict import Verdict
-from mmspec.video.decoding.evidence import BlockEvidence
-from mmspec.video.decoding.judging import Judging
-from mmspec.video.decoding.row import Decoded, FilmRow
-from mmspec.video.decoding.script import Script
-from mmspec.video.decoding.stats import VideoStats
+from mmspec.core.draft import Draft, Verdict, root_only
+from mmspec.video.decoding.output import VideoStats
+from mmspec.video.decoding.request import DecodedBlock, VideoRequest, VideoRowState
 from mmspec.video.model import BlockVideoModel
-from mmspec.video.rewards.scores import NotFinite
-from mmspec.video.rewards.views import to_bytes
-from mmspec.video.routing.features import FEATURES, features
-from mmspec.video.routing.router import Place
-from mmspec.video.text import Reader
-from mmspec.video.vae.stream import StreamingVAE
+from mmspec.video.prompt_encoder import PromptReader
+from mmspec.video.rewards.scores import NotFinite, Reduction, Reward, reduced, scored, to_bytes
+from mmspec.video.routing.learned import FEATURES, draft_features
+from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, TargetAlone
+from mmspec.video.vae import StreamingVAE
+
+
+@dataclass(frozen=True, slots=True)
+class RewardScoring:
+    """router: says which drafts stand.   reward: scores frames; None for a router that looks at no score.
+    reduction: what a block's score is made of its frames'.   Raises ValueError where a reward is missing.
+    """
+
+    router: Router
+    reward: Reward | None = None
+    reduction: Reduction = "min"
+
+    def __post_init__(self) -> None:
+        if self.router.needs_reward and not callable(self.reward):
+            raise ValueError(f"reward: expected a function of frames and prompt for router {self.router.name!r}, got "
+                             f"{self.reward!r}; give one, such as CosineReward")  # fmt: skip
+
+    def scores(self, frames: Tensor, prompt: str) -> Tensor:
+        """float32 [F] of frames uint8 [F, 3, H, W].   Raises NotFinite, and ValueError for anything but a number a frame."""
+        return scored(self.reward, frames, prompt)
+
+    def reduced(self, scores: Tensor) -> Tensor:
+        """The block's score."""
+        return reduced(scores, self.reduction)
+
+
+TARGET_ALONE = RewardScoring(TargetAlone())
+
 
 # (row, block, frames uint8 [N, H, W, 3] or None where no pixels are asked for), once the block is finished
 Listener = Callable[[int, int, np.ndarray | None], None]
@@ -31,8 +55,8 @@ Listener = Callable[[int, int, np.ndarray | None], None]
 class BlockTarget(BatchTarget):
     """A batch of videos; values are handles of blocks, whose latents lie in `rows`. No row's numbers depend on another row.
 
-    model: draws the blocks that no draft stands for.   script: what is asked for.   read: texts for the model.
-    judging: how drafts are scored; see `Judging`.   eager: whether a committed block is read at once instead of when the model
+    model: draws the blocks that no draft stands for.   request: what is asked for.   read: texts for the model.
+    scoring: how drafts are scored; see `RewardScoring`.   eager: whether a committed block is read at once instead of when the model
     draws next: more passes, but a rejection waits for none. The blocks are the same.
     pixels: whether frames are kept; without them only what a router looks at is decoded.
     stats: where seconds and records go.   listener: called for every row's block once it is committed.
@@ -42,30 +66,30 @@ class BlockTarget(BatchTarget):
     verdicts = ("regenerate",)
 
     def __init__(
-        self, model: BlockVideoModel, vae: StreamingVAE, script: Script, read: Reader, judging: Judging, *,
+        self, model: BlockVideoModel, vae: StreamingVAE, request: VideoRequest, read: PromptReader, scoring: RewardScoring, *,
         eager: bool = False, pixels: bool = True, stats: VideoStats, listener: Listener | None = None,
     ):  # fmt: skip
-        super().__init__(len(script.prompts))
-        self.model, self.vae, self.script, self.read, self.judging = model, vae, script, read, judging
+        super().__init__(len(request.prompts))
+        self.model, self.vae, self.request, self.read, self.scoring = model, vae, request, read, scoring
         self.eager, self.pixels, self.stats, self.listener = eager, pixels, stats, listener
-        self.device = script.keys.seeds.device
-        self.rows = [FilmRow(state) for state in script.open(model, read)]
+        self.device = request.keys.seeds.device
+        self.rows = [VideoRowState(state) for state in request.open(model, read)]
         self.pending = torch.full((self.batch,), -1, device=self.device)
         stats.records = [row.records for row in self.rows]
 
     @property
     def emitted(self) -> list[int]:
-        return [len(row.film) for row in self.rows]
+        return [len(row.committed) for row in self.rows]
 
     @property
     def block(self) -> int:
         """The number of the block that is drawn next: the same in every row that has not stopped."""
-        return max(len(row.film) for row, live in zip(self.rows, self.live, strict=True) if live)
+        return max(len(row.committed) for row, live in zip(self.rows, self.live, strict=True) if live)
 
-    def place(self, row: int, uniform: float) -> Place:
+    def position(self, row: int, uniform: float) -> BlockPosition:
         """What a router is told before a block is drafted."""
-        film = self.rows[row]
-        return Place(row, len(film.film), self.script.blocks, film.made, film.run, uniform)
+        video = self.rows[row]
+        return BlockPosition(row, len(video.committed), self.request.blocks, video.target_blocks, video.run, uniform)
 
     def settle(self, device: torch.device) -> None:
         """Waits for a device, so that seconds are those of the part that took them; not where work runs on two of them, which
@@ -88,15 +112,15 @@ class BlockTarget(BatchTarget):
         for row, (handle, there) in enumerate(zip(handles, drafted.tolist(), strict=True)):
             if there and self.live[row]:
                 self.rows[row].record.drafted = True
-                self._attempt(row, lambda row=row, handle=handle: self._judge(row, handle, evidence))
+                self._attempt(row, lambda row=row, handle=handle: self._verify(row, handle, evidence))
         return evidence
 
     def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
         made = [-1] * self.batch
         for row, redo in enumerate(verdict.redo.tolist()):
             if redo and self.live[row]:
-                film = self.rows[row]
-                made[row] = film.put(film.state.generate(film.film), drafted=False)
+                video = self.rows[row]
+                made[row] = video.put(video.state.generate(video.committed), drafted=False)
                 self._count()
         self.settle(self.model.device)
         return torch.tensor(made, device=self.device)
@@ -106,7 +130,7 @@ class BlockTarget(BatchTarget):
         accepted: list[int | None] = []
         for row, (one, redo) in enumerate(torch.stack((handle, verdict.redo), 1).tolist()):
             took = self.live[row] and self._attempt(
-                row, lambda row=row, one=one, redo=redo: self._take(row, one, not redo)
+                row, lambda row=row, one=one, redo=redo: self._commit_row(row, one, not redo)
             )
             accepted.append(int(not redo) if took else None)
         self.pending = handle
@@ -118,63 +142,67 @@ class BlockTarget(BatchTarget):
             work()
         except NotFinite as error:
             self.rows[row].clear()
-            self.fail(row, str(error), f"{len(self.rows[row].film)} of {self.script.blocks} blocks")
+            self.fail(row, str(error), f"{len(self.rows[row].committed)} of {self.request.blocks} blocks")
             return False
         return True
 
-    def _judge(self, row: int, handle: int, evidence: BlockEvidence) -> None:
-        film, judging, router = self.rows[row], self.judging, self.judging.router
-        _check(film.slots[handle])
-        evidence.run[row] = film.run
-        if not router.judges:
+    def _verify(self, row: int, handle: int, evidence: BlockEvidence) -> None:
+        video, scoring, router = self.rows[row], self.scoring, self.scoring.router
+        _check_finite(video.slots[handle])
+        evidence.run[row] = video.run
+        if not router.needs_reward:
             return
-        frames = self._decode(film, handle)
+        frames = self._decode(video, handle)
         scores = self._scores(row, frames)
-        film.record.scores = scores.tolist()
-        evidence.reward[row, 1] = judging.reduced(scores)
-        if film.anchor is not None:
-            evidence.anchor[row] = judging.reduced(film.anchor)
-        if router.looks:
-            latents, done = (film.film[-1], film.slots[handle]), len(film.film) / self.script.blocks
-            found = features(scores, film.anchor, latents, (film.frames[-1], frames), done, film.run)
-            film.record.features = found.tolist()
+        video.record.scores = scores.tolist()
+        evidence.reward[row, 1] = scoring.reduced(scores)
+        if video.anchor is not None:
+            evidence.anchor[row] = scoring.reduced(video.anchor)
+        if router.needs_features:
+            latents, done = (video.committed[-1], video.slots[handle]), len(video.committed) / self.request.blocks
+            found = draft_features(scores, video.anchor, latents, (video.frames[-1], frames), done, video.run)
+            video.record.features = found.tolist()
             evidence.features[row] = found.to(self.device)
 
-    def _take(self, row: int, handle: int, kept: bool) -> None:
-        film, router, block = self.rows[row], self.judging.router, len(self.rows[row].film)
-        _check(film.slots[handle])
-        if self.pixels or router.judges:
-            frames = self._decode(film, handle)
-        begins = block in self.script.anchors
-        if not kept and router.judges and (router.scores_own == "all" or begins and router.scores_own == "anchors"):
+    def _commit_row(self, row: int, handle: int, kept: bool) -> None:
+        video, router, block = self.rows[row], self.scoring.router, len(self.rows[row].committed)
+        _check_finite(video.slots[handle])
+        if self.pixels or router.needs_reward:
+            frames = self._decode(video, handle)
+        begins = block in self.request.anchors
+        if (
+            not kept
+            and router.needs_reward
+            and (router.scores_own == "all" or begins and router.scores_own == "anchors")
+        ):
             scores = self._scores(row, frames)
-            film.record.own_scores = scores.tolist()
+            video.record.own_scores = scores.tolist()
             if begins:
-                film.anchor = scores
-        film.take(handle, kept)
-        self.live[row] = block + 1 < self.script.blocks
+                video.anchor = scores
+        video.commit(handle, kept)
+        self.live[row] = block + 1 < self.request.blocks
         if self.listener is not None:
-            self.listener(row, block, film.frames[-1].permute(0, 2, 3, 1).numpy() if self.pixels else None)
+            self.listener(row, block, video.frames[-1].permute(0, 2, 3, 1).numpy() if self.pixels else None)
         if self.eager and self.live[row]:
             with self.stats.time("target"):
-                film.state.absorb(film.film)
+                video.state.absorb(video.committed)
                 self.settle(self.model.device)
             self._count()
 
-    def _decode(self, film: FilmRow, handle: int) -> Tensor:
+    def _decode(self, video: VideoRowState, handle: int) -> Tensor:
         """Frames of a candidate, uint8 [N, 3, H, W] on the host; its row's place stays where it is."""
-        if handle not in film.decoded:
+        if handle not in video.decoded:
             with self.stats.time("vae"):
-                frames, after = self.vae.decode(film.slots[handle], film.place)
+                frames, after = self.vae.decode(video.slots[handle], video.vae_state)
                 after = None if self.model.plan.apart else after
                 if not frames.isfinite().all():
                     raise NotFinite("expected finite pixels, got NaN or Inf")
-                film.decoded[handle] = Decoded(to_bytes(frames[0].transpose(0, 1)).cpu(), after)
-        return film.decoded[handle].frames
+                video.decoded[handle] = DecodedBlock(to_bytes(frames[0].transpose(0, 1)).cpu(), after)
+        return video.decoded[handle].frames
 
     def _scores(self, row: int, frames: Tensor) -> Tensor:
         with self.stats.time("reward"):
-            return self.judging.scores(frames, self.script.text(row, len(self.rows[row].film))).cpu()
+            return self.scoring.scores(frames, self.request.text(row, len(self.rows[row].committed))).cpu()
 
     def _count(self) -> None:
         self.stats.target_forwards = sum(row.state.passes for row in self.rows)
@@ -190,6 +218,6 @@ class BlockTarget(BatchTarget):
         return BlockEvidence(reward=unknown(nodes), anchor=unknown(), run=run, features=unknown(len(FEATURES)))
 
 
-def _check(latents: Tensor) -> None:
+def _check_finite(latents: Tensor) -> None:
     if not latents.isfinite().all():
         raise NotFinite("expected finite latents, got NaN or Inf")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from mmspec.core.files import replacing
-from mmspec.core.pickles import unpickle
-from mmspec.core.readers import naming
-from mmspec.video.rewards.filling import weights_of
+from mmspec.io.files import replacing
+from mmspec.io.loading import unpickle
+from mmspec.io.readers import naming
+from mmspec.video.rewards.state_dicts import weights_of
 
 
 def convert(path: str | Path, out: str | Path) -> Path:

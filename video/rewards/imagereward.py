@@ -6,19 +6,157 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.readers import read_text
-from mmspec.video.rewards.imagereward_config import ImageRewardConfig
-from mmspec.video.rewards.views import Views, normalised, to_bytes
+from mmspec.io.readers import read_text
+from mmspec.io.validation import check_types, from_fields
+from mmspec.video.rewards.scores import Views, normalised, to_bytes
 
 if TYPE_CHECKING:
     from transformers import BertTokenizer
+
+
+VISION, TEXT, MLP = "blip.visual_encoder.", "blip.text_encoder.", "mlp.layers."
+_HEADS = {("vision", 1024): 16, ("text", 768): 12}  # of the published widths
+_SHORT = {"width": "embed_dim", "heads": "num_heads", "patch": "patch_size", "image": "img_size"}
+_VISION_LEFT_OUT = ("drop_path_rate", "in_chans", "num_classes", "qkv_bias", "drop_rate", "attn_drop_rate")
+# what training reads, what is the same in every such model, and the width of the images, which is the vision tower's
+_TEXT_LEFT_OUT = (
+    "architectures", "model_type", "transformers_version", "attention_probs_dropout_prob", "hidden_dropout_prob",
+    "initializer_range", "pad_token_id", "type_vocab_size", "add_type_embeddings", "add_cross_attention", "encoder_width",
+    "fusion_layer", "gradient_checkpointing", "position_embedding_type", "use_cache", "torch_dtype",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class VisionTowerSizes:
+    """The image tower, a ViT."""
+
+    img_size: int = 224
+    patch_size: int = 16
+    embed_dim: int = 1024
+    depth: int = 24
+    num_heads: int = 16
+    mlp_ratio: float = 4
+    norm_eps: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class TextTowerSizes:
+    """The text tower, a BERT whose layers also attend to the image."""
+
+    vocab_size: int = 30524
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    layer_norm_eps: float = 1e-12
+    hidden_act: str = "gelu"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRewardConfig:
+    """Both towers and the widths of the layers behind them, the last of which is 1."""
+
+    vision: VisionTowerSizes = field(default_factory=VisionTowerSizes)
+    text: TextTowerSizes = field(default_factory=TextTowerSizes)
+    mlp: tuple[int, ...] = (768, 1024, 128, 64, 16, 1)
+
+    def __post_init__(self) -> None:
+        for part, width, heads in (("vision", self.vision.embed_dim, self.vision.num_heads),
+                                   ("text", self.text.hidden_size, self.text.num_attention_heads)):  # fmt: skip
+            if min(width, heads) < 1 or width % heads:
+                raise ValueError(
+                    f"{part}: expected a width that is a multiple of its heads, got {width} and {heads}; correct it"
+                )
+        if self.vision.patch_size < 1 or self.vision.img_size % self.vision.patch_size:
+            raise ValueError(f"vision: expected pictures of whole patches, got {self.vision.img_size} pixels and patches of "
+                             f"{self.vision.patch_size}; correct it")  # fmt: skip
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any] | None, weights: Mapping[str, Tensor]) -> ImageRewardConfig:
+        """From published field names, those of med_config.json or both towers' under "vision" and "text", and the weights.
+
+        Raises ValueError for unknown fields, values of a wrong type, and heads that neither tells.
+        """
+        given = dict(config or {})
+        parts = given if {"vision", "text", "mlp"} & given.keys() else {"text": given}
+        if unknown := sorted(parts.keys() - {"vision", "text", "mlp"}):
+            raise ValueError(f"config: expected vision, text and mlp, got {unknown} too; put them under one of these")
+        if strange := [name for name in ("vision", "text") if not isinstance(parts.get(name, {}), Mapping)]:
+            raise ValueError(f"config: expected fields under {strange[0]}, got {parts[strange[0]]!r:.60}; correct it")
+        check_types(cls, {name: value for name, value in parts.items() if name == "mlp"})
+        vision = {_SHORT.get(name, name): value for name, value in parts.get("vision", {}).items()}
+        vision = _vision(weights) | {name: value for name, value in vision.items() if name not in _VISION_LEFT_OUT}
+        text = _text(weights) | {
+            name: value for name, value in parts.get("text", {}).items() if name not in _TEXT_LEFT_OUT
+        }
+        if "num_heads" not in vision:
+            vision["num_heads"] = _heads("vision", vision.get("embed_dim"))
+        if "num_attention_heads" not in text:
+            text["num_attention_heads"] = _heads("text", text.get("hidden_size"))
+        widths = parts.get("mlp") or _mlp(weights)
+        return cls(
+            from_fields(VisionTowerSizes, vision, what="the vision tower of ImageReward"),
+            from_fields(TextTowerSizes, text, what="the text tower of ImageReward"),
+            tuple(widths) or cls().mlp,
+        )
+
+
+def mlp_layers(weights: Mapping[str, Tensor]) -> list[str]:
+    """The names of the linear layers behind the towers, in their order; between some of them lie dropouts."""
+    numbers = {name.removeprefix(MLP).partition(".")[0] for name in weights if name.startswith(MLP)}
+    return [f"{MLP}{number}" for number in sorted(map(int, filter(str.isdecimal, numbers)))]
+
+
+def _vision(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    width, patch = _size(weights, VISION + "cls_token", 2), _size(weights, VISION + "patch_embed.proj.weight", 2)
+    cells, hidden = _size(weights, VISION + "pos_embed", 1) - 1, _size(weights, VISION + "blocks.0.mlp.fc1.weight", 0)
+    found = {"embed_dim": width, "patch_size": patch, "depth": _count(weights, VISION + "blocks.")}
+    found |= {"img_size": isqrt(max(cells, 0)) * patch, "mlp_ratio": hidden / width if width else 0}
+    return {name: value for name, value in found.items() if value}
+
+
+def _text(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    words, places = TEXT + "embeddings.word_embeddings.weight", TEXT + "embeddings.position_embeddings.weight"
+    found = {"vocab_size": _size(weights, words, 0), "hidden_size": _size(weights, words, 1)}
+    found |= {"max_position_embeddings": _size(weights, places, 0)}
+    found |= {"num_hidden_layers": _count(weights, TEXT + "encoder.layer.")}
+    found |= {"intermediate_size": _size(weights, TEXT + "encoder.layer.0.intermediate.dense.weight", 0)}
+    return {name: value for name, value in found.items() if value}
+
+
+def _mlp(weights: Mapping[str, Tensor]) -> tuple[int, ...]:
+    layers = mlp_layers(weights)
+    return tuple(_size(weights, f"{name}.weight", 1) for name in layers[:1]) + tuple(
+        _size(weights, f"{name}.weight", 0) for name in layers
+    )
+
+
+def _heads(part: str, width: int | None) -> int:
+    if (part, width) in _HEADS:
+        return _HEADS[part, width]
+    name = "num_heads" if part == "vision" else "num_attention_heads"
+    raise ValueError(f"{name}: expected it in the config under {part}, since a width of {width} is not the published one, got "
+                     "none; give it")  # fmt: skip
+
+
+def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
+    """A tensor's size along an axis, 0 where there is none: the file may be damaged."""
+    return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
+
+
+def _count(weights: Mapping[str, Tensor], prefix: str) -> int:
+    numbers = [name.removeprefix(prefix).partition(".")[0] for name in weights if name.startswith(prefix)]
+    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
+
 
 MEAN, SPREAD = 0.16717362830052426, 1.0333394966054072  # of the raw scores of its training data
 LONGEST = 35  # tokens

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.video.rewards.filling import filled, named, weights_of
-from mmspec.video.rewards.imagereward import ImageReward
-from mmspec.video.rewards.imagereward_config import MLP, TEXT, VISION, ImageRewardConfig, mlp_layers
+from mmspec.video.rewards.imagereward import MLP, TEXT, VISION, ImageReward, ImageRewardConfig, mlp_layers
+from mmspec.video.rewards.state_dicts import filled, named, weights_of
 
 _POSITIONS = TEXT + "embeddings.position_ids"  # counted, not learned
 _VISION_NAMES = [

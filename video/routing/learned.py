@@ -1,20 +1,59 @@
-"""A router that predicts what the target would gain, after "Arbitrage: Efficient Reasoning via Advantage-Aware
-Speculation"."""
+"""A learned router: the features of a draft, the predicted advantage of the target, and its training."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.arguments import number
-from mmspec.core.drafting.pretrained import Pretrained
-from mmspec.video.decoding.evidence import BlockEvidence
-from mmspec.video.routing.features import FEATURES
-from mmspec.video.routing.router import Router
+from mmspec.io.pretrained import Pretrained
+from mmspec.io.validation import number
+from mmspec.video.decoding.output import VideoStats
+from mmspec.video.rewards.scores import Reduction, reduced
+from mmspec.video.routing.routers import BlockEvidence, Router
+
+FEATURES = (
+    "reward_min", "reward_mean", "reward_spread", "reward_trend", "below_anchor_min", "below_anchor_mean", "progress", "run",
+    "latent_jump", "latent_motion", "pixel_jump", "pixel_motion",
+)  # fmt: skip
+
+
+def draft_features(
+    scores: Tensor,
+    anchor: Tensor,
+    latents: tuple[Tensor, Tensor],
+    frames: tuple[Tensor, Tensor],
+    progress: float,
+    run: int,
+) -> Tensor:
+    """float32 [len(FEATURES)] on the host.
+
+    scores, anchor: float [F], of the frames of the draft and of the block that began the prompt.
+    latents: [1, C, F, h, w] of the committed block before and of the draft.   frames: uint8 [N, 3, H, W] of the same.
+    progress: share of the video that is committed.   run: drafts that stand in a row before this one.
+    jump: mean change across the boundary.   motion: mean change from frame to frame inside the draft.
+    """
+    before, own = (block[0].transpose(0, 1).float() for block in latents)  # [F, C, h, w]
+    shown, seen = (block.float() / 255 for block in frames)
+    least, mean = reduced(scores), reduced(scores, "mean")
+    parts = [
+        least, mean, scores.std(correction=0), scores[-1] - scores[0],
+        reduced(anchor) - least, reduced(anchor, "mean") - mean, progress, run,
+        _jump(before, own), _motion(own), _jump(shown, seen), _motion(seen),
+    ]  # fmt: skip
+    return torch.tensor([float(part) for part in parts])
+
+
+def _jump(before: Tensor, after: Tensor) -> Tensor:
+    return (after[0] - before[-1]).abs().mean()
+
+
+def _motion(block: Tensor) -> Tensor | float:
+    return block.diff(dim=0).abs().mean() if len(block) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +98,7 @@ class Learned(Router):
     target alone, infinity lets everything stand.   Raises ValueError for NaN.
     """
 
-    scores_own, looks = "anchors", True
+    scores_own, needs_features = "anchors", True
 
     def __init__(self, model: Advantage, gain: float = 0.0):
         self.model, self.gain = model, number("gain", gain, infinite=True)
@@ -70,3 +109,101 @@ class Learned(Router):
     def accept(self, evidence: BlockEvidence) -> Tensor:
         rows = evidence.features
         return self.model(rows.to(self.model.mean.device)).to(rows.device) <= self.gain
+
+
+_FEWEST = 10
+
+
+def scored_pairs(stats: Sequence[VideoStats], reduction: Reduction = "min") -> tuple[Tensor, Tensor]:
+    """Features float32 [N, K] of drafts, and what the target's blocks scored above them, float32 [N]: of all blocks that both
+    drew, as requests routed by `Explore` leave them in their stats.
+
+    Raises ValueError where there are none.
+    """
+    both = [
+        record
+        for one in stats
+        for row in one.records
+        for record in row
+        if record.features is not None and record.own_scores is not None
+    ]
+    if not both:
+        raise ValueError("stats: expected blocks that both models drew, got none; route some videos by Explore(0.5)")
+    gains = [_block_score(record.own_scores, reduction) - _block_score(record.scores, reduction) for record in both]
+    return torch.tensor([record.features for record in both]), torch.tensor(gains)
+
+
+def _block_score(scores: list[float], reduction: Reduction) -> float:
+    return reduced(torch.tensor(scores), reduction).item()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedAdvantage:
+    """model: of the best step.   correlation: of predicted and true gains on the pairs that were held out.
+    loss: there, as a share of the gains' variance; 1 is what predicting their mean gives."""
+
+    model: Advantage
+    correlation: float
+    loss: float
+
+
+def train_advantage(
+    features: Tensor, gains: Tensor, *, hidden: int = 16, steps: int = 400, held_out: float = 0.25, seed: int = 0
+) -> TrainedAdvantage:
+    """A model of `gains` float [N] given `features` float [N, K], as `scored_pairs` gives them. The same data and seed give
+    the same model.
+
+    steps: of AdamW over all pairs at once; the model is the one that was best on the share `held_out`.
+    Raises ValueError for other shapes, NaN or Inf, and fewer than 10 pairs.
+    """
+    config = AdvantageConfig(hidden=hidden)
+    _check_pairs(features, gains, len(config.features))
+    drawn = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(gains), generator=drawn)
+    late = order[: max(2, round(held_out * len(gains)))]
+    early = order[len(late) :]
+    model = _model(config, features[early], gains[early], drawn)
+    variance = gains[late].var(correction=0).clamp_min(1e-12)
+    best, state = torch.inf, None
+    learner = torch.optim.AdamW(model.layers.parameters(), lr=1e-2, weight_decay=1e-2)
+    for _ in range(steps + 1):
+        with torch.no_grad():
+            loss = ((model(features[late]) - gains[late]) ** 2).mean() / variance
+        if loss < best:
+            best, state = loss.item(), {name: value.clone() for name, value in model.state_dict().items()}
+        learner.zero_grad()
+        # in units of the spread, so that rewards of any scale are learned alike
+        with torch.enable_grad():
+            (((model(features[early]) - gains[early]) / model.scale[0]) ** 2).mean().backward()
+        learner.step()
+    model.load_state_dict(state)
+    model.eval().requires_grad_(False)
+    return TrainedAdvantage(model, _correlation(model(features[late]), gains[late]), best)
+
+
+def _model(config: AdvantageConfig, features: Tensor, gains: Tensor, drawn: torch.Generator) -> Advantage:
+    with torch.random.fork_rng(devices=[]):  # what modules start with is drawn, and then thrown away
+        model = Advantage(config)
+    for layer in (model.layers[0], model.layers[2]):
+        layer.weight.data = torch.randn(layer.weight.shape, generator=drawn) / layer.in_features**0.5
+        layer.bias.data.zero_()
+    model.mean.copy_(features.mean(0))
+    # a feature that never varied says nothing, and must not be blown up where it does later
+    model.std.copy_(torch.where(features.std(0) > 1e-6, features.std(0), 1.0))
+    model.scale.copy_(torch.stack((gains.std().clamp_min(1e-6), gains.mean())))
+    return model
+
+
+def _correlation(one: Tensor, other: Tensor) -> float:
+    value = torch.corrcoef(torch.stack((one, other)))[0, 1].item()
+    return value if value == value else 0.0  # where one of them never varies
+
+
+def _check_pairs(features: Tensor, gains: Tensor, count: int) -> None:
+    if features.dim() != 2 or features.shape[1] != count or gains.shape != features.shape[:1]:
+        raise ValueError(f"features, gains: expected [N, {count}] and [N], got {tuple(features.shape)} and "
+                         f"{tuple(gains.shape)}; use what scored_pairs gives")  # fmt: skip
+    if len(gains) < _FEWEST:
+        raise ValueError(f"gains: expected {_FEWEST} pairs or more, got {len(gains)}; route more videos by Explore")
+    if not (features.isfinite().all() and gains.isfinite().all()):
+        raise ValueError("features, gains: expected finite numbers, got NaN or Inf; drop the blocks they belong to")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mmspec.core.config_fields import check_types, from_fields
+from mmspec.io.validation import check_types, from_fields
 
 # field of a causal checkpoint's config -> ours, which is diffusers'
 _UPSTREAM = {"num_heads": "num_attention_heads", "in_dim": "in_channels", "out_dim": "out_channels"}

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from mmspec.core.pickles import unpickle
-from mmspec.core.readers import naming
-from mmspec.video.wan.files import save_wan
-from mmspec.video.wan.load import wan_from_state_dict
+from mmspec.io.loading import unpickle
+from mmspec.io.readers import naming
+from mmspec.video.wan.checkpoints import save_wan, wan_from_state_dict
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
+from mmspec.io.validation import check_fields
 from mmspec.video.chunk_cache import ChunkCache
-from mmspec.video.generation.noise import BlockNoise
-from mmspec.video.model import Film
-from mmspec.video.vae.stream import StreamingVAE, VAEState
-from mmspec.video.wan.state import WanState
+from mmspec.video.generation import BlockNoise
+from mmspec.video.model import CommittedBlocks
+from mmspec.video.vae import StreamingVAE, VAEState
+from mmspec.video.wan.video import WanState
 
 if TYPE_CHECKING:
     from mmspec.video.wan.video import WanVideo
@@ -46,7 +46,7 @@ class Rebuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _DecodedContext:
     """blocks: that have been decoded.   place: in the autoencoder, behind them.   last: the latest frames, [B, 3, N, H, W]."""
 
     blocks: int = 0
@@ -59,32 +59,32 @@ class RebuiltState(WanState):
 
     def __init__(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
         super().__init__(video, text, noise, size)
-        self.context, self._shown = context, _Shown()
+        self.context, self._shown = context, _DecodedContext()
 
     @property
     def watermark(self) -> int:
         return self._shown.blocks
 
     @torch.no_grad()
-    def generate(self, film: Film) -> Tensor:
+    def generate(self, film: CommittedBlocks) -> Tensor:
         cache = ChunkCache()
         if film:
             latents = self.window(film)
             self._keep(latents, self.video.plan.cut(latents.shape[2]), len(film), cache)
         return self._generate(len(film), cache)
 
-    def absorb(self, film: Film) -> None:
+    def absorb(self, film: CommittedBlocks) -> None:
         """Decodes what has not been, where pixels are needed."""
         if self.context.vae is not None:
             self._show(film, self.context.vae)
 
-    def snapshot(self) -> _Shown:
+    def snapshot(self) -> _DecodedContext:
         return self._shown
 
-    def restore(self, snapshot: _Shown) -> None:
+    def restore(self, snapshot: _DecodedContext) -> None:
         self._shown = snapshot
 
-    def window(self, film: Film) -> Tensor:
+    def window(self, film: CommittedBlocks) -> Tensor:
         """The context of the block that follows the film, [B, C, F, H, W]."""
         most, device, vae = self.context.frames, self.video.transformer.device, self.context.vae
         if sum(block.shape[2] for block in film) <= most:
@@ -97,12 +97,12 @@ class RebuiltState(WanState):
                 break
         return torch.cat((first.to(device, late[0].dtype), torch.cat(late, 2)[:, :, held - (most - 1) :]), 2)
 
-    def _oldest(self, film: Film, vae: StreamingVAE) -> Tensor:
+    def _oldest(self, film: CommittedBlocks, vae: StreamingVAE) -> Tensor:
         """The latent of the oldest pixel frame that the context shows: the one before those of its last latents."""
         self._show(film, vae)
         return vae.encode(self._shown.last[:, :, :1])[0]
 
-    def _show(self, film: Film, vae: StreamingVAE) -> None:
+    def _show(self, film: CommittedBlocks, vae: StreamingVAE) -> None:
         if len(film) < self.watermark:
             raise ValueError(f"film: expected at least the {self.watermark} blocks that were read, got {len(film)}; restore a "
                              "snapshot from before blocks that were not kept")  # fmt: skip
@@ -110,4 +110,4 @@ class RebuiltState(WanState):
         for block in film[self.watermark :]:
             frames, place = vae.decode(block, self._shown.place)
             last = frames if self._shown.last is None else torch.cat((self._shown.last, frames), 2)
-            self._shown = _Shown(self._shown.blocks + 1, place, last[:, :, -most:].clone())
+            self._shown = _DecodedContext(self._shown.blocks + 1, place, last[:, :, -most:].clone())

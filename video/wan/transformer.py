@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,15 +14,137 @@ from diffusers.models.normalization import FP32LayerNorm
 from diffusers.models.transformers.transformer_wan import WanTimeTextImageEmbedding, WanTransformerBlock
 from torch import Tensor, nn
 
-from mmspec.video.chunk_cache import ChunkCache
-from mmspec.video.wan.blocks import block_pass, modulated, read_text
+from mmspec.video.chunk_cache import AttentionSpan, ChunkCache
 from mmspec.video.wan.config import WanConfig
-from mmspec.video.wan.rotary import rotary_table
-from mmspec.video.wan.times import sinusoid
+
+if TYPE_CHECKING:
+    from diffusers.models.transformers.transformer_wan import WanAttention
+
+
+_THETA = 10000.0
+
+
+def rotary_table(head_dim: int, start: int, grid: tuple[int, int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """(cos, sin) float32 [F * h * w, head_dim / 2] of a grid of frames, rows and columns, whose first frame is number `start`.
+
+    Pairs belong to time, then rows, then columns. Angles are float64, as the published tables are; no frame is too late.
+    """
+    side = 2 * (head_dim // 6)
+    frames, rows, columns = grid
+    angles = [
+        _angles(start, frames, head_dim - 2 * side, device)[:, None, None].expand(-1, rows, columns, -1),
+        _angles(0, rows, side, device)[None, :, None].expand(frames, -1, columns, -1),
+        _angles(0, columns, side, device)[None, None].expand(frames, rows, -1, -1),
+    ]
+    angle = torch.cat(angles, -1).flatten(0, 2)
+    return angle.cos().float(), angle.sin().float()
+
+
+def _angles(start: int, count: int, dim: int, device: torch.device) -> Tensor:
+    position = torch.arange(start, start + count, dtype=torch.float64, device=device)
+    frequency = _THETA ** -(torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim)
+    return position[:, None] * frequency
+
+
+def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    """x [B, S, H, head_dim] with each pair of neighbouring channels turned by the angle of its token, in float32."""
+    cos, sin = (part[:, None] for part in table)  # [S, 1, head_dim / 2]
+    one, other = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((one * cos - other * sin, one * sin + other * cos), -1).flatten(-2).to(x.dtype)
+
+
+def sinusoid(timestep: Tensor, dim: int) -> Tensor:
+    """float64 [..., dim] of timesteps [...]: cosines, then sines.
+
+    In float64, as the causal checkpoints' code has it: a timestep of 937.5 must stay apart from 937, and the angles of large
+    timesteps lose digits in float32.
+    """
+    half = dim // 2
+    frequency = torch.exp(-math.log(10000) / half * torch.arange(half, dtype=torch.float64, device=timestep.device))
+    angle = timestep.double()[..., None] * frequency
+    return torch.cat((angle.cos(), angle.sin()), -1)
+
+
+Table = tuple[Tensor, Tensor]
+
+
+def block_pass(
+    block: WanTransformerBlock, x: Tensor, modulation: Tensor, table: Table, text: Table, cache: ChunkCache, layer: int
+) -> Tensor:
+    """x [B, S, dim] after one block.
+
+    modulation: [B, F, 6, dim], of each frame's time.   table: rotary, of the tokens.   text: the prompt's keys and values
+    [B, heads, L, head_dim].   Arithmetic outside attention and the feed-forward part is float32.
+    """
+    shift, scale, gate, later_shift, later_scale, later_gate = (
+        block.scale_shift_table[:, None].float() + modulation.float()
+    ).unbind(2)  # [B, F, dim] each
+    y = modulated(block.norm1(x.float()), shift, scale).to(x.dtype)
+    x = (x.float() + gated(self_attention(block.attn1, y, table, cache, layer), gate)).to(x.dtype)
+    y = block.norm2(x.float()).to(x.dtype)
+    x = x + cross_attention(block.attn2, y, text)
+    y = modulated(block.norm3(x.float()), later_shift, later_scale).to(x.dtype)
+    return (x.float() + gated(block.ffn(y), later_gate)).to(x.dtype)
+
+
+def self_attention(attention: WanAttention, x: Tensor, table: Table, cache: ChunkCache, layer: int) -> Tensor:
+    """Each block of the pass attends to itself, to those before it, and to what the cache holds."""
+    query, key, value = queries(attention, x), keys(attention, x), heads(attention, attention.to_v(x))
+    query, key = (rotate(one, table).transpose(1, 2) for one in (query, key))
+    out = [
+        F.scaled_dot_product_attention(query[:, :, span.first : span.last], keys_in_place(span), span.values)
+        for span in cache.write(layer, key, value.transpose(1, 2))
+    ]
+    return project(attention, torch.cat(out, 2))
+
+
+def keys_in_place(span: AttentionSpan) -> Tensor:
+    """What a block attends to, with sinks that have followed the window: turned once more, in time alone."""
+    if not span.sunk:
+        return span.keys
+    table = rotary_table(span.keys.shape[3], span.moved, (1, 1, 1), span.keys.device)
+    sinks = rotate(span.keys[:, :, : span.sunk].transpose(1, 2), table).transpose(1, 2)
+    return torch.cat((sinks, span.keys[:, :, span.sunk :]), 2)
+
+
+def cross_attention(attention: WanAttention, x: Tensor, text: Table) -> Tensor:
+    """Every token attends to the whole prompt, its padding included, as published models were trained to."""
+    return project(attention, F.scaled_dot_product_attention(queries(attention, x).transpose(1, 2), *text))
+
+
+def read_text(attention: WanAttention, text: Tensor) -> Table:
+    """A prompt's keys and values [B, heads, L, head_dim] for a cross-attention. text: [B, L, dim]."""
+    return tuple(one.transpose(1, 2) for one in (keys(attention, text), heads(attention, attention.to_v(text))))
+
+
+def queries(attention: WanAttention, x: Tensor) -> Tensor:
+    return heads(attention, attention.norm_q(attention.to_q(x)))
+
+
+def keys(attention: WanAttention, x: Tensor) -> Tensor:
+    return heads(attention, attention.norm_k(attention.to_k(x)))
+
+
+def heads(attention: WanAttention, x: Tensor) -> Tensor:
+    return x.unflatten(2, (attention.heads, -1))
+
+
+def project(attention: WanAttention, x: Tensor) -> Tensor:
+    return attention.to_out[0](x.transpose(1, 2).flatten(2))
+
+
+def modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """x [B, F * T, dim] scaled and shifted per frame. shift, scale: [B, F, dim]."""
+    return (x.unflatten(1, (shift.shape[1], -1)) * (1 + scale[:, :, None]) + shift[:, :, None]).flatten(1, 2)
+
+
+def gated(x: Tensor, gate: Tensor) -> Tensor:
+    """x [B, F * T, dim] in float32 times a gate per frame [B, F, dim]."""
+    return (x.float().unflatten(1, (gate.shape[1], -1)) * gate[:, :, None]).flatten(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptStates:
     """A prompt as the model reads it: keys and values of every cross-attention, [B, heads, L, head_dim], computed once. A new
     prompt is a new one of these, so nothing of the old one can stay."""
 
@@ -68,7 +191,7 @@ class CausalWan(nn.Module):
         """Of the weights."""
         return self.proj_out.weight.dtype
 
-    def read(self, text: Tensor) -> Prompt:
+    def read(self, text: Tensor) -> PromptStates:
         """A prompt from the text encoder's states, float [B, L, text_dim], with zeros where a row is shorter.
 
         Raises ValueError for another width and for more than `text_len` states.
@@ -79,10 +202,10 @@ class CausalWan(nn.Module):
                              "encoder the model was trained with")  # fmt: skip
         text = F.pad(text.to(self.device, self.dtype), (0, 0, 0, most - text.shape[1]))
         text = self.condition_embedder.text_embedder(text)
-        return Prompt(tuple(read_text(block.attn2, text) for block in self.blocks))
+        return PromptStates(tuple(read_text(block.attn2, text) for block in self.blocks))
 
     def forward(
-        self, latents: Tensor, timestep: Tensor, prompt: Prompt, cache: ChunkCache | None = None,
+        self, latents: Tensor, timestep: Tensor, prompt: PromptStates, cache: ChunkCache | None = None,
         sizes: Sequence[int] | None = None, until: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """The flow [B, C, F, H, W], noise - clean, of the frames that follow those of the cache.

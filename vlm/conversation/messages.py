@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mmspec.core.images import check_picture
+from mmspec.io.images import check_image
 
 Message = dict[str, Any]
 _PLACEHOLDERS = ("image_token", "video_token", "audio_token")
 
 
-class Writer:
+class ChatWriter:
     """Writes messages with a processor, or with a tokenizer where a conversation is of text alone.
 
     Args:
@@ -44,7 +44,7 @@ class Writer:
 
         Raises:
             ValueError: for a text that is none or holds a placeholder, and for items of `images` that are no pictures or lie
-                outside the limits of the gate (`mmspec.core.images`).
+                outside the limits of the gate (`mmspec.io.images`).
         """
         if not isinstance(text, str):
             raise ValueError(f"text: expected words, got {text!r}; pass pictures as images=[...]")
@@ -63,7 +63,7 @@ class Writer:
                 "images: expected none beside a tokenizer, got some; give the session the model's processor"
             )
         for image in images:
-            check_picture(image)
+            check_image(image)
         if self.is_plain:
             return {"role": role, "content": text}
         return {"role": role, "content": [*({"type": "image"} for _ in images), {"type": "text", "text": text}]}

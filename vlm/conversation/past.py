@@ -1,4 +1,4 @@
-"""What the earlier turns of a conversation left, and what of a new prompt is to be read behind them."""
+"""The committed state of earlier turns, and the part of a new prompt that a `generate` call reads behind it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from mmspec.core.cache import Mark, SlotCache
+from mmspec.core.cache import CacheSnapshot, SlotCache
 from mmspec.core.fingerprint import Fingerprint, fingerprint, modules_of
-from mmspec.core.loop import Decoding, Drafter, DraftState, follows
+from mmspec.core.loop import DecodingRun, Drafter, DraftState, can_follow
 from mmspec.core.rope import first_switch, length_dependent
-from mmspec.vlm.architectures import Parts
-from mmspec.vlm.conversation.pictures import added, pictured
-from mmspec.vlm.conversation.turn import Settled, Turn
-from mmspec.vlm.conversation.visibility import sees
-from mmspec.vlm.ranks import agreed
-from mmspec.vlm.reading import Rest
+from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.conversation.turn import (
+    StateCheckpoint,
+    Turn,
+    added_pictures,
+    picture_inputs,
+    pixel_names,
+    visibility_mask,
+)
+from mmspec.vlm.distributed import agreed
+from mmspec.vlm.prefill import UnreadPrompt, first_inputs, first_positions, prompt_inputs
 
 
 class Past(Cache):
@@ -57,7 +62,7 @@ class Past(Cache):
         self.ids: list[int] = []
         self.cache: SlotCache | None = None
         self.pictures: dict[str, object] = {}
-        self.places: list[Settled] = []
+        self.places: list[StateCheckpoint] = []
         self.lasting: Mapping[str, Tensor] = {}
         self.position = self.hidden = None
         self.drafter: Drafter | None = None
@@ -105,17 +110,17 @@ class Past(Cache):
         is_same = bool(agreed(parts.group, int(fresh.function.same(self.function))))
         if not self.ids or not is_same or not self._drafts(fresh, drafter) or _turns(parts, ids.shape[1]):
             return fresh
-        new = added(self.pictures, pictured(inputs))
+        new = added_pictures(self.pictures, picture_inputs(inputs))
         start, before = self._start(parts, ids[0].tolist())
         shows = any(bool((ids[0, start:] == one).any()) for one in parts.placeholders)
         crossing = any(layer.kind == "cross" for layer in parts.plan.layers)
         if start == 0 or new is None or (new and crossing) or shows != bool(new):
             return fresh
-        seen = sees(parts, ids, inputs, start)
+        seen = visibility_mask(parts, ids, inputs, start)
         if seen is None:
             return fresh
         new = {name: one.to(ids.device) if isinstance(one, Tensor) else one for name, one in new.items()}
-        rest = Rest(ids[:, start:], ids[:, start:], seen, new, self.lasting)
+        rest = UnreadPrompt(ids[:, start:], ids[:, start:], seen, new, self.lasting)
         forget = self.held - start + (before is not None)
         return replace(fresh, start=start, cache=self.cache, rest=rest, before=before, forget=forget)
 
@@ -125,7 +130,7 @@ class Past(Cache):
 
     def _follows(self, turn: Turn, drafter: Drafter | None) -> bool:
         """Whether the drafter's state of the last turn can go on in this one."""
-        return drafter is self.drafter and follows(self.state) and turn.drafting.same(self.drafting)
+        return drafter is self.drafter and can_follow(self.state) and turn.drafting.same(self.drafting)
 
     def with_pictures(self, parts: Parts, ids: Tensor, inputs: dict) -> dict:
         """A prompt's inputs with the pictures of earlier turns where it shows some and leaves them out."""
@@ -161,7 +166,9 @@ class Past(Cache):
         if turn.start == 0 or turn.start == self.held:
             return
         place = next((one for one in self.places if one.count == turn.start), None)
-        self.cache.back(place.mark if place is not None and turn.before is not None else Mark([turn.start], []))
+        self.cache.back(
+            place.mark if place is not None and turn.before is not None else CacheSnapshot([turn.start], [])
+        )
 
     def expects(self, turn: Turn, positions: Tensor) -> None:
         """Raises ValueError where the model's positions of a whole prompt would move tokens that are held.
@@ -190,8 +197,8 @@ class Past(Cache):
                     self.drafter = self.state = None
                     self.cache.back(before)
 
-    def keep(self, decoding: Decoding, pictures: Mapping[str, object]) -> None:
-        """Takes over what a finished request has read and said. pictures: all of its prompt's, as `pictured` gives them."""
+    def keep(self, decoding: DecodingRun, pictures: Mapping[str, object]) -> None:
+        """Takes over what a finished request has read and said. pictures: all of its prompt's, as `picture_inputs` gives them."""
         target = decoding.target
         self.kept = True
         self.ids = target.prompt[0].tolist() + target.tokens[0]
@@ -206,3 +213,49 @@ def _turns(parts: Parts, count: int) -> bool:
     """Whether RoPE turns a prompt of `count` tokens by another frequency than shorter ones."""
     modules = length_dependent(parts.decoder)
     return bool(modules) and count > first_switch(modules)
+
+
+def past_of(inputs: dict) -> Past | None:
+    """The conversation among the arguments of a `generate` call."""
+    past = inputs.get("past_key_values")
+    return past if isinstance(past, Past) else None
+
+
+def open_turn(past: Past, model: nn.Module, inputs: dict, drafter: Drafter | None) -> tuple[dict, Turn]:
+    """The arguments of `generate` without the pixels that nothing will read, and the turn: transformers encodes pictures
+    before it calls us. inputs: the arguments as given; pictures that are left out are those of the turns before.
+
+    Raises ValueError as `Past.check` and `Past.turn` do, and where the prompt is no row of ids.
+    """
+    ids = inputs.get("input_ids", inputs.get("inputs"))
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.shape[1]:
+        raise ValueError(
+            "input_ids: expected the ids of the whole conversation, got none; pass what the processor makes of it"
+        )
+    past.check(model, ids.shape[0])
+    parts = take_apart(model)
+    inputs = past.with_pictures(parts, ids, inputs)
+    if inputs.get("attention_mask") is None:  # else the padding's id would count as padding where it was said
+        inputs = inputs | {"attention_mask": torch.ones_like(ids)}
+    prompt = prompt_inputs(inputs, model.generation_config)
+    turn = past.turn(parts, ids, prompt, drafter)
+    dropped = pixel_names(picture_inputs(prompt)) if turn.start else set()
+    return {name: one for name, one in inputs.items() if name not in dropped}, turn
+
+
+def with_positions(past: Past, turn: Turn, parts: Parts, ids: Tensor, kwargs: dict) -> Turn:
+    """The turn with the positions that the class gives the whole prompt. kwargs: as `generate` prepared them.
+
+    Raises ValueError for padding, and as `Past.expects` does.
+    """
+    mask = kwargs.get("attention_mask")
+    if mask is not None and not bool(mask.all()):
+        raise ValueError(
+            "attention_mask: expected the one row of a conversation without padding, got zeros; give it ones"
+        )
+    if not turn.start:
+        return turn
+    inputs = first_inputs(parts, ids, kwargs, SlotCache(parts.plan, 1))
+    positions = first_positions(inputs, ids, kwargs["position_ids"])[..., turn.start :]
+    past.expects(turn, positions)
+    return replace(turn, rest=replace(turn.rest, positions=positions))

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
-from mmspec.core.rules.resolve import resolve
+from mmspec.core.rules.by_name import resolve
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO
-from mmspec.vlm.conversation.messages import Writer, pictures_in, words_of
+from mmspec.vlm.conversation.messages import ChatWriter, pictures_in, words_of
 from mmspec.vlm.conversation.past import Past
+from mmspec.vlm.distributed import execution_device
+from mmspec.vlm.hf_model import unwrapped
 from mmspec.vlm.output import Generated
-from mmspec.vlm.placed import execution_device
-from mmspec.vlm.requests import check_numbers
-from mmspec.vlm.unwrapping import unwrapped
+from mmspec.vlm.request_checks import check_numbers
 
 Role = Literal["user", "system"]
 _OWN_INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
@@ -58,7 +58,7 @@ class Session:
         seed: int | Sequence[int] | None = None,
         **settings: Any,
     ):
-        self._writer = Writer(processor)
+        self._writer = ChatWriter(processor)
         self.model, self.processor = model, processor
         self.drafter, self.rule, self.seed, self.settings = drafter, rule, seed, settings
         self._check(self._settings({}))
@@ -74,7 +74,7 @@ class Session:
         Args:
             text: the words of the message.
             images: the pictures before them: PIL images, arrays or tensors. Files are opened with
-                `mmspec.core.images.open_image`; strings and paths are refused, so that a text field is never an address.
+                `mmspec.io.images.open_image`; strings and paths are refused, so that a text field is never an address.
             role: who says it, user or system.
 
         Raises:

@@ -14,7 +14,7 @@ _PUBLIC = {
     "DynamicTree": "mmspec.core.drafting.shapes",
     "Eagle": "mmspec.vlm.drafters.eagle",
     "Eagle3": "mmspec.vlm.drafters.eagle3",
-    "Flash": "mmspec.vlm.drafters.flash",
+    "Flash": "mmspec.vlm.drafters.flash.drafter",
     "Gemma4Assistant": "mmspec.vlm.drafters.gemma4",
     "Goodput": "mmspec.core.goodput",
     "Hydra": "mmspec.vlm.drafters.hydra",

@@ -8,13 +8,11 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from mmspec.core.fingerprint import fingerprint, modules_of
-from mmspec.core.graphs.replay import replayed
-from mmspec.core.graphs.static import Refused
+from mmspec.core.graphs import CaptureRefused, capture
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState, NoDraft
 from mmspec.core.rules.base import Rule
-from mmspec.vlm.graphs.drafting import reach_of
-from mmspec.vlm.graphs.seat import Record, Seat
+from mmspec.vlm.graphs.graph_slot import GraphSlot, Recorder, reach_of
 from mmspec.vlm.target import TextTarget
 
 _SLOTS = 128  # of the smallest seat; each larger one has twice as many
@@ -32,14 +30,16 @@ class Rounds:
     most: seats that wait for requests.
     """
 
-    def __init__(self, most: int = 4, *, record: Record = replayed, late: int | None = None):
+    def __init__(self, most: int = 4, *, record: Recorder = capture, late: int | None = None):
         if most < 0:
             raise ValueError(f"most: expected 0 or more seats, got {most}")
         self.most, self.record, self.late = most, record, late
-        self._waiting: list[tuple[tuple, Seat]] = []
+        self._waiting: list[tuple[tuple, GraphSlot]] = []
         self._lock = Lock()
 
-    def seat(self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int) -> Seat:
+    def graph_slot(
+        self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int
+    ) -> GraphSlot:
         """A seat with these rows on it, of at least so many slots.   Raises Refused for what cannot be captured.
 
         target, state, keys: of a request behind its prompt, or of a smaller seat.   width: see `width_of`.
@@ -61,18 +61,18 @@ class Rounds:
         )
         found = self._take(name)
         if found is None:
-            found = Seat(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
+            found = GraphSlot(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
             found.load(target, state, keys)
             self._rehearse(found, kind)
         found.load(target, state, keys)
         return found
 
-    def release(self, seat: Seat) -> None:
+    def release(self, seat: GraphSlot) -> None:
         """The rows on a seat are done with it."""
         with self._lock:
             self._waiting = ([*self._waiting, (seat.name, seat)])[-self.most :] if self.most else []
 
-    def _take(self, name: tuple) -> Seat | None:
+    def _take(self, name: tuple) -> GraphSlot | None:
         with self._lock:
             for n, (other, seat) in enumerate(self._waiting):
                 if other == name:
@@ -80,13 +80,13 @@ class Rounds:
                     return seat
         return None
 
-    def _rehearse(self, seat: Seat, kind: tuple) -> None:
+    def _rehearse(self, seat: GraphSlot, kind: tuple) -> None:
         known = _PROVEN.setdefault(seat.target.parts.model, {})
         if known.get(kind) is not None:
-            raise Refused(known[kind])
+            raise CaptureRefused(known[kind])
         try:
             seat.rehearse(kind in known, self.record)
-        except Refused as refused:
+        except CaptureRefused as refused:
             known[kind] = str(refused)
             raise
         known[kind] = None
@@ -112,12 +112,23 @@ def slots_for(slots: int) -> int:
 def _kind(target: TextTarget, state: DraftState, rule: Rule) -> tuple:
     """What of a request is written into a round that is captured for it."""
     parts = target.parts
-    warps = tuple((type(one), _told(vars(one))) for one in target.processors.free)
+    warps = tuple((type(one), _described(vars(one))) for one in target.processors.free)
     shape = getattr(state, "shape", None)
     drafted = (type(state), _drafter(state), repr(shape))
     axes, levels = tuple(target.next_position.shape[:-1]), target.levels
     ends = tuple(sorted(target.eos))
-    return (type(rule), _told(vars(rule)), target.greedy, warps, drafted, axes, levels, ends, parts.dtype, target.table)
+    return (
+        type(rule),
+        _described(vars(rule)),
+        target.greedy,
+        warps,
+        drafted,
+        axes,
+        levels,
+        ends,
+        parts.dtype,
+        target.table,
+    )
 
 
 def _drafter(state: DraftState) -> tuple:
@@ -125,11 +136,12 @@ def _drafter(state: DraftState) -> tuple:
     return (type(drafter), str(getattr(drafter, "config", None)))
 
 
-def _told(settings: dict) -> tuple:
+def _described(settings: dict) -> tuple:
     return tuple(
-        (name, str(one.tolist()) if isinstance(one, Tensor) else _named(one)) for name, one in settings.items()
+        (name, str(one.tolist()) if isinstance(one, Tensor) else _described_value(one))
+        for name, one in settings.items()
     )
 
 
-def _named(one: object) -> str:
-    return f"{type(one).__name__} {_told(vars(one))}" if hasattr(one, "__dict__") else repr(one)
+def _described_value(one: object) -> str:
+    return f"{type(one).__name__} {_described(vars(one))}" if hasattr(one, "__dict__") else repr(one)

@@ -1,4 +1,4 @@
-"""A scripted continuation, run through `transformers.generate` and through our target.
+"""A scripted continuation of ordinary tokens, run through `transformers.generate` and through our target.
 
 The target takes it as a tree of right and wrong drafts, with rows that keep different counts and left padding. Then two things
 that no drafted pass may depend on are varied: how many slots the cache says it holds, and where a later node stands.
@@ -9,19 +9,53 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, Law
+from mmspec.core.draft import Draft, Law, Verdict
 from mmspec.core.tree import chain, static_tree
-from mmspec.core.verdict import Verdict
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.prompts import PROMPT_ALONE, prepare
-from mmspec.vlm.proof.differs import Differs
-from mmspec.vlm.proof.ordinary_tokens import ordinary, padding_id
+from mmspec.vlm.hf_model import class_generate
+from mmspec.vlm.prefill import PROMPT_ALONE, prepare
 from mmspec.vlm.target import TextTarget
-from mmspec.vlm.unwrapping import class_generate
+
+
+class TrialMismatch(Exception):
+    """A trial's finding, as the end of a sentence: what the model does instead of what its single steps do."""
+
+
+def ordinary_tokens(parts: Parts, batch: int, length: int, seed: int = 0) -> Tensor:
+    """Ids of ordinary tokens, int64 [B, n]: none that a config names, such as end, padding or a picture's place."""
+    model = parts.model
+    named = _numbers(model.config.to_dict()) | _numbers(model.generation_config.to_dict())
+    named = {value for value in named if 0 <= value < parts.vocab_size}
+    rng = torch.Generator().manual_seed(seed)
+    drawn = torch.randperm(parts.vocab_size, generator=rng)[: batch * length + len(named) + 1].tolist()
+    drawn = [one for one in drawn if one not in named] or [0]
+    while len(drawn) < batch * length:
+        drawn += drawn
+    return torch.tensor(drawn[: batch * length], device=parts.device).view(batch, length)
+
+
+def _numbers(config: object) -> set[int]:
+    if isinstance(config, dict):
+        return {
+            n
+            for name, value in config.items()
+            for n in _numbers(value)
+            if isinstance(value, dict) or "token" in str(name)
+        }
+    if isinstance(config, list | tuple):
+        return {n for value in config for n in _numbers(value)}
+    return {config} if isinstance(config, int) and not isinstance(config, bool) else set()
+
+
+def padding_id(model: nn.Module) -> int:
+    """The id that fills padding."""
+    pad = model.generation_config.pad_token_id
+    return 0 if pad is None else int(pad)
+
 
 STEPS = 5  # scripted tokens
 _TREE = (0, 0, 0, 1, 2, 4)  # behind the root: wrong, right, wrong, right, wrong
@@ -31,20 +65,20 @@ _SLACK = {torch.float32: 2e-3, torch.float64: 1e-6}
 _SLACK_HALF = 0.25
 
 
-def trial_of_text(parts: Parts) -> None:
-    ids = ordinary(parts, 2, 9)
+def text_trial(parts: Parts) -> None:
+    ids = ordinary_tokens(parts, 2, 9)
     mask = torch.ones_like(ids)
     mask[1, :4] = 0
     ids[1, :4] = padding_id(parts.model)
-    compare(parts, {"input_ids": ids[:1]}, "on a tree of drafts")
-    compare(parts, {"input_ids": ids, "attention_mask": mask}, "in a padded batch")
-    _invariant(parts, {"input_ids": ordinary(parts, 1, 12)})
+    compare_with_generate(parts, {"input_ids": ids[:1]}, "on a tree of drafts")
+    compare_with_generate(parts, {"input_ids": ids, "attention_mask": mask}, "in a padded batch")
+    _invariant(parts, {"input_ids": ordinary_tokens(parts, 1, 12)})
 
 
-def compare(parts: Parts, inputs: dict, where: str) -> None:
+def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
     """Raises Differs where our target's logits are not those of `transformers.generate`."""
     ids, kwargs = prepare(parts.model, inputs)
-    script = ordinary(parts, ids.shape[0], STEPS, seed=1)
+    script = ordinary_tokens(parts, ids.shape[0], STEPS, seed=1)
     settings = dict(
         max_new_tokens=STEPS, output_logits=True, return_dict_in_generate=True, pad_token_id=padding_id(parts.model)
     )
@@ -52,11 +86,11 @@ def compare(parts: Parts, inputs: dict, where: str) -> None:
     plain = class_generate(parts.model)(**inputs, do_sample=True, logits_processor=forced, **settings, **PROMPT_ALONE)
     expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
     if not torch.equal(plain.sequences[:, -STEPS:], script):
-        raise Differs("another continuation than the one that was forced")
+        raise TrialMismatch("another continuation than the one that was forced")
     for step, row, logits in _drafted(_target(parts, ids, kwargs), script):
         gap = _gap(logits, expected[row, step], parts)
         if not gap <= 1:
-            raise Differs(
+            raise TrialMismatch(
                 f"logits {gap:.3g} times as far off as rounding explains {where}, {step} tokens behind the prompt"
             )
 
@@ -113,12 +147,14 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     target.cache.miscount = 0
     gaps = [_gap(after[node], before[node], parts) for node in range(3)]
     if not max(gaps) <= 1:
-        raise Differs("logits that depend on how many slots its cache holds, padding and rejected drafts included")
+        raise TrialMismatch(
+            "logits that depend on how many slots its cache holds, padding and rejected drafts included"
+        )
     depth = draft.tree.depth + far * (draft.tree.depth == 2)
     tree = replace(draft.tree, depth=depth, max_depth=2 + far)
     after = target.score(replace(draft, tree=tree)).scores[0]
     if not max(_gap(after[node], before[node], parts) for node in range(2)) <= 1:
-        raise Differs("logits of a token that depend on the position of a later one")
+        raise TrialMismatch("logits of a token that depend on the position of a later one")
 
 
 class _Miscounting(SlotCache):

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmspec.core.files import append_lines, write_text_atomic
-from mmspec.core.interrupts import Stopped, stop_requests
-from mmspec.core.readers import read_json_lines, read_text
+from mmspec.io.files import append_lines, write_text_atomic
+from mmspec.io.interrupts import Stopped, stop_requests
+from mmspec.io.readers import read_json_lines, read_text
 from mmspec.vlm.architectures import placeholders_of
+from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import Example, encode
-from mmspec.vlm.unwrapping import class_generate
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class AnswerSettings:
     """How answers are made. temperatures: taken in turn, one per batch; 0 is greedy.   seed: of sampled ones."""
 
     new_tokens: int = 128
@@ -33,12 +33,12 @@ class Answering:
             raise ValueError(f"expected new_tokens and batch of at least 1 and temperatures >= 0, got {self}")
 
 
-def answer_all(
+def generate_target_answers(
     model: nn.Module,
     processor: Any,
     examples: Sequence[Example],
     file: Path,
-    how: Answering = Answering(),
+    how: AnswerSettings = AnswerSettings(),
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> dict[str, list[int]]:
     """The target's answers by key, end token included where it came; kept in `file` (JSONL) and resumed from it.
@@ -54,7 +54,7 @@ def answer_all(
             if all(example.key in done for example in chosen):
                 continue
             temperature = how.temperatures[number % len(how.temperatures)]
-            rows = _answer(model, processor, chosen, how, temperature, how.seed + number)
+            rows = _generate_batch(model, processor, chosen, how, temperature, how.seed + number)
             made = {example.key: ids for example, ids in zip(chosen, rows, strict=True)}
             lines = [json.dumps({"key": key, "temperature": temperature, "ids": ids}) for key, ids in made.items()]
             append_lines(file, lines)
@@ -66,7 +66,7 @@ def answer_all(
 
 
 @torch.no_grad()
-def _answer(model, processor, examples, how: Answering, temperature: float, seed: int) -> list[list[int]]:
+def _generate_batch(model, processor, examples, how: AnswerSettings, temperature: float, seed: int) -> list[list[int]]:
     inputs = {name: value.to(model.device) for name, value in encode(processor, examples).items()}
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     torch.manual_seed(seed)
@@ -84,7 +84,7 @@ def _answer(model, processor, examples, how: Answering, temperature: float, seed
 
 
 def read_answers(file: Path) -> dict[str, list[int]]:
-    """Answers of a file that `answer_all` wrote; a last line cut short by a kill is dropped from the file.
+    """Answers of a file that `generate_target_answers` wrote; a last line cut short by a kill is dropped from the file.
 
     Raises ValueError for a line that is none.
     """

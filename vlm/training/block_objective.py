@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.vlm.drafters.context_drafter import ContextDrafter
-from mmspec.vlm.drafters.context_unroll import Blocks, unrolled
-from mmspec.vlm.drafters.prediction import Prediction
-from mmspec.vlm.drafters.prompt_view import pictures
+from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
+from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
+from mmspec.vlm.drafters.base.prompt_slots import picture_numbers
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.losses import Loss, hard_cross_entropy
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BlockObjective:
     level i of its block is asked for the token i + 1 behind it, as far as that is one of the answer.
 
     terms: as of Objective.   weights: "decay": exp(-i / gamma) for level i from 0, as in "DFlash"; "dpace": what a level's
-        token adds to the expected accepted length, see `paces`.   gamma: None for half of the block size without one, as
+        token adds to the expected accepted length, see `dpace_weights`.   gamma: None for half of the block size without one, as
         published for 8 and 16.   alpha: of D-PACE.
     per: what the weighted sum is divided by: the sum of the weights (SpecForge), how many levels count (`speculators`), or
         the rows of the batch (SpecForge's D-PACE).
@@ -53,20 +53,20 @@ class BlockObjective:
         return math.inf
 
     def __call__(
-        self, drafter: ContextDrafter, parts: object, batch: TeacherBatch, progress: float = 0.0
+        self, drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
         """Loss and notes as of Objective. Draws anchors from torch's generator."""
         anchor, drawn = draw_anchors(batch.answer, self.anchors)
         if not bool(drawn.any()):
             return batch.embeds.new_zeros(()), {}
-        said = blocks_said(drafter, parts, batch, anchor, drawn)
+        said = predict_blocks(drafter, parts, batch, anchor, drawn)
         return self.over(said, len(anchor)), said.hits()
 
-    def over(self, said: Said, rows: int) -> Tensor:
+    def over(self, said: BlockPredictions, rows: int) -> Tensor:
         """The loss of what blocks said, a scalar.   rows: of the batch."""
         levels = said.counts.shape[1]
         if self.weights == "dpace":
-            weight = paces(said.likelihood, said.counts, self.alpha)
+            weight = dpace_weights(said.likelihood, said.counts, self.alpha)
         else:
             level = torch.arange(levels, device=said.counts.device)
             weight = torch.exp(-level / (self.gamma or default_gamma(levels))) * said.counts
@@ -92,7 +92,7 @@ def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(slots=True)
-class Said:
+class BlockPredictions:
     """What blocks said at each level. student, teacher: float32 [N, D, V].   token: int64 [N, D].   counts: bool [N, D].
     acceptance: float [N, D], the logits of being accepted, where the drafter predicts it.
     """
@@ -111,7 +111,7 @@ class Said:
     def losses(self, terms: tuple[tuple[float, Loss], ...]) -> Tensor:
         """float32 [N, D], the terms' weighted sum, 0 where a level does not count. Predicted acceptance adds its cross-entropy
         with the share of the drafter's law that the target's takes ("DSpark")."""
-        made = Prediction(self.student[self.counts], self.teacher[self.counts], self.token[self.counts], 0)
+        made = DraftPrediction(self.student[self.counts], self.teacher[self.counts], self.token[self.counts], 0)
         places = sum(factor * term.places(made) for factor, term in terms)
         if self.acceptance is not None:
             overlap = torch.minimum(made.student.detach().softmax(-1), made.teacher.softmax(-1)).sum(-1)
@@ -126,12 +126,16 @@ class Said:
         return {f"hit{level}": value for level, value in enumerate(share.tolist())}
 
 
-def blocks_said(drafter: ContextDrafter, parts: object, batch: TeacherBatch, anchor: Tensor, drawn: Tensor) -> Said:
+def predict_blocks(
+    drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
+) -> BlockPredictions:
     """What the blocks behind `anchor` int64 [B, A], where `drawn`, say and should have said."""
     real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
     position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
-    shown = None if drafter.pool is None else pictures(batch.ids, parts.placeholders, parts.tokens_per_image)
-    rows = unrolled(drafter, parts.embed, Blocks(batch.ids, anchor, position, document, shown), batch.hidden)
+    shown = None if drafter.pool is None else picture_numbers(batch.ids, parts.placeholders, parts.tokens_per_image)
+    rows = unroll_anchored_blocks(
+        drafter, parts.embed, AnchoredBlocks(batch.ids, anchor, position, document, shown), batch.hidden
+    )
     rows = drafter.drafting(rows)[drawn]  # [N, D, H]
     levels = torch.arange(1, rows.shape[1] + 1, device=anchor.device)
     place = anchor[..., None] + levels
@@ -139,14 +143,14 @@ def blocks_said(drafter: ContextDrafter, parts: object, batch: TeacherBatch, anc
     place = place.clamp(max=batch.ids.shape[1] - 1)
     line = torch.arange(len(anchor), device=anchor.device)[:, None, None]
     counts = (inside & batch.answer[line, place])[drawn]
-    student, made = drafter.walked(rows, batch.ids[line, place - 1][drawn], parts.head)
+    student, made = drafter.teacher_forced(rows, batch.ids[line, place - 1][drawn], parts.head)
     with torch.no_grad():
         teacher = parts.head(batch.last[line, place - 1][drawn]).float()
-    return Said(student, teacher, batch.ids[line, place][drawn], counts, drafter.acceptance(made.detach()))
+    return BlockPredictions(student, teacher, batch.ids[line, place][drawn], counts, drafter.acceptance(made.detach()))
 
 
 @torch.no_grad()
-def paces(likelihood: Tensor, counts: Tensor, alpha: float) -> Tensor:
+def dpace_weights(likelihood: Tensor, counts: Tensor, alpha: float) -> Tensor:
     """D-PACE's weights, float32 [N, D]: w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha ("D-PACE"): how
     much of the expected accepted length hangs on level j. A level that does not count adds nothing and stops nothing, as in
     the public codes.

@@ -12,8 +12,8 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.core.images import check_picture, open_image
-from mmspec.core.readers import read_text
+from mmspec.io.images import check_image, open_image
+from mmspec.io.readers import read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
         if mark and mark in example.text:
             raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
         for image in example.images:
-            check_picture(image)
+            check_image(image)
     texts = [prompt_text(processor, example) for example in examples]
     images = [list(example.images) for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
@@ -89,11 +89,11 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
 def prompt_text(processor: Any, example: Example) -> str:
     """What stands in front of the answer: the processor's chat template up to it, or the bare text without one."""
     if getattr(processor, "chat_template", None):
-        return processor.apply_chat_template([_asked(example)], add_generation_prompt=True)
+        return processor.apply_chat_template([_user_message(example)], add_generation_prompt=True)
     return f"{getattr(processor, 'image_token', None) or ''}\n" * len(example.images) + example.text
 
 
-def given_answer(processor: Any, example: Example) -> list[int]:
+def reference_answer_ids(processor: Any, example: Example) -> list[int]:
     """The reference answer as tokens, end token included: those that stand behind the prompt's own where both are one text.
 
     What goes between the two is what the chat template puts there; where it does not tell, a space, unless the prompt ends
@@ -104,7 +104,7 @@ def given_answer(processor: Any, example: Example) -> list[int]:
         raise ValueError(f"example {example.key!r}: expected an answer, got none; use the target's own answers")
     tokenizer, prompt = getattr(processor, "tokenizer", processor), prompt_text(processor, example)
     answer = example.answer.lstrip()
-    between = _between(processor, _asked(example), prompt, answer)
+    between = _template_separator(processor, _user_message(example), prompt, answer)
     if between is None:
         between = "" if prompt[-1:].isspace() else " "
     answer = between + answer
@@ -116,12 +116,12 @@ def given_answer(processor: Any, example: Example) -> list[int]:
     return [*ids, tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else ids
 
 
-def _asked(example: Example) -> dict[str, Any]:
+def _user_message(example: Example) -> dict[str, Any]:
     content = [{"type": "image"} for _ in example.images] + [{"type": "text", "text": example.text}]
     return {"role": "user", "content": content}
 
 
-def _between(processor: Any, asked: dict[str, Any], prompt: str, answer: str) -> str | None:
+def _template_separator(processor: Any, asked: dict[str, Any], prompt: str, answer: str) -> str | None:
     """The white space a chat template puts between a prompt and its answer; None where it does not tell."""
     if not getattr(processor, "chat_template", None):
         return None

@@ -12,21 +12,19 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from mmspec.core.files import LOCK, locked, write_json_atomic
-from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.training.answers import Answering, answer_all
-from mmspec.vlm.training.batches import Batches
-from mmspec.vlm.training.card import card_of
-from mmspec.vlm.training.data import Chosen, Data
-from mmspec.vlm.training.examples import given_answer
+from mmspec.io.files import LOCK, locked, write_json_atomic
+from mmspec.io.readers import read_json_lines
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.training.answers import AnswerSettings, generate_target_answers
+from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
+from mmspec.vlm.training.examples import reference_answer_ids
 from mmspec.vlm.training.losses import terms_of
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal, published, with_terms
-from mmspec.vlm.training.run_setup import fit_vocabulary, initial_drafter, processes, same_run
-from mmspec.vlm.training.select_tokens import SelectTokens
-from mmspec.vlm.training.teacher import Teacher
-from mmspec.vlm.training.teacher_pass import TeacherBatch
-from mmspec.vlm.training.teacher_store import TeacherStore, check_sight
+from mmspec.vlm.training.objective_wrappers import SelectTokens
+from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal_recipe, published_recipe, with_terms
+from mmspec.vlm.training.run_setup import check_same_run, fit_vocabulary, initial_drafter, process_state
+from mmspec.vlm.training.teacher import Teacher, VlmTeacherBatch
+from mmspec.vlm.training.teacher_store import TeacherStore, check_image_dependence
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 
 OnProgress = Callable[[str, int, int, dict[str, float]], None]
@@ -82,7 +80,7 @@ class Job:
 
     def recipe_for(self, drafter: ShapedDrafter) -> Recipe:
         """The recipe with what the job replaces in it."""
-        recipe = equal(drafter) if self.recipe == "equal" else published(self.recipe, drafter)
+        recipe = equal_recipe(drafter) if self.recipe == "equal" else published_recipe(self.recipe, drafter)
         if self.loss is not None:
             recipe = replace(recipe, objective=with_terms(recipe.objective, terms_of(self.loss)))
         changes = {name: getattr(self, name) for name in ("lr", "answers", "teacher")}
@@ -93,7 +91,7 @@ def run_job(
     job: Job,
     model: nn.Module,
     processor: Any,
-    data: Data,
+    data: TrainingData,
     out: Path,
     *,
     target: str,
@@ -104,7 +102,7 @@ def run_job(
     """Trains a drafter for `model` and saves it with its card in `out`; returns the card.
 
     target, licence: of the model, for the card.   on_progress: told the phase ("answers", "states", "training"), how much
-    of it is done and of how much, and the figures of a training step; first of all, where `equal` has to do without its
+    of it is done and of how much, and the figures of a training step; first of all, where `equal_recipe` has to do without its
     curriculum because the data holds no texts or no pictures, a phase that says so.
     Everything on the way lies in `out/work` and is taken up again with `resume`: answers, stored states, the training's
     state and its log. Under `accelerate launch` the main process makes answers and states, and all train.
@@ -116,13 +114,13 @@ def run_job(
         raise ValueError(
             f"precision: expected bf16 for a target in {model.dtype}, got no; use bf16 or load it in float32"
         )
-    parallel = processes(cpu=model.device.type == "cpu")
+    parallel = process_state(cpu=model.device.type == "cpu")
     with locked(out / "work") if parallel.is_main_process else nullcontext():
         return _run(job, model, processor, data, out, parallel, target, licence, resume, on_progress)
 
 
 def _run(
-    job: Job, model: nn.Module, processor: Any, data: Data, out: Path, parallel: Any, target: str, licence: str | None,
+    job: Job, model: nn.Module, processor: Any, data: TrainingData, out: Path, parallel: Any, target: str, licence: str | None,
     resume: bool, on_progress: OnProgress,
 ) -> dict[str, Any]:  # fmt: skip
     work = out / "work"
@@ -133,16 +131,16 @@ def _run(
         on_progress(f"without its curriculum: {len(data.texts)} texts, {len(data.pictures)} pictures", 1, 1, {})
     with parallel.main_process_first():
         if not resume and parallel.is_main_process:
-            _empty(work)
+            _clear_folder(work)
         decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
-        same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
+        check_same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
         answers = _answers(job, recipe, model, processor, batches, work, on_progress)
     drafter, share = fit_vocabulary(drafter, answers.values(), fresh=job.start is None)
     teacher = Teacher(
         model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision
     )  # fmt: skip
     shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
-    check_sight(teacher, next(shown, ()))
+    check_image_dependence(teacher, next(shown, ()))
     teacher_batches, megabytes = _teacher_batches(recipe, teacher, batches, work, parallel, on_progress)
     settings = TrainSettings(
         recipe.schedule(job.steps), _objective(job, recipe, drafter, model), precision=job.precision, noise=recipe.noise,
@@ -152,7 +150,9 @@ def _run(
         drafter, model, processor, teacher_batches, work, settings, held_out=data.held_out, resume=resume,
         on_step=lambda step, notes: on_progress("training", step, job.steps, notes),
     )  # fmt: skip
-    card = card_of(job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence)
+    card = drafter_card(
+        job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence
+    )
     card |= {"states_megabytes": megabytes, "vocabulary_share": round(share, 4)}
     if parallel.is_main_process:
         drafter.save_pretrained(out, dtype=model.dtype)
@@ -161,7 +161,7 @@ def _run(
     return card
 
 
-def _empty(work: Path) -> None:
+def _clear_folder(work: Path) -> None:
     """Removes all but the lock, which this run holds."""
     for path in work.iterdir():
         if path.is_dir():
@@ -170,7 +170,7 @@ def _empty(work: Path) -> None:
             path.unlink()
 
 
-def _batches(job: Job, recipe: Recipe, data: Data, processes: int) -> Batches:
+def _batches(job: Job, recipe: Recipe, data: TrainingData, processes: int) -> Batches:
     steps = job.steps * processes
     if recipe.curriculum is None:
         return Batches(data.mixed, job.batch, steps)
@@ -187,13 +187,13 @@ def _answers(
 ) -> dict[str, Sequence[int]]:
     """Answers by key to every example the steps will see."""
     found: dict[str, Sequence[int]] = {}
-    streams = [Chosen(stream, places) for stream, places in batches.used]
+    streams = [ExampleSubset(stream, places) for stream, places in batches.used]
     total = sum(map(len, streams))
     if recipe.answers == "given":
         for stream in streams:
-            found |= {one.key: given_answer(processor, one) for one in (stream[i] for i in range(len(stream)))}
+            found |= {one.key: reference_answer_ids(processor, one) for one in (stream[i] for i in range(len(stream)))}
         return found
-    how, done = Answering(job.new_tokens, batch=max(job.batch, 16), seed=job.seed), 0
+    how, done = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed), 0
 
     def on_batch(count: int) -> None:
         nonlocal done
@@ -201,14 +201,14 @@ def _answers(
         on_progress("answers", done, total, {})
 
     for name, stream in zip(("answers", "text_answers"), streams, strict=False):
-        found |= answer_all(model, processor, stream, work / f"{name}.jsonl", how, on_batch)
+        found |= generate_target_answers(model, processor, stream, work / f"{name}.jsonl", how, on_batch)
     on_progress("answers", total, total, {})
     return found
 
 
 def _teacher_batches(
     recipe: Recipe, teacher: Teacher, batches: Batches, work: Path, parallel: Any, on_progress: OnProgress
-) -> tuple[Callable[[int], TeacherBatch], float | None]:
+) -> tuple[Callable[[int], VlmTeacherBatch], float | None]:
     """The batch of every step, and what stored ones take on disk."""
     if recipe.teacher == "online":
         return lambda step: teacher(batches[batches.number(step)]), None
@@ -230,7 +230,51 @@ def _objective(job: Job, recipe: Recipe, drafter: ShapedDrafter, model: nn.Modul
         raise ValueError(
             f"reference: expected a recipe of one objective, got that of {job.kind}; leave the reference out"
         )
-    from mmspec.vlm.checkpoints import load_drafter
+    from mmspec.vlm.drafters.checkpoints import load_drafter
 
     reference = load_drafter(job.reference, target=model).float()
     return SelectTokens(recipe.objective, reference, job.share)
+
+
+def drafter_card(
+    job: Job,
+    recipe: Recipe,
+    drafter: ShapedDrafter,
+    batches: Batches,
+    figures: dict[str, float],
+    *,
+    target: str,
+    licence: str | None,
+    data_licence: str | None,
+) -> dict[str, Any]:
+    """What `card.json` holds: what it is for, what decided it, and its last figures."""
+    return {
+        "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
+        "kind": job.kind,
+        "target": target,
+        "target_licence": licence or "not stated",
+        "data_licence": data_licence or "not stated",
+        "parameters": sum(p.numel() for p in drafter.parameters()),
+        "recipe": job.recipe,
+        "loss": job.loss,
+        "lr": recipe.lr,
+        "steps": job.steps,
+        "batch": job.batch,
+        "examples": sum(len(places) for _, places in batches.used),
+        "curriculum": _curriculum_entry(recipe, batches),
+        "answers": recipe.answers,
+        "teacher": recipe.teacher,
+        "seed": job.seed,
+        "training": {name: value for name, value in figures.items() if name != "step"},
+    }
+
+
+def _curriculum_entry(recipe: Recipe, batches: Batches) -> dict[str, Any] | str | None:
+    if batches.curriculum is not None:
+        return asdict(batches.curriculum)
+    return None if recipe.curriculum is None else "left out, as the data holds texts alone or pictures alone"
+
+
+def read_training_log(out: Path) -> list[dict[str, Any]]:
+    """The lines of the log of a run in `out`, see `TrainingLog`."""
+    return read_json_lines(out / "work" / "log.jsonl")

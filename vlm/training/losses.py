@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 
-Places = Callable[[Prediction], Tensor]
+PlaceLosses = Callable[[DraftPrediction], Tensor]
 
 
 class Loss:
@@ -26,11 +26,11 @@ class Loss:
     counted: which places count, bool [n], of a prediction; None for all.
     """
 
-    def __init__(self, places: Places, counted: Places | None = None):
+    def __init__(self, places: PlaceLosses, counted: PlaceLosses | None = None):
         self.places, self.counted = places, counted
         update_wrapper(self, places)
 
-    def __call__(self, prediction: Prediction) -> Tensor:
+    def __call__(self, prediction: DraftPrediction) -> Tensor:
         values = self.places(prediction)
         return mean(values) if self.counted is None else values.sum() / self.counted(prediction).sum().clamp(min=1)
 
@@ -41,7 +41,7 @@ def mean(values: Tensor) -> Tensor:
 
 
 @Loss
-def smooth_l1(prediction: Prediction) -> Tensor:
+def smooth_l1(prediction: DraftPrediction) -> Tensor:
     """Distance of features, mean over the width ("EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty").
 
     Raises ValueError for a drafter that predicts no features.
@@ -52,27 +52,27 @@ def smooth_l1(prediction: Prediction) -> Tensor:
 
 
 @Loss
-def cross_entropy(prediction: Prediction) -> Tensor:
+def cross_entropy(prediction: DraftPrediction) -> Tensor:
     """-sum_v p log q, soft labels ("EAGLE", "EAGLE-3"); its gradient is that of `forward_kl`, its value is not 0 at p = q."""
     return -(prediction.teacher.softmax(-1) * prediction.student.log_softmax(-1)).sum(-1)
 
 
 @partial(Loss, counted=lambda prediction: prediction.token >= 0)
-def hard_cross_entropy(prediction: Prediction) -> Tensor:
+def hard_cross_entropy(prediction: DraftPrediction) -> Tensor:
     """-log q(x) of the token x that follows in the text ("Medusa"). Places of tokens below 0 do not count."""
     token = prediction.token.where(prediction.token >= 0, -100)
     return F.cross_entropy(prediction.student, token, reduction="none", ignore_index=-100)
 
 
 @Loss
-def forward_kl(prediction: Prediction) -> Tensor:
+def forward_kl(prediction: DraftPrediction) -> Tensor:
     """KL(p || q) = sum_v p (log p - log q), the distillation of "DistillSpec: Improving Speculative Decoding via Knowledge
     Distillation"; 0 at p = q."""
     return _kl(prediction.teacher.log_softmax(-1), prediction.student.log_softmax(-1))
 
 
 @Loss
-def reverse_kl(prediction: Prediction) -> Tensor:
+def reverse_kl(prediction: DraftPrediction) -> Tensor:
     """KL(q || p) = sum_v q (log q - log p) ("DistillSpec"): seeks modes of p; 0 at p = q."""
     return _kl(prediction.student.log_softmax(-1), prediction.teacher.log_softmax(-1))
 
@@ -86,7 +86,7 @@ def jsd(beta: float = 0.5) -> Loss:
     if not 0 < beta < 1:
         raise ValueError(f"jsd: expected beta between 0 and 1, got {beta}; use forward_kl or reverse_kl for the ends")
 
-    def places(prediction: Prediction) -> Tensor:
+    def places(prediction: DraftPrediction) -> Tensor:
         teacher, student = prediction.teacher.log_softmax(-1), prediction.student.log_softmax(-1)
         middle = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
         return beta * _kl(teacher, middle) + (1 - beta) * _kl(student, middle)
@@ -95,19 +95,19 @@ def jsd(beta: float = 0.5) -> Loss:
 
 
 @Loss
-def l1(prediction: Prediction) -> Tensor:
+def l1(prediction: DraftPrediction) -> Tensor:
     """sum_v |q - p| (ViSpec's second stage), twice the total variation."""
     return (prediction.student.softmax(-1) - prediction.teacher.softmax(-1)).abs().sum(-1)
 
 
 @Loss
-def total_variation(prediction: Prediction) -> Tensor:
+def total_variation(prediction: DraftPrediction) -> Tensor:
     """sum_v |q - p| / 2 ("DistillSpec"): the probability that a token drawn from q is rejected."""
     return 0.5 * l1.places(prediction)
 
 
 @Loss
-def tvd_plus_plus(prediction: Prediction) -> Tensor:
+def tvd_plus_plus(prediction: DraftPrediction) -> Tensor:
     """TVD++ of "Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs".
 
     The gradient of the total variation is a policy gradient: -E_{x ~ q}[r(x) grad log q(x)] with reward r(x) = 1 where
@@ -134,7 +134,7 @@ def list_mle(top: int = 10) -> Loss:
     if top < 2:
         raise ValueError(f"list_mle: expected at least 2 tokens to order, got {top}")
 
-    def places(prediction: Prediction) -> Tensor:
+    def places(prediction: DraftPrediction) -> Tensor:
         order = prediction.teacher.topk(min(top, prediction.teacher.shape[-1]), -1).indices
         z = prediction.student.gather(-1, order)
         # flipped, a cumulative logsumexp runs over what comes later in the order

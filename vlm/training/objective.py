@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.prediction import Prediction
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
+from mmspec.vlm.training.teacher import VlmTeacherBatch
 
-Term = Callable[[Prediction], Tensor]
+Term = Callable[[DraftPrediction], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Objective:
                              f"{self}; change them")  # fmt: skip
 
     def __call__(
-        self, drafter: nn.Module, parts: object, batch: TeacherBatch, progress: float = 0.0
+        self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
         """Loss of one batch, a scalar that carries gradients, and its notes: per depth, how often the top token is the
         target's (`hit0`, `hit1`...).   progress: share of training done, for objectives that change with it."""
         return self.over(predictions(drafter, parts, batch, self.depths), batch.embeds.device)
 
-    def over(self, made: Sequence[Prediction], device: torch.device) -> tuple[Tensor, dict[str, float]]:
+    def over(self, made: Sequence[DraftPrediction], device: torch.device) -> tuple[Tensor, dict[str, float]]:
         """Loss and notes of predictions that are there already."""
         loss, notes = torch.zeros((), device=device), {}
         share = [self.decay**prediction.depth for prediction in made]
@@ -69,7 +69,7 @@ def check_reach(objective: object, drafter: object) -> None:
                          f"of their own for, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
 
 
-def predictions(drafter: nn.Module, parts: object, batch: TeacherBatch, depths: int) -> list[Prediction]:
+def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DraftPrediction]:
     """What the drafter says at every answer token, at each depth.
 
     A token of an answer is guessed at depth d by a draft that started d tokens earlier, from true pairs up to there.

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.training.schedule import Schedule
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.training.block_objective import BlockObjective
-from mmspec.vlm.training.curriculum import Curriculum
-from mmspec.vlm.training.every_block import EveryBlock
-from mmspec.vlm.training.glancing import Glancing
+from mmspec.vlm.training.data import Curriculum
+from mmspec.vlm.training.initialisation import KINDS, new_drafter
 from mmspec.vlm.training.losses import Loss, cross_entropy, hard_cross_entropy, l1, list_mle, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.schedule import Schedule
-from mmspec.vlm.training.untrained import KINDS, new_drafter
+from mmspec.vlm.training.objective_wrappers import Glancing, RandomBlockLength
 
-__all__ = ["KINDS", "PUBLISHED", "Recipe", "equal", "new_drafter", "published", "with_terms"]
+__all__ = ["KINDS", "PUBLISHED", "Recipe", "equal_recipe", "new_drafter", "published_recipe", "with_terms"]
 
-AnyObjective = Objective | Glancing | EveryBlock | BlockObjective
+AnyObjective = Objective | Glancing | RandomBlockLength | BlockObjective
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ PUBLISHED: dict[str, Recipe] = {
     "dspark": replace(_DFLASH, objective=BlockObjective(anchors=3072)),
     "dflash_dpace": replace(_DFLASH, objective=BlockObjective(weights="dpace", per="row")),
 }  # fmt: skip
-"""By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published`
+"""By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published_recipe`
 takes the depths up to what a drafter has weights of their own for: all heads, and all offsets of a block.
 
 ViSpec scores a teacher-forced pass and one on the drafter's own features equally. In its code all keys of the second pass are
@@ -127,13 +126,13 @@ Warm-ups are shares of the published totals, since few will train for 800,000 st
 """
 
 
-def published(name: str, drafter: ShapedDrafter) -> Recipe:
+def published_recipe(name: str, drafter: ShapedDrafter) -> Recipe:
     """The recipe of this name in PUBLISHED, for this drafter."""
     recipe = PUBLISHED[name]
-    return replace(recipe, objective=_at_least(recipe.objective, drafter.own_depths))
+    return replace(recipe, objective=_with_least_depths(recipe.objective, drafter.own_depths))
 
 
-def equal(drafter: ShapedDrafter) -> Recipe:
+def equal_recipe(drafter: ShapedDrafter) -> Recipe:
     """Ours: the recipe all kinds share, so that a comparison compares methods.
 
     1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, by a live teacher.
@@ -147,7 +146,7 @@ def equal(drafter: ShapedDrafter) -> Recipe:
     kind = getattr(drafter, "kind", drafter.name)  # an MTP layer is of no kind that is saved apart
     curriculum = {"msd": Curriculum(0.1, 0.2), "vispec": Curriculum(0.1, 0.1)}.get(kind)
     if kind == "flash":
-        objective = EveryBlock(Glancing(Objective(terms, depths=drafter.config.block + 2, decay=0.9)))
+        objective = RandomBlockLength(Glancing(Objective(terms, depths=drafter.config.block + 2, decay=0.9)))
     elif kind in ("dflash", "dspark"):
         objective = BlockObjective(terms[:1], anchors=64)
     elif kind in ("eagle3", "medusa", "hydra"):
@@ -172,9 +171,9 @@ def with_terms(objective: AnyObjective, terms: tuple[tuple[float, Loss], ...]) -
     return replace(objective, objective=with_terms(objective.objective, terms))
 
 
-def _at_least(objective: AnyObjective, depths: int) -> AnyObjective:
+def _with_least_depths(objective: AnyObjective, depths: int) -> AnyObjective:
     if isinstance(objective, BlockObjective):
         return objective
     if isinstance(objective, Objective):
         return replace(objective, depths=max(objective.depths, depths))
-    return replace(objective, objective=_at_least(objective.objective, depths))
+    return replace(objective, objective=_with_least_depths(objective.objective, depths))

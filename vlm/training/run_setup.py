@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmspec.core.files import write_json_atomic
-from mmspec.core.readers import read_json
-from mmspec.vlm.checkpoints import load_drafter
+from mmspec.io.files import write_json_atomic
+from mmspec.io.readers import read_json
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
 from mmspec.vlm.drafters.vispec import ViSpec
-from mmspec.vlm.training.untrained import new_drafter
-from mmspec.vlm.training.vocabulary import share_of
+from mmspec.vlm.training.initialisation import new_drafter
 
 
 def initial_drafter(
@@ -59,14 +59,14 @@ def fit_vocabulary(
     head = getattr(drafter, "head", None)
     if not getattr(head, "reduced", False):
         return drafter, 1.0
-    share = share_of(head.ids.tolist(), answers)
+    share = vocabulary_share(head.ids.tolist(), answers)
     if not share:
         raise ValueError("start: expected a drafter that has words of these answers in its reduced vocabulary, got one "
                          "without any; train a new one")  # fmt: skip
     return drafter, share
 
 
-def same_run(file: Path, decides: dict[str, Any]) -> None:
+def check_same_run(file: Path, decides: dict[str, Any]) -> None:
     """Notes in `file` what decides a run, or makes sure that the run noted there is this one.
 
     Raises ValueError where it is another.
@@ -84,7 +84,7 @@ def same_run(file: Path, decides: dict[str, Any]) -> None:
                          "another folder")  # fmt: skip
 
 
-def processes(cpu: bool) -> Any:
+def process_state(cpu: bool) -> Any:
     """accelerate's view of the processes that train together.   Raises ValueError where it is not installed."""
     try:
         from accelerate import PartialState

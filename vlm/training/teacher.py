@@ -1,16 +1,83 @@
-"""The live target as a teacher: its batches, made when a step needs them."""
+"""The target as a teacher: its states on a batch of answered requests, computed when a step needs them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.training.examples import Example, encode, given_answer, with_answers
-from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
+from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
+from mmspec.vlm.hidden_states import record_states
+from mmspec.vlm.training.examples import Example, encode, reference_answer_ids, with_answers
+
+
+@dataclass(slots=True)
+class VlmTeacherBatch:
+    """States of one batch; rows may be padded on both sides.
+
+    ids: int64 [B, T].   answer: bool [B, T], tokens of answers.   padding: bool [B, T], None where there is none.
+    embeds: float [B, T, H], merged input embeddings.   last: float [B, T, H], what the head reads.
+    hidden: float [B, T, F], what the drafter reads: `last` itself, or several levels side by side.
+    place: int64 [B, T] or [A, B, T], the target's positions; None of a batch that was stored.
+    """
+
+    ids: Tensor
+    answer: Tensor
+    embeds: Tensor
+    last: Tensor
+    hidden: Tensor
+    padding: Tensor | None = None
+    place: Tensor | None = None
+
+    def prompt_view(self, parts: Parts) -> PromptView:
+        """The pairs a drafter reads of it."""
+        view = PromptView.of(
+            self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding, self.answer
+        )
+        view.place = None if self.place is None else self.place[..., 1:]
+        return view
+
+    def with_noise(self, width: float) -> VlmTeacherBatch:
+        """The batch with uniform noise of `width` * 512 / length on the states the drafter reads, from torch's generator.
+
+        length: of the row without its padding, as the public code adds noise before it pads.
+        """
+        length = self.ids.new_tensor(self.ids.shape[1]) if self.padding is None else (~self.padding).sum(1)
+        scale = width * 512 / length.clamp(min=1).view(-1, 1, 1)
+        return replace(self, hidden=self.hidden + (torch.rand_like(self.hidden) - 0.5) * scale)
+
+
+@torch.no_grad()
+def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, ...] | None = None) -> VlmTeacherBatch:
+    """Runs the target over answered requests, with the positions it would give them itself.
+
+    inputs: of the target's forward, answers included (see `with_answers`).   answer: bool [B, T].
+    levels: decoder layers whose inputs the drafter reads, None for the last states.
+    """
+    mask = inputs.get("attention_mask")
+    prepared = parts.model.prepare_inputs_for_generation(
+        inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=1,
+        **_positions(parts.model, inputs), **{k: v for k, v in inputs.items() if k != "input_ids"},
+    )  # fmt: skip
+    with record_states(parts.decoder, levels) as seen:
+        parts.model(**prepared, return_dict=True)
+    padding = None if mask is None or bool(mask.all()) else mask == 0
+    hidden = seen.hidden if levels is None else seen.levels
+    place = prepared.get("position_ids")
+    return VlmTeacherBatch(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding, place)
+
+
+def _positions(model: nn.Module, inputs: dict) -> dict:
+    """position_ids as `generate` would make them: M-RoPE's three axes where the model has them."""
+    mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
+    if hasattr(model, "_prepare_position_ids_for_generation"):
+        ids = model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs, attention_mask=mask))
+        return {"position_ids": ids}
+    return {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
 
 
 class Teacher:
@@ -35,23 +102,23 @@ class Teacher:
         self.parts, self.levels, self.longest = take_apart(model), levels, longest
         self.autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
 
-    def __call__(self, examples: Sequence[Example]) -> TeacherBatch:
+    def __call__(self, examples: Sequence[Example]) -> VlmTeacherBatch:
         """What the target says about these examples.   Raises ValueError for an example without an answer."""
         inputs = {name: value.to(self.model.device) for name, value in encode(self.processor, examples).items()}
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
         inputs, answer = with_answers(inputs, [self._answer(example) for example in examples], pad)
         with self.autocast:
-            return cut(teacher_pass(self.parts, inputs, answer, self.levels), self.longest)
+            return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels), self.longest)
 
     def _answer(self, example: Example) -> Sequence[int]:
         if self.answers is not None:
             if not self.answers.get(example.key):
                 raise ValueError(f"answers: expected one for {example.key!r}, got none; make them with answer_all")
             return self.answers[example.key]
-        return given_answer(self.processor, example)
+        return reference_answer_ids(self.processor, example)
 
 
-def cut(batch: TeacherBatch, longest: int | None) -> TeacherBatch:
+def truncate_rows(batch: VlmTeacherBatch, longest: int | None) -> VlmTeacherBatch:
     """The first `longest` tokens of every row; padding in front of them does not count and goes behind them."""
     if longest is None or batch.ids.shape[1] <= longest:
         return batch
@@ -69,13 +136,13 @@ def cut(batch: TeacherBatch, longest: int | None) -> TeacherBatch:
     place = batch.place
     if place is not None:
         place = place[..., :longest] if order is None else place.gather(-1, order.expand(*place.shape[:-2], -1, -1))
-    return TeacherBatch(first(batch.ids), first(batch.answer), first(batch.embeds), last, hidden, padding, place)
+    return VlmTeacherBatch(first(batch.ids), first(batch.answer), first(batch.embeds), last, hidden, padding, place)
 
 
 @torch.no_grad()
-def to_device(batch: TeacherBatch, device: torch.device) -> TeacherBatch:
+def to_device(batch: VlmTeacherBatch, device: torch.device) -> VlmTeacherBatch:
     """The batch on another device, float32."""
     embeds, last = batch.embeds.to(device).float(), batch.last.to(device).float()
     hidden = last if batch.hidden is batch.last else batch.hidden.to(device).float()
     padding, place = (None if one is None else one.to(device) for one in (batch.padding, batch.place))
-    return TeacherBatch(batch.ids.to(device), batch.answer.to(device), embeds, last, hidden, padding, place)
+    return VlmTeacherBatch(batch.ids.to(device), batch.answer.to(device), embeds, last, hidden, padding, place)

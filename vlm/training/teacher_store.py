@@ -11,14 +11,14 @@ from PIL import ImageOps
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mmspec.core.files import replacing
-from mmspec.core.interrupts import Stopped, stop_requests
-from mmspec.core.readers import read_tensors
+from mmspec.io.files import replacing
+from mmspec.io.interrupts import Stopped, stop_requests
+from mmspec.io.readers import read_tensors
 from mmspec.vlm.training.examples import Example
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 _NEEDED = {"ids", "answer", "embeds", "last"}
-Teaching = Callable[[Sequence[Example]], TeacherBatch]
+TeacherFunction = Callable[[Sequence[Example]], VlmTeacherBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TeacherStore:
 
     folder: Path
 
-    def __call__(self, number: int) -> TeacherBatch:
+    def __call__(self, number: int) -> VlmTeacherBatch:
         """The batch of this number.   Raises ValueError where it is not stored or its file is damaged."""
         path = self.path(number)
         found = read_tensors(path)
@@ -41,9 +41,11 @@ class TeacherStore:
             )
         last = found["last"].float()
         hidden = found["hidden"].float() if "hidden" in found else last
-        return TeacherBatch(found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding"))
+        return VlmTeacherBatch(
+            found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding")
+        )
 
-    def write(self, number: int, batch: TeacherBatch) -> None:
+    def write(self, number: int, batch: VlmTeacherBatch) -> None:
         """Stores a batch, whole or not at all."""
         tensors = {
             "ids": batch.ids, "answer": batch.answer, "embeds": _half(batch.embeds), "last": _half(batch.last),
@@ -59,7 +61,7 @@ class TeacherStore:
     def store(
         self,
         numbers: Iterable[int],
-        make: Callable[[int], TeacherBatch],
+        make: Callable[[int], VlmTeacherBatch],
         on_batch: Callable[[int], None] = lambda n: None,
     ) -> int:
         """Stores the batches that are not there yet, so that a store cut short is completed; returns how many were made.
@@ -102,7 +104,7 @@ def _half(states: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def check_sight(teach: Teaching, examples: Sequence[Example]) -> None:
+def check_image_dependence(teach: TeacherFunction, examples: Sequence[Example]) -> None:
     """Makes sure that the states a drafter learns from depend on the pictures: those of the first example with a picture
     and of the same with its pictures as negatives must differ at the answer.
 

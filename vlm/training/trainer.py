@@ -14,18 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.interrupts import StopRequest, stop_requests
 from mmspec.core.length import FixedLength
+from mmspec.io.interrupts import StopRequest, stop_requests
+from mmspec.training.run_state import RunState
+from mmspec.training.schedule import Schedule
 from mmspec.vlm.architectures import Parts, take_apart
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.vlm.training.objective import Objective, check_reach
-from mmspec.vlm.training.run_state import RunState
-from mmspec.vlm.training.schedule import Schedule
-from mmspec.vlm.training.teacher import to_device
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch, to_device
 
-TeacherBatches = Callable[[int], TeacherBatch]
+TeacherBatches = Callable[[int], VlmTeacherBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class TrainSettings:
     """How a drafter is trained.
 
     precision: "bf16" trains in autocast.   noise: width of the uniform noise on the states read (0.2 in EAGLE's code),
-    see `TeacherBatch.with_noise`, 0 for none.   save_every_s, log_every: seconds and steps.
+    see `VlmTeacherBatch.with_noise`, 0 for none.   save_every_s, log_every: seconds and steps.
     eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
     """
 
@@ -63,7 +62,7 @@ class _Student(nn.Module):
         self.drafter, self.objective = drafter, objective
         self._parts = (parts,)  # in a tuple: the target is not trained and not saved
 
-    def forward(self, batch: TeacherBatch, progress: float) -> tuple[Tensor, dict[str, float]]:
+    def forward(self, batch: VlmTeacherBatch, progress: float) -> tuple[Tensor, dict[str, float]]:
         return self.objective(self.drafter, self._parts[0], batch, progress)
 
 
@@ -121,7 +120,7 @@ def train_drafter(
                     length = accept_length(drafter, model, processor, held_out, settings)
                     log.note(step + 1, {"accept_length": length})
                     notes = {**notes, "accept_length": length}  # the log keeps the step's own
-            number = _asked(accelerator, request)
+            number = _stop_signal(accelerator, request)
             if done or number or run_state.due:
                 run_state.save(optimizer, step + 1)
             on_step(step + 1, notes)
@@ -131,7 +130,7 @@ def train_drafter(
     return log.last()
 
 
-def _asked(accelerator: Any, request: StopRequest) -> int:
+def _stop_signal(accelerator: Any, request: StopRequest) -> int:
     """The signal that any of the processes was stopped by, 0 for none: all end behind the same step."""
     if accelerator.num_processes == 1:
         return request.signal
@@ -139,7 +138,7 @@ def _asked(accelerator: Any, request: StopRequest) -> int:
 
 
 def _update(
-    accelerator: Any, student: nn.Module, optimizer: Any, batch: TeacherBatch, settings: TrainSettings, step: int
+    accelerator: Any, student: nn.Module, optimizer: Any, batch: VlmTeacherBatch, settings: TrainSettings, step: int
 ) -> dict[str, float]:
     for group in optimizer.param_groups:
         group["lr"] = settings.schedule.lr_at(step)

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import check_fields
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chain
-from mmspec.core.verdict import Verdict
 from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
-from mmspec.imagegen.continuous.head import Head
+from mmspec.imagegen.continuous.head_sampling.head import Head
+from mmspec.io.validation import check_fields
 
 
 @dataclass(frozen=True, slots=True)

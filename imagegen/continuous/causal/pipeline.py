@@ -10,31 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import LARGEST_SCALE, number
-from mmspec.core.config_fields import check_types
-from mmspec.core.drafting.pretrained import folder_of
-from mmspec.core.files import write_json_atomic
-from mmspec.core.filling import fill
 from mmspec.core.keys import Keys
-from mmspec.core.loading import sketch
-from mmspec.core.loop import Decoding, Drafter, check_drafter
-from mmspec.core.readers import naming, read_json
+from mmspec.core.loop import DecodingRun, Drafter, check_drafter
 from mmspec.core.rules.base import Rule
-from mmspec.core.rules.resolve import resolve
-from mmspec.imagegen.auto import AUTO
-from mmspec.imagegen.base_pipeline import BasePipeline
-from mmspec.imagegen.class_labels import class_labels
-from mmspec.imagegen.continuous.causal.config import CausalConfig
+from mmspec.core.rules.by_name import resolve
+from mmspec.imagegen.base_pipeline import AUTO, BasePipeline, ImageOutput
+from mmspec.imagegen.components import load_component, write_component
+from mmspec.imagegen.conditioning import class_labels
 from mmspec.imagegen.continuous.causal.target import CausalTarget
-from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
-from mmspec.imagegen.continuous.kl.load import kl_from_state_dict, write_kl
-from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS
-from mmspec.imagegen.continuous.mar.patches import unpatchify
-from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
-from mmspec.imagegen.continuous.target import Listener
-from mmspec.imagegen.continuous.walk import HeadWalk
-from mmspec.imagegen.llamagen.store import load_component, write_component
-from mmspec.imagegen.output import ImageOutput
+from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling, KeyedNoise, Noise
+from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
+from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, unpatchify
+from mmspec.imagegen.continuous.masked_target import Listener
+from mmspec.io.files import write_json_atomic
+from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.pretrained import folder_of
+from mmspec.io.readers import naming, read_json
+from mmspec.io.validation import LARGEST_SCALE, check_types, number
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -43,7 +36,7 @@ INDEX = "model_index.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _CausalIndex:
     """What model_index.json says besides names of classes."""
 
     vae: list | None = None
@@ -93,7 +86,7 @@ class ContinuousARPipeline(BasePipeline):
         rule: str | Rule | None = None, guidance_scale: float | None = None, temperature: float = 1.0,
         num_sampling_steps: str | int | None = None,
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, pixels: bool = True,
-        listener: Listener | None = None, head_walk: HeadWalk | None = None,
+        listener: Listener | None = None, head_sampling: HeadSampling | None = None,
     ) -> ImageOutput:  # fmt: skip
         """One image per label, -1 for no class.
 
@@ -101,12 +94,12 @@ class ContinuousARPipeline(BasePipeline):
         no drafter is at hand that is known to pay.
         rule: None for "exact", block verification of Gaussians.   temperature, num_sampling_steps: of the head.
         noise: of the head's steps but for the last drawn one; None to draw it from the seed.
-        head_walk: None walks the head plainly; `HeadWalk(window=8)` speculates over its steps, which is exact.
+        head_sampling: None walks the head plainly; `HeadSampling(window=8)` speculates over its steps, which is exact.
         Returns an `ImageOutput` whose tokens are float32 [B, L, d]. Exact with exact rules: every image has the law of
         plain decoding. Raises ValueError for unsupported combinations.
         """
         how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature, noise=noise,
-                   num_sampling_steps=num_sampling_steps, seed=seed, listener=listener, head_walk=head_walk)  # fmt: skip
+                   num_sampling_steps=num_sampling_steps, seed=seed, listener=listener, head_sampling=head_sampling)  # fmt: skip
         return self.generate(prompts, pixels, **how)
 
     def start(
@@ -114,14 +107,14 @@ class ContinuousARPipeline(BasePipeline):
         rule: str | Rule | None = None, guidance_scale: float | None = None, temperature: float = 1.0,
         num_sampling_steps: str | int | None = None,
         seed: int | Sequence[int] | None = None, noise: Noise | None = None, listener: Listener | None = None,
-        head_walk: HeadWalk | None = None,
-    ) -> Decoding:  # fmt: skip
+        head_sampling: HeadSampling | None = None,
+    ) -> DecodingRun:  # fmt: skip
         """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
         scale = _scale("guidance_scale", self.guidance_scale if guidance_scale is None else guidance_scale)
         temperature = _scale("temperature", temperature)
-        if head_walk is not None and head_walk.annealing is not None:
+        if head_sampling is not None and head_sampling.annealing is not None:
             raise ValueError(
-                "head_walk: expected one as long for every token, got one that is annealed; leave annealing out"
+                "head_sampling: expected one as long for every token, got one that is annealed; leave annealing out"
             )
         decoding = None if decoding == AUTO else decoding
         check_drafter("decoding", decoding)
@@ -131,8 +124,8 @@ class ContinuousARPipeline(BasePipeline):
         keys = Keys.of(seed, len(labels), self.model.device)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
         target = CausalTarget(self.model.transformer, labels, head=head, noise=noise, temperature=temperature,
-                              scale=scale, listener=listener, head_walk=head_walk, keys=keys)  # fmt: skip
-        return Decoding(target, decoding, resolve(rule or "exact", greedy=False), keys)
+                              scale=scale, listener=listener, head_sampling=head_sampling, keys=keys)  # fmt: skip
+        return DecodingRun(target, decoding, resolve(rule or "exact", greedy=False), keys)
 
     def tokens(self, target: CausalTarget) -> Tensor:
         """float32 [B, L, d]."""
@@ -148,7 +141,7 @@ class ContinuousARPipeline(BasePipeline):
                 raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {index.get('_class_name')!r}; check the "
                                  "folder")  # fmt: skip
             with naming(folder / INDEX):
-                check_types(_Index, index)
+                check_types(_CausalIndex, index)
             transformer = load_component(folder / "transformer", causal_from_state_dict)
             vae = load_component(folder / "vae", kl_from_state_dict) if index.get("vae") else None
             return cls(transformer, vae, guidance_scale=index.get("guidance_scale", 1.0))
@@ -170,4 +163,4 @@ def _scale(name: str, value: float) -> float:
 def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:
     """The model of tensors and a config, in eval mode.   Raises ValueError, one sentence, for what does not fit."""
     config = CausalConfig.of(config)
-    return fill(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)
+    return fill_from_state_dict(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, expand_tree, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, expand_tree, root_only
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
-from mmspec.imagegen.continuous.head import Head, Trajectory
-from mmspec.imagegen.continuous.noise import Noise
-from mmspec.imagegen.continuous.walk import HeadWalk, Request
-from mmspec.imagegen.raster_target import Listener, RasterTarget
+from mmspec.imagegen.continuous.head_sampling.head import Head, Trajectory
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadRequest, HeadSampling, Noise
+from mmspec.imagegen.target import Listener, RasterTarget
 
 
 class CausalTarget(RasterTarget):
@@ -23,7 +21,7 @@ class CausalTarget(RasterTarget):
     in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
     the noise is judged exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
     plainly, and have no law to judge a draft by.
-    scale: s of classifier-free guidance, the same for all tokens.   head_walk: how heads are walked, None for plainly; what a
+    scale: s of classifier-free guidance, the same for all tokens.   head_sampling: how heads are walked, None for plainly; what a
     walk draws besides the noise belongs to positions too, so drafters are judged as exactly.   keys: of the request; a walk
     that speculates needs them.   head_calls: calls of heads so far, one after another.
     """
@@ -32,15 +30,15 @@ class CausalTarget(RasterTarget):
 
     def __init__(
         self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
-        scale: float = 1.0, listener: Listener | None = None, head_walk: HeadWalk | None = None, keys: Keys | None = None,
+        scale: float = 1.0, listener: Listener | None = None, head_sampling: HeadSampling | None = None, keys: Keys | None = None,
     ):  # fmt: skip
         self.paired, self.scale = scale != 1, scale
         self.copies = 2 if self.paired else 1
         total, like = model.config.tokens, torch.zeros(model.config.token_dim, device=labels.device)
         cache = SlotPool(model.config.depth, total + 64, copies=self.copies)
         super().__init__(len(labels), total, like, cache, listener)
-        self.head_walk, self.keys, self.head_calls = head_walk or HeadWalk(), keys, 0
-        self.head_walk.check(temperature)
+        self.head_sampling, self.keys, self.head_calls = head_sampling or HeadSampling(), keys, 0
+        self.head_sampling.check(temperature)
         self.model, self.labels, self.head, self.noise, self.temperature = model, labels, head, noise, temperature
 
     @property
@@ -80,7 +78,7 @@ class CausalTarget(RasterTarget):
         if self.paired:
             scale = torch.full((z.shape[1],), self.scale, device=z.device)
         keys = None if self.keys is None else self.keys.at(index)
-        request = Request(z, initial, noise, scale, self.temperature, keys)
-        walk = self.head_walk.draw(head, request, None)
+        request = HeadRequest(z, initial, noise, scale, self.temperature, keys)
+        walk = self.head_sampling.draw(head, request, None)
         self.head_calls += request.calls
         return walk

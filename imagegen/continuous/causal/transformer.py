@@ -1,19 +1,77 @@
-"""A GPT over continuous tokens: a class, then vectors in raster order."""
+"""A GPT over continuous tokens: its sizes, the network, and its training loss."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.pool import SlotPool
-from mmspec.imagegen.continuous.causal.config import CausalConfig
-from mmspec.imagegen.continuous.head import Head
-from mmspec.imagegen.continuous.mar.blocks import Mlp
-from mmspec.imagegen.continuous.mar.diffusion import diffusion
+from mmspec.imagegen.conditioning import empty_embedding
+from mmspec.imagegen.continuous.head_sampling.head import Head
+from mmspec.imagegen.continuous.head_sampling.sde_head import SDEHead, Velocity
+from mmspec.imagegen.continuous.mar.diffusion import TRAINING_STEPS, diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
-from mmspec.imagegen.continuous.sde_head import SDEHead
-from mmspec.imagegen.llamagen.conditioning import empty_embedding
+from mmspec.imagegen.continuous.mar.training import head_loss
+from mmspec.imagegen.continuous.mar.transformer import MARMlp
+from mmspec.io.validation import from_fields
+
+HeadKind = Literal["diffusion", "sde"]
+
+
+@dataclass(frozen=True, slots=True)
+class CausalConfig:
+    """grid: tokens a side of the image.   token_dim: d of a token.   class_num: labels are 0..class_num - 1 and -1 for none.
+    head: "diffusion" is MAR's, "sde" a flow whose steps have a scale from a table.   head_depth, head_width: of its MLP.
+    head_steps: denoising steps of a sample.   span: of the "sde" head, see `SDEHead`; at 1 its last step is drawn.
+
+    No checkpoint of this kind is published; the names are ours. Raises ValueError for sizes that do not fit.
+    """
+
+    grid: int = 16
+    token_dim: int = 16
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp_ratio: float = 4.0
+    class_num: int = 1000
+    head: HeadKind = "sde"
+    head_depth: int = 6
+    head_width: int = 1024
+    head_steps: int = 20
+    span: float = 1.0
+    norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("grid", "token_dim", "width", "depth", "heads", "class_num", "head_depth", "head_width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        if self.width % self.heads:
+            raise ValueError(f"width: expected a multiple of heads {self.heads}, got {self.width}; change one")
+        if int(self.width * self.mlp_ratio) < 1:
+            raise ValueError(f"mlp_ratio: expected a hidden width of at least 1, got {self.mlp_ratio}; correct it")
+        if self.head not in get_args(HeadKind):
+            raise ValueError(
+                f"head: expected one of {', '.join(get_args(HeadKind))}, got {self.head!r}; use one of these"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """L, tokens of an image."""
+        return self.grid**2
+
+    @classmethod
+    def of(cls, config: CausalConfig | Mapping[str, Any]) -> CausalConfig:
+        """From a mapping of field names. Raises ValueError for unknown fields and values of a wrong type."""
+        return from_fields(cls, config, (), "a causal model of continuous tokens")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as `of` takes them."""
+        return asdict(self)
 
 
 class CausalAttention(nn.Module):
@@ -42,7 +100,7 @@ class CausalBlock(nn.Module):
         self.norm1 = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.attn = CausalAttention(config.width, config.heads)
         self.norm2 = nn.LayerNorm(config.width, eps=config.norm_eps)
-        self.mlp = Mlp(config.width, int(config.width * config.mlp_ratio))
+        self.mlp = MARMlp(config.width, int(config.width * config.mlp_ratio))
 
     def forward(self, x: Tensor, bias: Tensor | None, cache: SlotPool | None, layer: int, causal: bool) -> Tensor:
         x = x + self.attn(self.norm1(x), bias, cache, layer, causal)
@@ -107,3 +165,30 @@ class CausalTransformer(nn.Module):
         """z [B, L, width] of every token float [B, L, d], in one causal pass."""
         x = torch.cat((self.embed(labels), self.token_embed(tokens[:, :-1])), 1)
         return self.forward(x, torch.arange(x.shape[1], device=x.device), causal=True)
+
+
+def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: Tensor) -> Tensor:
+    """Per row, float [R]: squared error of the velocity of x_t = (1 - t) noise + t token, which is token - noise.
+
+    "Flow Matching for Generative Modeling". It is least for the mean of token - noise given x_t, the field that `SDEHead`
+    walks along.   tokens, noise: float [R, d].   t: float [R], 0 (noise) to 1 (token).   z: [R, width].
+    """
+    x = noise + t[:, None] * (tokens - noise)
+    return (velocity(x, 1000 * t, z).float() - (tokens - noise)).square().mean(-1)
+
+
+def causal_loss(
+    model: CausalTransformer, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = 4
+) -> Tensor:
+    """The loss of the model's head at every token, float [copies * B * L].
+
+    tokens: clean, float [B, L, d].   labels: int64 [B], -1 for no class.   drawn: on the CPU; of times and noise.
+    copies: draws of time and noise for one condition.
+    """
+    z, clean = (x.flatten(0, 1).repeat(copies, 1) for x in (model.training_z(labels, tokens), tokens))
+    noise = torch.randn(clean.shape, generator=drawn).to(tokens.device)
+    if model.config.head == "sde":
+        t = torch.rand(len(clean), generator=drawn).to(tokens.device)
+        return flow_loss(model.net, clean, t, noise, z)
+    t = torch.randint(TRAINING_STEPS, (len(clean),), generator=drawn).to(tokens.device)
+    return sum(head_loss(model.net, clean, t, noise, z))

@@ -1,4 +1,4 @@
-"""MAR behind the interface of `mmspec.imagegen.continuous.model`."""
+"""MAR and its autoencoder as a `MaskedModel`: conditions, tokens of latents, pixels."""
 
 from __future__ import annotations
 
@@ -8,15 +8,28 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.class_labels import class_labels, told
+from mmspec.imagegen.conditioning import class_labels, describe_value
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion_head import DiffusionHead
-from mmspec.imagegen.continuous.mar.patches import patchify, unpatchify
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.token_cache import ALL, Slots
+from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
+
+
+def patchify(latents: Tensor, patch: int) -> Tensor:
+    """[B, (h / p)(w / p), c p p] of latents [B, c, h, w], in raster order."""
+    rows, channels, height, width = latents.shape
+    cells = latents.reshape(rows, channels, height // patch, patch, width // patch, patch)
+    return cells.permute(0, 2, 4, 1, 3, 5).reshape(rows, -1, channels * patch * patch)
+
+
+def unpatchify(tokens: Tensor, patch: int, grid: int) -> Tensor:
+    """[B, c, grid p, grid p] of tokens [B, grid grid, c p p]."""
+    cells = tokens.reshape(len(tokens), grid, grid, -1, patch, patch)
+    return cells.permute(0, 3, 1, 4, 2, 5).reshape(len(tokens), -1, grid * patch, grid * patch)
+
 
 NO_CLASS = -1
 Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
@@ -62,7 +75,9 @@ class MARModel:
 
     def _features(self, texts: Sequence[object]) -> Tensor:
         if not all(isinstance(one, str) for one in texts):
-            raise ValueError(f"prompts: expected texts or class labels, got both, {told(texts)}; ask for them apart")
+            raise ValueError(
+                f"prompts: expected texts or class labels, got both, {describe_value(texts)}; ask for them apart"
+            )
         features, config = self.captions(list(texts))[0], self.transformer.config
         wanted = (config.buffer_size, config.caption_dim)
         if tuple(features.shape[1:]) != wanted:
@@ -71,12 +86,12 @@ class MARModel:
         return features.to(self.device, self.dtype)
 
     def condition(
-        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: Slots = ALL
+        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: DecoderPass = FULL_PASS
     ) -> Tensor:  # fmt: skip
         if not paired:
             return self.transformer(tokens, mask, labels, slots)[None]
         tokens, mask = tokens.repeat(2, 1, 1), mask.repeat(2, 1)
-        z = self.transformer(tokens, mask, torch.cat((labels, nothing_said(labels))), slots)
+        z = self.transformer(tokens, mask, torch.cat((labels, null_conditions(labels))), slots)
         return z.unflatten(0, (2, -1))
 
     def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
@@ -110,7 +125,7 @@ class MARModel:
         return self.vae
 
 
-def nothing_said(labels: Tensor) -> Tensor:
+def null_conditions(labels: Tensor) -> Tensor:
     """The conditions of no class, or of no caption, for as many rows."""
     return torch.full_like(labels, NO_CLASS) if labels.dim() == 1 else torch.zeros_like(labels)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mmspec.core.config_fields import from_fields
+from mmspec.io.validation import from_fields
 
 # width, layers of encoder and decoder each, heads, blocks and width of the diffusion head, published guidance scale
 SIZES = {

@@ -1,4 +1,4 @@
-"""MAR's diffusion head: an MLP modulated by time and condition, and the Gaussians of its denoising steps."""
+"""MAR's diffusion head: an MLP modulated by time and condition, its table over a schedule, and the Gaussians of its steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,84 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from mmspec.imagegen.continuous.head import Gaussian, StepTables
-from mmspec.imagegen.continuous.hold import HoldClean
+from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, StepTables
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion, thinned
-from mmspec.imagegen.continuous.mar.timed_mlp import Conditioned, Modulation, TimedMLP
+
+Modulation = tuple[Tensor, ...]  # shift, 1 + scale, and but for the last layer gate
+TABLE_SIZE = 512  # pairs of a step and a token whose modulations are computed at once
+
+
+class TimedMLP:
+    """A network at the timesteps [T] of a schedule, which are embedded once."""
+
+    def __init__(self, net: DenoisingMLP, timesteps: Tensor):
+        self.net = net
+        with torch.no_grad():
+            self.time = net.time_embed(timesteps.to(net.input_proj.weight.device))
+
+    def about(self, z: Tensor) -> TokenModulations:
+        """The conditions of R tokens, z [R, condition], or [2, R, condition] of two branches."""
+        return TokenModulations(self, z)
+
+    def __call__(self, x: Tensor, step: Tensor | int, about: TokenModulations, row: Tensor | None = None) -> Tensor:
+        """[C, n, out] of states x [n, d] under each of C branches.
+
+        step: one for all states, or int64 [n].   row: int64 [n], the token each state is of; None for one state a token.
+        """
+        if isinstance(step, int) and row is None:
+            modulations = about.at(step)
+        else:
+            row = torch.arange(len(x), device=x.device) if row is None else row
+            step = torch.full_like(row, step) if isinstance(step, int) else step
+            modulations = about.of(step, row)
+        x = x if about.branches == 1 else x.repeat(about.branches, 1)
+        return self.net.denoise(x, modulations).unflatten(0, (about.branches, -1))
+
+
+class TokenModulations:
+    """What a network does at each step of a schedule for R tokens, whatever their states: the modulations of its layers, as
+    `DenoisingMLP.modulations` gives them, for as many steps at once as AHEAD has room for.
+    """
+
+    def __init__(self, timed: TimedMLP, z: Tensor):
+        self.timed, net = timed, timed.net
+        self.embedded = net.cond_embed((z if z.dim() == 3 else z[None]).to(net.dtype))  # [C, R, width]
+        self.branches, tokens = self.embedded.shape[:2]
+        self._most = max(TABLE_SIZE // max(tokens, 1), 1)
+        self._first, self._made, self._views = 0, None, []  # of the steps first, first + 1...
+
+    def at(self, step: int) -> list[Modulation]:
+        """Per layer what all tokens get at one step, each [C R, width]."""
+        self._make(step)
+        return self._views[step - self._first]
+
+    def of(self, step: Tensor, row: Tensor) -> list[Modulation]:
+        """Per layer what the tokens `row` get at the steps `step`, int64 [n], each [C n, width]."""
+        steps, tokens = len(self.timed.time), self.embedded.shape[1]
+        if steps > self._most:
+            made = self.timed.net.modulations((self.timed.time[step] + self.embedded[:, row]).flatten(0, 1))
+            return [layer.unbind(-2) for layer in made]
+        self._make(steps - 1)
+        branch = torch.arange(self.branches, device=step.device)[:, None]
+        chosen = ((step * self.branches + branch) * tokens + row).flatten()
+        return self._layers(self._made.flatten(0, 1).index_select(0, chosen))
+
+    def _make(self, step: int) -> None:
+        """The table [steps, C R, all parts of all layers] that holds a step. Walks go down, so it holds those below too."""
+        if self._made is not None and self._first <= step < self._first + len(self._views):
+            return
+        self._first = max(step + 1 - self._most, 0)
+        time = self.timed.time[self._first : step + 1]
+        made = self.timed.net.modulations(time[:, None, None] + self.embedded)
+        self._made = torch.cat([layer.flatten(-2) for layer in made], -1).flatten(1, 2)
+        layers = [zip(*(part.unbind(0) for part in layer), strict=True) for layer in self._layers(self._made)]
+        self._views = [list(at) for at in zip(*layers, strict=True)]
+
+    def _layers(self, made: Tensor) -> list[Modulation]:
+        """Views of made [..., all parts of all layers]: three a block, two of the last layer."""
+        parts = made.split(self.embedded.shape[-1], -1)
+        return [parts[first : first + 3] for first in range(0, len(parts), 3)]
+
 
 _FREQUENCIES, _MAX_PERIOD, _EPS = 256, 10000, 1e-6
 
@@ -159,20 +233,20 @@ class DiffusionHead:
         self._device = net.input_proj.weight.device
         self._reverse = ReverseSteps(schedule, self._device)
 
-    def hold(self) -> HoldClean:
+    def step_drafter(self) -> CleanTokenDrafter:
         """What of a prediction speculation over head time carries over to the next steps."""
         one = self.schedule
         tables = (one.posterior_mean_coef2, one.posterior_mean_coef1, one.posterior_log_variance_clipped / 2,
                   one.betas.log() / 2)  # fmt: skip
-        return HoldClean(*(table.to(self._device) for table in tables))
+        return CleanTokenDrafter(*(table.to(self._device) for table in tables))
 
     def thinned(self, steps: int) -> DiffusionHead:
         return self if steps == self.steps else DiffusionHead(self.net.net, thinned(self.schedule, steps))
 
-    def about(self, z: Tensor) -> Conditioned:
+    def about(self, z: Tensor) -> TokenModulations:
         return self.net.about(z)
 
-    def gaussian(self, x: Tensor, step: Tensor | int, about: Conditioned, guidance: Tensor | None = None,
+    def gaussian(self, x: Tensor, step: Tensor | int, about: TokenModulations, guidance: Tensor | None = None,
                  row: Tensor | None = None) -> Gaussian:  # fmt: skip
         out = self.net(x, step, about, row).float()
         noise, variance = out[0].chunk(2, -1)

@@ -11,14 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
-from mmspec.core.config_fields import check_types
-from mmspec.core.filling import fill
-from mmspec.core.loading import sketch
-from mmspec.core.readers import naming
+from mmspec.imagegen.components import read_weights
 from mmspec.imagegen.continuous.mar.config import LEFT_OUT, SIZES, MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.llamagen.state_dict_keys import unwrap
-from mmspec.imagegen.llamagen.store import read_weights
+from mmspec.imagegen.llamagen.published import unwrap
+from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.readers import naming
+from mmspec.io.validation import check_types
 
 CONVERT = "mmspec.imagegen.continuous.convert"
 # the average of the weights comes first: the published samples are its
@@ -39,7 +38,7 @@ def mar_from_state_dict(sd: Mapping[str, Any] | str | Path, config: MARConfig | 
     with nullcontext() if isinstance(sd, Mapping) else naming(sd):
         given = config.to_dict() if isinstance(config, MARConfig) else dict(config or {})
         made = MARConfig.of(_fields(weights, {k: v for k, v in given.items() if k not in LEFT_OUT}))
-        return fill(sketch(lambda: MAR(made), len(weights), "config"), weights)
+        return fill_from_state_dict(sketch(lambda: MAR(made), len(weights), "config"), weights)
 
 
 def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from mmspec.imagegen.continuous.mar.blocks import Block
+from mmspec.imagegen.conditioning import CaptionProjection, empty_embedding
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion import diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
-from mmspec.imagegen.continuous.token_cache import ALL, Slots
-from mmspec.imagegen.llamagen.conditioning import CaptionMLP, empty_embedding
+from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass, KeysValues, own_tokens
+
+
+class MARAttention(nn.Module):
+    """Full attention, queries, keys and values in one projection."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, there: Tensor | None, over: Callable[[Tensor, Tensor], KeysValues]) -> Tensor:
+        rows, count, width = x.shape
+        q, k, v = self.qkv(x).view(rows, count, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        out = F.scaled_dot_product_attention(q, *over(k, v), attn_mask=there)
+        return self.proj(out.transpose(1, 2).reshape(rows, count, width))
+
+
+class MARMlp(nn.Module):
+    """Two layers with a GELU between."""
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class MARBlock(nn.Module):
+    """Both halves with the norm before them."""
+
+    def __init__(self, width: int, heads: int, ratio: float, eps: float):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.attn = MARAttention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=eps)
+        self.mlp = MARMlp(width, int(width * ratio))
+
+    def forward(
+        self, x: Tensor, there: Tensor | None = None, over: Callable[[Tensor, Tensor], KeysValues] = own_tokens
+    ) -> Tensor:
+        """x: [R, N, width].   there: bool [R, 1, 1, N], the keys that count; None for all.   over: from the keys and values
+        [R, heads, N, size] of x to those that its attention goes over."""
+        x = x + self.attn(self.norm1(x), there, over)
+        return x + self.mlp(self.norm2(x))
 
 
 class MAR(nn.Module):
@@ -30,19 +79,19 @@ class MAR(nn.Module):
         self.class_emb = empty_embedding(config.class_num, width)
         self.fake_latent = nn.Parameter(torch.empty(1, width))
         if config.caption_dim:
-            self.caption_proj = CaptionMLP(config.caption_dim, width)
+            self.caption_proj = CaptionProjection(config.caption_dim, width)
         self.z_proj = nn.Linear(config.token_dim, width)
         self.z_proj_ln = nn.LayerNorm(width, eps=eps)
         self.encoder_pos_embed_learned = nn.Parameter(torch.empty(1, slots, width))
         self.encoder_blocks = nn.ModuleList(
-            Block(width, config.encoder_num_heads, ratio, eps) for _ in range(config.encoder_depth)
+            MARBlock(width, config.encoder_num_heads, ratio, eps) for _ in range(config.encoder_depth)
         )
         self.encoder_norm = nn.LayerNorm(width, eps=eps)
         self.decoder_embed = nn.Linear(width, inner)
         self.mask_token = nn.Parameter(torch.empty(1, 1, inner))
         self.decoder_pos_embed_learned = nn.Parameter(torch.empty(1, slots, inner))
         self.decoder_blocks = nn.ModuleList(
-            Block(inner, config.decoder_num_heads, ratio, eps) for _ in range(config.decoder_depth)
+            MARBlock(inner, config.decoder_num_heads, ratio, eps) for _ in range(config.decoder_depth)
         )
         self.decoder_norm = nn.LayerNorm(inner, eps=eps)
         self.diffusion_pos_embed_learned = nn.Parameter(torch.empty(1, config.tokens, inner))
@@ -67,7 +116,7 @@ class MAR(nn.Module):
         steps = self.config.num_sampling_steps if num_sampling_steps is None else num_sampling_steps
         return DiffusionHead(self.diffloss["net"], diffusion(steps))
 
-    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, slots: Slots = ALL) -> Tensor:
+    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, slots: DecoderPass = FULL_PASS) -> Tensor:
         """z [B, L, decoder_embed_dim], what the head is conditioned on at every position.
 
         tokens: float [B, L, d].   mask: bool [B, L], True where masked; rows may differ in how many are.
@@ -77,9 +126,9 @@ class MAR(nn.Module):
         states, visible = self.encode(tokens, mask, labels)
         return self.decode(states, visible, slots)
 
-    def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, Visible]:
+    def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, VisibleTokens]:
         """States [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens in raster order."""
-        visible = Visible(mask)
+        visible = VisibleTokens(mask)
         buffer = self._buffer(labels)
         shown = self.z_proj(visible.gather(tokens).to(self.z_proj.weight.dtype))
         place = self.encoder_pos_embed_learned.expand(len(tokens), -1, -1)
@@ -90,7 +139,7 @@ class MAR(nn.Module):
             x = block(x, there)
         return self.encoder_norm(x), visible
 
-    def decode(self, states: Tensor, visible: Visible, slots: Slots = ALL) -> Tensor:
+    def decode(self, states: Tensor, visible: VisibleTokens, slots: DecoderPass = FULL_PASS) -> Tensor:
         """z of what `encode` returned."""
         x, buffer = self.decoder_embed(states), self.config.buffer_size
         canvas = visible.scatter(x[:, buffer:], self.mask_token)
@@ -107,7 +156,7 @@ class MAR(nn.Module):
         return torch.where(said, self.caption_proj(labels.to(self.fake_latent.dtype)), self.fake_latent)
 
 
-class Visible:
+class VisibleTokens:
     """Which positions of each row are visible, in raster order. Rows with fewer than the most are filled up with places that
     no one sees: rows of one batch may come to differ in how much of them is known.
 

@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import launch, tile_of
-from mmspec.kernels.gpu.pieces import lane_bits, row_key
+from mmspec.kernels.gpu.launch import lane_bits, launch, row_key, tile_of
 
 
 @triton.jit(do_not_specialize=["stream", "lanes"])

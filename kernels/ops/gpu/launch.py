@@ -1,4 +1,4 @@
-"""How kernels are launched, and what they are told of laws."""
+"""Launches of kernels, and the device functions that several kernels share: reading a law, and the random numbers of a row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         kernel[grid](*arguments, **constants)
 
 
-def launched() -> int:
+def launch_count() -> int:
     """How many kernels of ours this process has launched; benches look at differences."""
     return _launched
 
@@ -48,3 +48,56 @@ def law_arguments(law: Tensor | LogLaw) -> tuple[tuple, dict[str, bool]]:
         row = scores if law.row is None else law.row
         return (scores, law.stats, row, *scores.stride()[:2], scores.shape[1]), (True, law.row is not None)
     return (law, law, law, *law.stride()[:2], law.shape[1]), (False, False)
+
+
+GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+MIX1 = tl.constexpr(0xBF58476D1CE4E5B9)
+MIX2 = tl.constexpr(0x94D049BB133111EB)
+
+
+@triton.jit
+def law_row(p_law, p_stats, p_row, s_batch, s_row, rows, b, m, LOG: tl.constexpr, PICKED: tl.constexpr):
+    """Where row m of a law lies, and where its statistics do."""
+    r = tl.load(p_row + m) if PICKED else m
+    b, r = tl.cast(b, tl.int64), tl.cast(r, tl.int64)
+    return p_law + b * s_batch + r * s_row, p_stats + ((b * rows + r) * 3 if LOG else 0)
+
+
+@triton.jit
+def law_at(p_law, p_stats, o, inside, LOG: tl.constexpr, WIDE: tl.constexpr):
+    """The law's masses at offsets o; 0 outside. Of scores exp(score / T - lse), 0 below the floor."""
+    if LOG:
+        score = tl.load(p_law + o, mask=inside, other=float("-inf")).to(WIDE) * tl.load(p_stats + 1)
+        mass = tl.exp(score - tl.load(p_stats))
+        # the product keeps what is not a number: a row is a law throughout or nowhere
+        return tl.where(inside & (score >= tl.load(p_stats + 2)), mass, 0.0 * mass)
+    else:
+        return tl.load(p_law + o, mask=inside, other=0.0).to(WIDE)
+
+
+@triton.jit
+def mixed(x):
+    """The finaliser of SplitMix64, as `counter.mix`."""
+    x = (x ^ (x >> 30)) * MIX1
+    x = (x ^ (x >> 27)) * MIX2
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def row_key(p_seed, stream, b):
+    """The key of row b in a stream, as `counter.row_keys`."""
+    seed = tl.load(p_seed + b).to(tl.uint64, bitcast=True)
+    return mixed(seed ^ mixed(stream.to(tl.uint64, bitcast=True) * GOLDEN))
+
+
+@triton.jit
+def lane_bits(key, lane):
+    """53 random bits of a lane (from 0) as an integer below 2^53, as `counter.uniforms` has them."""
+    return mixed(key + (lane.to(tl.uint64) + 1) * GOLDEN) >> 11
+
+
+@triton.jit
+def log1p_minus(w):
+    """-log(1 - w) for w in (0, 1), without the cancellation near 0."""
+    near = w * (1 + w * (0.5 + w * (0.33333333333 + w * 0.25)))
+    return tl.where(w < 0.015625, near, -tl.log(1 - w))

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.backend import INTERPRETED
+from mmspec.kernels.dispatch import INTERPRETED
 from mmspec.kernels.gpu.launch import launch, tile_of
 
 SPLIT = 512  # slots that one program reads

@@ -1,1 +1,1 @@
-"""What trained drafters of every domain share: shapes of drafts, how they grow, the layer that runs, files."""
+"""What trained drafters of every domain share: shapes of drafts, their growth, and the transformer layer that runs."""

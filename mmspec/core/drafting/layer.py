@@ -85,7 +85,7 @@ class DraftLayer(nn.Module):
         batch, count = attend.shape[:2]
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).view(batch, count, number + 2 * groups, dim)
-        qk = turn(qkv[:, :, : number + groups], rotary).transpose(1, 2)
+        qk = apply_rotary(qkv[:, :, : number + groups], rotary).transpose(1, 2)
         return qk[:, :number], qk[:, number:], qkv[:, :, number + groups :].transpose(1, 2)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
@@ -97,7 +97,7 @@ class DraftLayer(nn.Module):
         """The layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
         # a step is a few small products, so functions are called on the weights: a module call costs as much as one
         u = carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight)
-        normed = rms_normed(self.norm, u)
+        normed = rms_norm(self.norm, u)
         gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
         return u + F.linear(F.silu(gate) * up, self.down.weight)
 
@@ -114,7 +114,7 @@ class DraftLayer(nn.Module):
     def remember(self, attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
         """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
         config = self.config
-        remember(self.qkv, (config.num_attention_heads, config.groups, config.dim), attend, rotary, cache)
+        write_keys_values(self.qkv, (config.num_attention_heads, config.groups, config.dim), attend, rotary, cache)
 
     def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
         """Rows of `rotary()` at position int64 [B, n], [B, n, 2, head_dim]."""
@@ -158,17 +158,19 @@ class DraftLayer(nn.Module):
         return outputs
 
 
-def rms_normed(norm: nn.RMSNorm, x: Tensor) -> Tensor:
+def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
     """The norm of x in x's own dtype, which autocast may have changed."""
     return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
-def remember(qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
+def write_keys_values(
+    qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool
+) -> None:
     """Writes the rotated keys and the values of new slots, without their queries. sizes: heads, groups, dim."""
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]
     kv = F.linear(attend, qkv.weight[heads * dim :], bias).unflatten(-1, (2 * groups, dim))
-    cache.write(0, turn(kv[:, :, :groups], rotary).transpose(1, 2), kv[:, :, groups:].transpose(1, 2))
+    cache.write(0, apply_rotary(kv[:, :, :groups], rotary).transpose(1, 2), kv[:, :, groups:].transpose(1, 2))
 
 
 def rotary(count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -180,7 +182,7 @@ def rotary(count: int, dim: int, theta: float, device: torch.device, dtype: torc
     return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1).to(dtype)
 
 
-def turn(heads: Tensor, rotary: Tensor) -> Tensor:
+def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:
     """Rotary embedding in the half-split layout, in heads' dtype. heads: [B, n, heads, dim]; rotary: [B or 1, n, 2, dim], in
     heads' dtype or a wider one, which is then what is computed in.
     """

@@ -1,4 +1,7 @@
-"""One request of a drafter that reads accepted pairs (a state, the value behind it) into a cache and drafts from there."""
+"""The state of drafters that read pairs of a hidden feature and the token that followed it, and the pairs they have yet to read.
+
+Pairs are noted after every round and read in one pass before the next draft.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,91 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, gather_nodes, root_only
-from mmspec.core.drafting import grow
-from mmspec.core.drafting.pending_features import PendingFeatures
-from mmspec.core.drafting.shaped import Shaped
-from mmspec.core.drafting.shapes import Chain
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
+from mmspec.core.drafting import growth
+from mmspec.core.drafting.shapes import Chain, ShapeMixin
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chain
-from mmspec.core.verdict import Verdict
+
+Pairs = tuple[Tensor, Tensor, list[int]]
+
+
+class PendingFeatures:
+    """Per round: hidden states of the accepted path [B, n, F], the values that followed each, int64 [B, n], and how many
+    of them count in each row."""
+
+    def __init__(self) -> None:
+        self.rounds: list[Pairs] = []
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def note(self, paths: list[list[int]], draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Notes one round. paths: per row, the accepted nodes (root first), empty for a stopped row."""
+        counts = [len(path) for path in paths]
+        if draft.tree.nodes == 1:
+            self.rounds.append((evidence.hidden, verdict.correction[:, None], counts))
+            return
+        width = max(counts)
+        following, _ = run_of(draft, verdict)
+        hidden = gather_nodes(evidence.hidden, verdict.path[:, :width])
+        self.rounds.append((hidden, following[:, :width], counts))
+
+    def take(self) -> Pairs:
+        """All noted pairs as one, every row's own ones first; nothing is pending afterwards."""
+        rounds, self.rounds = self.rounds, []
+        return rounds[0] if len(rounds) == 1 else _joined(rounds)
+
+
+def _joined(rounds: list[Pairs]) -> Pairs:
+    hidden, ids = torch.cat([r[0] for r in rounds], 1), torch.cat([r[1] for r in rounds], 1)
+    there = [[place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
+             for row in range(ids.shape[0])]  # fmt: skip
+    counts = [sum(row) for row in there]
+    order = torch.tensor(there, device=ids.device).logical_not().long().argsort(dim=1, stable=True)[:, : max(counts)]
+    return gather_nodes(hidden, order), ids.gather(1, order), counts
+
+
+class FixedPendingFeatures:
+    """`PendingFeatures` of one round. hidden: [B, W, F]; value: int64 [B, W]; count: int64 [B]."""
+
+    def __init__(self, rows: int, width: int, pairs: PendingFeatures | FixedPendingFeatures):
+        hidden, value, _ = _latest(pairs)
+        self.hidden = hidden.new_zeros(rows, width, *hidden.shape[2:])
+        self.value = value.new_zeros(rows, width)
+        self.count = value.new_zeros(rows)
+
+    def __len__(self) -> int:
+        return 1
+
+    def load(self, pairs: PendingFeatures | FixedPendingFeatures) -> None:
+        """Takes over those of a request."""
+        hidden, value, count = _latest(pairs)
+        count = count if isinstance(count, Tensor) else value.new_tensor(count)
+        for own, new in ((self.hidden, hidden), (self.value, value)):
+            own.zero_()[: new.shape[0], : new.shape[1]] = new
+        self.count.zero_()[: len(count)] = count
+
+    def note(self, counts: Tensor, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Notes one round. counts: int64 [B], nodes of every row's path that count."""
+        self.hidden = gather_nodes(evidence.hidden, verdict.path)
+        self.value, _ = run_of(draft, verdict)
+        self.count = counts
+
+    def take(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All of them; they stay."""
+        return self.hidden, self.value, self.count
+
+
+def _latest(pairs: PendingFeatures | FixedPendingFeatures) -> tuple[Tensor, Tensor, Tensor | list[int]]:
+    return pairs.take() if isinstance(pairs, FixedPendingFeatures) else pairs.rounds[-1]
 
 
 class PairState:
-    """Base of the states that `grow.py` steps, over a `BatchTarget`: pairs are noted as they are accepted, read in one pass
+    """Base of the states that `growth.py` steps, over a `BatchTarget`: pairs are noted as they are accepted, read in one pass
     before the next draft, and drafted ones are forgotten again. A domain says how its pairs pass the layer (`read`) and what
-    scores the features (`logits` and `law`, see `grow.Stepping`).
+    scores the features (`logits` and `law`, see `growth.Stepping`).
 
     cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
     root: float [B, F], the predicted feature behind the last committed pair: what depth 1 is drawn from.
@@ -37,7 +109,7 @@ class PairState:
     independent = False
     held: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, drafter: Shaped, target: object):
+    def __init__(self, drafter: ShapeMixin, target: object):
         self.drafter, self.passes = drafter, 0
         self.longest: int | None = None
         self.serve(target)
@@ -136,14 +208,14 @@ class PairState:
         self.ready()
         # levels are left out before anything is drawn; a chain ends where `rooms` do
         shape = self.shape if isinstance(self.shape, Chain) else self.shape.cut(longest)
-        return grow.draft(self, target, shape, keys, rooms)
+        return growth.grow_draft(self, target, shape, keys, rooms)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         """The predicted features [B, n, F] that the children at `depth` (from 1) are drawn from."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Predicted features [B, n, F] of one level of drafted nodes, which all share a position; see `grow.Stepping`."""
+        """Predicted features [B, n, F] of one level of drafted nodes, which all share a position; see `growth.Stepping`."""
         out = self.read(token, hidden, depth - 1, ancestor, back)
         self.cache.advance(token.shape[1])
         return out

@@ -1,13 +1,46 @@
-"""The shapes a stepping drafter can draft in."""
+"""Shapes of drafts: dynamic trees, static trees and chains, the likeliest tree of a size, and the mixin of drafters that take them."""
 
 from __future__ import annotations
 
+import copy
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Self
 
-from mmspec.core.arguments import check_fields
 from mmspec.core.length import FixedLength, LengthControl
+from mmspec.io.validation import check_fields
+
+
+def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[int, ...]:
+    """Parents of the tree of `nodes` nodes (root included) with the most expected accepted tokens.
+
+    depth: no node lies deeper.   hit_rates: falling chances in (0, 1) that a node's child of rank 0, 1, ... is right.
+    Nodes come in order of falling chance, so a prefix of the list is the best smaller tree.
+    Raises ValueError when the sizes leave no such tree.
+    """
+    rates = tuple(hit_rates)
+    if any(not 0 < r < 1 for r in rates) or any(a < b for a, b in zip(rates, rates[1:], strict=False)):
+        raise ValueError(f"hit_rates: expected falling chances in (0, 1), got {rates}")
+    if nodes < 1 or depth < 1:
+        raise ValueError(f"nodes, depth: expected at least 1, got {nodes} and {depth}")
+    parents, levels = [0], [0]
+    heap = [(-rate, rank, 0) for rank, rate in enumerate(rates)]  # minus the chance, order of coming, parent
+    heapq.heapify(heap)
+    came = len(rates)
+    while heap and len(parents) < nodes:
+        chance, _, parent = heapq.heappop(heap)
+        node = len(parents)
+        parents.append(parent)
+        levels.append(levels[parent] + 1)
+        if levels[node] < depth:
+            for rate in rates:
+                heapq.heappush(heap, (chance * rate, came, node))
+                came += 1
+    if len(parents) < nodes:
+        raise ValueError(f"nodes: expected at most {len(parents)} at depth {depth}, width {len(rates)}, got {nodes}")
+    return tuple(parents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +169,19 @@ def nodes_of(shape: Shape) -> int:
 
 
 Shape = DynamicTree | StaticTree | Chain
+
+
+class ShapeMixin:
+    """Mixin of drafters whose drafts are grown level by level (`grow.py`). shapes: of greedy and of sampled requests."""
+
+    shapes: tuple[Shape, Shape]
+
+    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
+        """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own."""
+        other = copy.copy(self)
+        other.shapes = (shape, sampled or shape)
+        return other
+
+    def shape_for(self, greedy: bool) -> Shape:
+        """The shape a request gets."""
+        return self.shapes[0 if greedy else 1]

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.block import BlockVerification
-from mmspec.core.rules.gaussian_block import GaussianBlock
-from mmspec.core.rules.kseq import KSeq
-from mmspec.core.rules.match import TargetMatch
-from mmspec.core.rules.reflection import Reflection
-from mmspec.core.rules.resolve import BestExact, resolve
-from mmspec.core.rules.sequential import RecursiveRejection, Traversal
-from mmspec.core.rules.tokenwise import TokenWise
+from mmspec.core.rules.by_name import BestExact, resolve
+from mmspec.core.rules.gaussian import GaussianBlock, Reflection
+from mmspec.core.rules.rejection import BlockVerification, KSeq, RecursiveRejection, TokenWise, Traversal
+from mmspec.core.rules.target_match import TargetMatch
 
 __all__ = [
     "BestExact",

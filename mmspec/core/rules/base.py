@@ -1,4 +1,4 @@
-"""What a rule is: weigh every node, select (domain-free), resample what comes after the accepted path."""
+"""The base of rules: weigh every node, select (domain-free), resample; and the look-ups that rules share."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.verdict import Verdict
-from mmspec.kernels.law import LogLaw
-from mmspec.kernels.race import Residual, residual_race
-from mmspec.kernels.sample import sample_categorical
-from mmspec.kernels.select import select_path
+from mmspec.kernels.law import LogLaw, law_rows, mass_at
+from mmspec.kernels.path_selection import select_path
+from mmspec.kernels.residual_sampling import Residual, residual_sample
+from mmspec.kernels.sampling import sample_categorical
 from mmspec.kernels.slots import take_node
 
-_SAID = {"scores": "scores of tokens", "mean": "Gaussians", "reward": "rewards"}
+_EVIDENCE_NAMES = {"scores": "scores of tokens", "mean": "Gaussians", "reward": "rewards"}
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ def _root(batch: int, device: str) -> tuple[Tensor, Tensor]:
     return node, node[:, None]
 
 
-class Misfit(ValueError):
+class UnsupportedCombination(ValueError):
     """A rule was asked to judge what it is not made for."""
 
 
@@ -78,9 +77,11 @@ class Rule:
     def check_evidence(self, evidence: Evidence) -> None:
         """Raises Misfit, a ValueError, when the target does not say what the rule judges by."""
         if getattr(evidence, self.reads) is None:
-            given = " and ".join(said for field, said in _SAID.items() if getattr(evidence, field) is not None)
-            raise Misfit(
-                f"rule {self.name!r}: expected a target that gives {_SAID[self.reads]}, got one that gives "
+            given = " and ".join(
+                said for field, said in _EVIDENCE_NAMES.items() if getattr(evidence, field) is not None
+            )
+            raise UnsupportedCombination(
+                f"rule {self.name!r}: expected a target that gives {_EVIDENCE_NAMES[self.reads]}, got one that gives "
                 f"{given or 'none of its evidence'}; take a rule for such targets, such as 'exact'"
             )
 
@@ -93,14 +94,18 @@ class Rule:
         alike = drawn if not draft.tree.max_rank and pair[1] in drawn else {pair[1]}  # one child: the same thing
         if not any((pair[0], way) in self.proven_for for way in alike):
             allowed = ", ".join(f"{k} {d}" for k, d in sorted(self.proven_for))
-            raise Misfit(f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}")
+            raise UnsupportedCombination(
+                f"rule {self.name!r}: expected drafts of kind {allowed}, got {pair[0]} {pair[1]}"
+            )
         if self.looks_ahead and draft.law.reused:
-            raise Misfit(
+            raise UnsupportedCombination(
                 f"rule {self.name!r}: expected drafts made anew every round, got drafts that live on after a rejection; "
                 "use rule 'token' for chains and 'recursive' for trees"
             )
         if self.chains_only and draft.tree.max_rank:
-            raise Misfit(f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node")
+            raise UnsupportedCombination(
+                f"rule {self.name!r}: expected a chain, got a tree with siblings; draft with one child a node"
+            )
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         """Thresholds of all nodes, and what the residual needs."""
@@ -140,7 +145,7 @@ class Rule:
         run, else one uniform and an inversion, which costs a CPU less."""
         form = self.form(evidence, draft, weights, node)
         if form is not None and form.raced:
-            return residual_race(form, node, keys.seeds, keys.stream(Purpose.RESIDUAL))
+            return residual_sample(form, node, keys.seeds, keys.stream(Purpose.RESIDUAL))
         law = self.residual(evidence, draft, weights, node)
         return sample_categorical(law, keys.uniform(Purpose.RESIDUAL, 1)[:, 0])
 
@@ -148,3 +153,83 @@ class Rule:
         """Fills `verdict.correction`."""
         verdict.correction = self.draw(evidence, draft, weights, verdict.node, keys)
         return verdict
+
+
+def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
+    """bool [B, N], True where a node and all above it were drawn and judged by finite evidence; None for everywhere.
+
+    What follows a bad node counts as never drawn, so no rule accepts it or anything below it.
+    """
+    if draft.valid is None and evidence.bad is None:
+        return None
+    tree, batch = draft.tree, draft.batch
+    live = torch.ones_like(evidence.bad) if draft.valid is None else draft.valid
+    if evidence.bad is not None:
+        live = live & ~evidence.bad.gather(1, expand_tree(tree.parent, batch))
+    root = torch.arange(tree.nodes, device=live.device) == 0
+    return (tree.ancestor <= (live | root)[:, None, :]).all(-1)
+
+
+@dataclass(slots=True)
+class Laws:
+    """p: [B, N, V], the target's law after each node.   q: [B, M, V], the laws children were drawn from.
+
+    child_p, child_q: float [B, N], both at each node's own token, under the laws of its parent.
+    token: int64 [B, N], in range at undrafted nodes too.   row: int64 [N], row of q for a node's children, 0 for leaves.
+    live: bool [B, N] or None, see `live_nodes`.
+    """
+
+    p: Tensor | LogLaw
+    q: Tensor | LogLaw
+    child_p: Tensor
+    child_q: Tensor
+    token: Tensor
+    row: Tensor
+    live: Tensor | None
+
+
+def laws_of(evidence: Evidence, draft: Draft) -> Laws:
+    """Both laws of a draft whose q record is categorical."""
+    p = law_rows(evidence.scores)
+    q = p if draft.law.scores is None else law_rows(draft.law.scores)  # a root alone has no law and needs none
+    if q.shape[-1] != p.shape[-1]:
+        raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
+                         "map the drafter's vocabulary onto the target's")  # fmt: skip
+    parent, row = draft.tree.parent, law_row(draft)
+    token = draft.value.clamp(0, p.shape[-1] - 1)
+    return Laws(
+        p, q, mass_at(p, parent, token), mass_at(q, row[parent], token), token, row, live_nodes(evidence, draft)
+    )
+
+
+def law_row(draft: Draft) -> Tensor:
+    """int64 [N], the row of the q record for each node's children; 0 where there is none, and then it is not read."""
+    if draft.law.row is None:
+        return torch.zeros(draft.tree.nodes, dtype=torch.long, device=draft.value.device)
+    return draft.law.row.clamp_min(0)
+
+
+def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
+    """Thresholds with 0 at nodes that do not count."""
+    return threshold if live is None else torch.where(live, threshold, 0.0)
+
+
+def at_node(tensor: Tensor | LogLaw, node: Tensor) -> Tensor:
+    """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
+    return tensor.at(node).dense()[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
+
+
+class TwoScalarRule(Rule):
+    """Base of rules whose residual is [alpha p - beta q]+ at every node."""
+
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
+        return Residual("scaled", weights.p, weights.q, law_row(draft), weights.alpha, weights.beta)
+
+
+def is_followed(tensor: Tensor, live: Tensor | None) -> Tensor:
+    """1 where the next node of a chain was drawn, 0 at its end, shaped like `tensor` [B, N]."""
+    if live is None:
+        more = torch.ones_like(tensor)
+        more[:, -1] = 0
+        return more
+    return pad(live[:, 1:], (0, 1)).to(tensor.dtype)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.arguments import number
-from mmspec.core.draft import Draft, expand_tree, gather_nodes
-from mmspec.core.evidence import Evidence
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.laws import at, live_nodes
-from mmspec.core.rules.match import TargetMatch
-from mmspec.core.verdict import Verdict
+from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, gather_nodes
+from mmspec.core.rules.base import Rule, Weights, at_node, live_nodes
+from mmspec.core.rules.target_match import TargetMatch
+from mmspec.io.validation import number
 from mmspec.kernels.law import law_of, mass_at
 
 
@@ -69,4 +66,4 @@ class TypicalAcceptance(Rule):
         return Verdict("path", node, path[rows, node], depth[rows, node])
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return at(weights.p, node)
+        return at_node(weights.p, node)

@@ -7,26 +7,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
-from mmspec.core.verdict import Verdict
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.kinds import MASKED
 from mmspec.evaluate.continuous.resources import ContinuousResources
-from mmspec.evaluate.continuous.runner import arguments
-from mmspec.evaluate.engine.domain import Timed
-from mmspec.evaluate.image.requests import Request
-from mmspec.imagegen.continuous.head import sample
-from mmspec.imagegen.continuous.noise import KeyedNoise, Noise
-from mmspec.imagegen.continuous.steps import PlainSteps
-from mmspec.imagegen.continuous.target import MaskedTarget
+from mmspec.evaluate.continuous.runner import pipeline_arguments
+from mmspec.evaluate.engine.domain import TimedSetting
+from mmspec.evaluate.image.resources import GenerationRequest
+from mmspec.evaluate.model_kinds import MASKED
+from mmspec.imagegen.continuous.head_sampling.head import sample
+from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise, Noise
+from mmspec.imagegen.continuous.masked_decoding import PlainSteps
+from mmspec.imagegen.continuous.masked_target import MaskedTarget
 
-SOME = 8  # images that draws are watched on
-OTHER = 1 << 30  # seed of the second draw
+OBSERVED_IMAGES = 8  # images that draws are watched on
+SECOND_DRAW_SEED = 1 << 30  # seed of the second draw
 
 
-class Twice(PlainSteps):
+class PairedDraws(PlainSteps):
     """Plain decoding of one request that draws every token but the first step's a second time, with other noise.
 
     gaps: float [n] per round, squared distances of the two draws.
@@ -53,7 +51,9 @@ class Twice(PlainSteps):
 def _masked(resources: ContinuousResources, given: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
     """Squared distances of two draws of the same tokens, and the images."""
     head = resources.head
-    twice = Twice(KeyedNoise(Keys.of(seed + OTHER, len(given), resources.pipeline.model.device), head.steps, head.dim))
+    twice = PairedDraws(
+        KeyedNoise(Keys.of(seed + SECOND_DRAW_SEED, len(given), resources.pipeline.model.device), head.steps, head.dim)
+    )
     tokens = resources.pipeline(given, decoding=twice, seed=seed, pixels=False, **how).tokens
     return torch.cat(twice.gaps) if twice.gaps else tokens.new_zeros(0), tokens
 
@@ -69,7 +69,7 @@ def _causal(resources: ContinuousResources, given: list, how: dict, seed: int) -
     z = torch.stack([model.training_z(one, tokens.to(model.position.dtype)).flatten(0, 1) for one in branches])
     guidance = None if scale == 1 else torch.full((z.shape[1],), scale, device=z.device)
     values = []
-    for other in (seed + OTHER, seed + OTHER + len(given)):
+    for other in (seed + SECOND_DRAW_SEED, seed + SECOND_DRAW_SEED + len(given)):
         noise = KeyedNoise(Keys.of(other, len(given), tokens.device), head.steps, head.dim).at(place)
         walk = sample(head, z[0] if guidance is None else z, *(x.flatten(0, 1) for x in noise), guidance=guidance,
                       temperature=how["temperature"])  # fmt: skip
@@ -78,7 +78,7 @@ def _causal(resources: ContinuousResources, given: list, how: dict, seed: int) -
 
 
 def target_figures(
-    resources: ContinuousResources, setting: ContinuousSetting, asked: Sequence[Request], seed: int = 0
+    resources: ContinuousResources, setting: ContinuousSetting, asked: Sequence[GenerationRequest], seed: int = 0
 ) -> dict:
     """How much two draws of a token, given the same tokens, differ, on some of the requests.
 
@@ -86,7 +86,7 @@ def target_figures(
     is sure of every token, about 1 where what is known tells it nothing. Medians, as single tokens can be far out.
     head_steps, values: of the model.
     """
-    how, given = arguments(resources, setting), [one.given for one in asked[:SOME]]
+    how, given = pipeline_arguments(resources, setting), [one.given for one in asked[:OBSERVED_IMAGES]]
     gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, given, how, seed)
     flat = tokens.flatten(0, 1)
     apart = (flat - flat.roll(1, 0)).square().sum(-1).median()
@@ -94,7 +94,7 @@ def target_figures(
     return {"draw_spread": spread, "head_steps": resources.head_steps, "values": resources.total}
 
 
-def certainty(timed: Timed) -> dict:
+def certainty(timed: TimedSetting) -> dict:
     """How sure the target is on the requests of a setting."""
     asked = [one for case in timed.cases for one in case]
     return target_figures(timed.resources, timed.setting, asked, timed.setting.seed)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mmspec.core.arguments import LARGEST_SCALE
-from mmspec.evaluate.continuous.kinds import CAUSAL, ZOO_MODELS, in_zoo, kind_of
 from mmspec.evaluate.engine.config import BenchConfig, option, refuse_idle
-from mmspec.evaluate.engine.setting import Setting
+from mmspec.evaluate.engine.suite import Setting
+from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, continuous_kind, in_zoo
+from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.methods import ContinuousMethod
@@ -21,7 +21,7 @@ JUDGED_BATCH = 16  # images a request where nothing is timed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousSetting(Setting):
-    """How tokens are drawn.   num_iter: steps over an image, 0 for one token a step.   model: as `Config` has it.
+    """How tokens are drawn.   num_iter: steps over an image, 0 for one token a step.   model: as `ContinuousBenchConfig` has it.
     judged: the quality of images is measured, not the time they take.
     """
 
@@ -40,7 +40,7 @@ class ContinuousSetting(Setting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(BenchConfig):
+class ContinuousBenchConfig(BenchConfig):
     """What to run; None takes what the suite says.
 
     model, draft: of the zoo, or folders; draft None for the zoo's own of its model, and no drafted rows where there is none.
@@ -71,8 +71,8 @@ class Config(BenchConfig):
     def __post_init__(self) -> None:
         suite = self.plan()
         refuse_idle(self, suite.timed, suite.judged)
-        kind = kind_of(self.model)
-        if self.draft is not None and kind_of(self.draft, "--draft") != kind:
+        kind = continuous_kind(self.model)
+        if self.draft is not None and continuous_kind(self.draft, "--draft") != kind:
             raise ValueError(
                 f"--draft: expected a {kind} model as --model is, got {self.draft!r}, take one of its kind"
             )
@@ -83,7 +83,7 @@ class Config(BenchConfig):
         super().__post_init__()
 
     def known(self) -> tuple[ContinuousMethod, ...]:
-        kind, drafted = kind_of(self.model), self.draft is not None or in_zoo(f"{self.model}/draft")
+        kind, drafted = continuous_kind(self.model), self.draft is not None or in_zoo(f"{self.model}/draft")
         return tuple(one for one in self.plan().methods if one.kind in ("", kind) and (drafted or not one.part))
 
     def settings(self) -> Iterator[ContinuousSetting]:
@@ -99,7 +99,7 @@ class Config(BenchConfig):
             resources.check_judged()
 
     def folders(self) -> list[Path]:
-        return [Path(name) for name in (self.model, self.draft) if name is not None and name not in ZOO_MODELS]
+        return [Path(name) for name in (self.model, self.draft) if name is not None and name not in CONTINUOUS_MODELS]
 
     def _drawn(self, batch: int, prompts: int, judged: bool) -> Iterator[ContinuousSetting]:
         for temperature in self.temperatures:
@@ -115,3 +115,6 @@ class Config(BenchConfig):
                         model=self.model,
                         judged=judged,
                     )
+
+
+CONFIG = ContinuousBenchConfig

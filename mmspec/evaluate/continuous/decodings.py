@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from mmspec.evaluate.continuous.drafters import cspd as cspd_with
-from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED
-from mmspec.evaluate.continuous.methods import How
+from mmspec.evaluate.continuous.methods import PipelineArguments
+from mmspec.evaluate.continuous.methods import cspd as cspd_with
 from mmspec.evaluate.continuous.resources import ContinuousResources
+from mmspec.evaluate.model_kinds import CAUSAL, MASKED
 
 WINDOWS = ("patch", "truncate")
 RULES = ("reflection", "gaussian_block")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ContinuousDecodingOverrides:
     """What a user asked of a decoding; None leaves it as the decoding has it.
 
     window: of cspd "patch" or "truncate", of head how many states a call evaluates.   gamma: steps or tokens drafted.
@@ -29,39 +29,39 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ContinuousDecodingSpec:
     """A decoding as the command line offers it.   kinds: of the models it is for.   takes: the wishes it can grant."""
 
     about: str
-    make: Callable[[ContinuousResources, Wishes], How]
+    make: Callable[[ContinuousResources, ContinuousDecodingOverrides], PipelineArguments]
     kinds: tuple[str, ...] = (MASKED, CAUSAL)
     takes: tuple[str, ...] = ()
 
 
-def cspd(resources: ContinuousResources, wishes: Wishes) -> How:
+def cspd(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`CSpD`: patched windows of 8 steps; a tolerance has the target's own draws emitted, which needs truncation."""
-    from mmspec.imagegen.continuous.cspd import CSpD
+    from mmspec.imagegen.continuous.cspd.drafter import CSpD
 
     window = wishes.window or ("patch" if wishes.tolerance is None else "truncate")
     gamma = 8 if wishes.gamma is None else wishes.gamma
     return {"decoding": CSpD(resources.drafter(), window, gamma, tolerance=wishes.tolerance)}
 
 
-def stack(resources: ContinuousResources, wishes: Wishes) -> How:
+def stack(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`CSpD` as above, with the schedules that paid in every bench: annealed heads, a checkerboard, the null branch cached."""
     return cspd_with(8 if wishes.gamma is None else wishes.gamma, parts=("anneal", "checkerboard", "lazy"))(resources)
 
 
-def head(resources: ContinuousResources, wishes: Wishes) -> How:
+def head(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """Speculation over head time, 8 states a call."""
-    from mmspec.imagegen.continuous.stack import ScheduledSteps
-    from mmspec.imagegen.continuous.walk import HeadWalk
+    from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+    from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
 
-    walk = HeadWalk(states(wishes.window))
-    return {"decoding": ScheduledSteps(walk=walk)} if resources.kind == MASKED else {"head_walk": walk}
+    walk = HeadSampling(states(wishes.window))
+    return {"decoding": ScheduledSteps(head_sampling=walk)} if resources.kind == MASKED else {"head_sampling": walk}
 
 
-def small(resources: ContinuousResources, wishes: Wishes) -> How:
+def small(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`SmallCausal`: 4 tokens a round, block verification of Gaussians."""
     from mmspec.imagegen.continuous.causal.drafter import SmallCausal
 
@@ -72,14 +72,14 @@ def small(resources: ContinuousResources, wishes: Wishes) -> How:
     }
 
 
-DECODINGS: dict[str, Choice] = {
-    "ar": Choice("plain decoding", lambda resources, wishes: {}),
-    "cspd": Choice("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd, (MASKED,),
+DECODINGS: dict[str, ContinuousDecodingSpec] = {
+    "ar": ContinuousDecodingSpec("plain decoding", lambda resources, wishes: {}),
+    "cspd": ContinuousDecodingSpec("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd, (MASKED,),
                    ("window", "gamma", "tolerance")),
-    "stack": Choice("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack, (MASKED,),
+    "stack": ContinuousDecodingSpec("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack, (MASKED,),
                     ("gamma",)),
-    "head": Choice("the head drafts its own denoising steps; exact", head, takes=("window",)),
-    "small": Choice("a smaller causal model drafts tokens; exact", small, (CAUSAL,), ("gamma", "rule")),
+    "head": ContinuousDecodingSpec("the head drafts its own denoising steps; exact", head, takes=("window",)),
+    "small": ContinuousDecodingSpec("a smaller causal model drafts tokens; exact", small, (CAUSAL,), ("gamma", "rule")),
 }  # fmt: skip
 
 
@@ -92,7 +92,9 @@ def states(window: str | None) -> int:
     return 8 if window is None else int(window)
 
 
-def decoding_of(name: str, resources: ContinuousResources, wishes: Wishes = Wishes()) -> How:
+def decoding_of(
+    name: str, resources: ContinuousResources, wishes: ContinuousDecodingOverrides = ContinuousDecodingOverrides()
+) -> PipelineArguments:
     """Arguments of the pipeline for the decoding called `name`.
 
     Raises ValueError for names unknown to the model's kind, wishes that cannot be granted, settings the decoding refuses, and

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mmspec.evaluate.continuous.suites import SUITES
-from mmspec.evaluate.pages.columns import COLUMNS as SHARED
-from mmspec.evaluate.pages.columns import PICTURES, Cell, chosen, figure
-from mmspec.evaluate.pages.page import Page
-from mmspec.evaluate.pages.plots import SPEEDUP, Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, Page, figure, selected_columns
+from mmspec.evaluate.report.plots import SPEEDUP, Line, Panel, no_curve
 
 BY = ("batch", "guidance", "num_iter", "temperature")
 
 COLUMNS: dict[str, Cell] = {
     **SHARED,
-    **PICTURES,
+    **IMAGE_COLUMNS,
     "knob": figure("knob"),
     "gamma": figure("gamma"),
     "acceptance": figure("acceptance"),
@@ -44,7 +43,7 @@ def page(result: dict) -> Page:
     name = result["env"]["suite"]
     suite = SUITES[name]
     notes = (*summary(result["rows"]), *(published_notes() if name == "published" else ()))
-    columns = chosen(COLUMNS, suite.columns)
+    columns = selected_columns(COLUMNS, suite.columns)
     return Page(suite.about, columns, BY, lambda rows: f"{describe(rows[0])}: {_measured(rows)}", tuple(notes))
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
-from mmspec.evaluate.continuous.kinds import MASKED, ZOO_MODELS, in_zoo, kind_of
-from mmspec.evaluate.engine.resources import Resources
-from mmspec.evaluate.image.requests import labels_of
-from mmspec.zoo.world.pictures import class_names
+from mmspec.evaluate.engine.domain import Resources
+from mmspec.evaluate.image.resources import labels_of
+from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
+from mmspec.zoo.world.image import class_names
 
 if TYPE_CHECKING:
-    from mmspec.imagegen.continuous.head import Head
+    from mmspec.imagegen.continuous.head_sampling.head import Head
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class ContinuousResources(Resources):
 
     def _drafter(self) -> Any:
         if self.draft is not None:
-            if kind_of(self.draft, "--draft") != self.kind:
+            if continuous_kind(self.draft, "--draft") != self.kind:
                 raise ValueError(
                     f"--draft: expected a {self.kind} model, got {self.draft!r}, take one of the target's kind"
                 )
@@ -114,10 +114,10 @@ def zoo_pipeline(name: str, option: str = "--model") -> Any:
 
 def pipeline_of(model: str, option: str = "--model") -> Any:
     """The pipeline of the zoo, or that saved in a folder.   Raises ValueError where there is none."""
-    if model in ZOO_MODELS:
+    if model in CONTINUOUS_MODELS:
         return zoo_pipeline(model)
-    if kind_of(model, option) == MASKED:
-        from mmspec.imagegen.continuous.pipeline import MARPipeline
+    if continuous_kind(model, option) == MASKED:
+        from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 
         return MARPipeline.from_pretrained(model)
     from mmspec.imagegen.continuous.causal.pipeline import ContinuousARPipeline
@@ -130,8 +130,8 @@ def open_continuous(model: str, draft: str | None = None, num_sampling_steps: st
 
     Raises ValueError where there is none, and for a number of steps its head does not have.
     """
-    zoo_name = model if model in ZOO_MODELS else ""
+    zoo_name = model if model in CONTINUOUS_MODELS else ""
     name = f"zoo {model}" if zoo_name else model
-    made = ContinuousResources(pipeline_of(model), kind_of(model), name, zoo_name, draft, num_sampling_steps)
+    made = ContinuousResources(pipeline_of(model), continuous_kind(model), name, zoo_name, draft, num_sampling_steps)
     _ = made.head  # refuses steps
     return made

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from mmspec.evaluate.continuous.drafters import AHEAD, PARTS, cspd, scheduled, small_causal
-from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED
-from mmspec.evaluate.continuous.methods import PLAIN, ContinuousMethod
-from mmspec.evaluate.engine.method import SAMPLED
-from mmspec.evaluate.engine.suite import Suite
+from mmspec.evaluate.continuous.methods import (
+    HEAD_STATES,
+    PARTS,
+    PLAIN,
+    ContinuousMethod,
+    cspd,
+    scheduled,
+    small_causal,
+)
+from mmspec.evaluate.engine.suite import SAMPLED, Suite
+from mmspec.evaluate.model_kinds import CAUSAL, MASKED
 
 _TIMED = (
     "method",
@@ -111,8 +117,8 @@ _CAUSAL = (
                        make=small_causal(ahead=n), kind=CAUSAL, knob=n) for n in _WINDOWS),
     *(ContinuousMethod(f"{rule}-{gamma}", f"small causal {gamma}, {rule}", rule, rule, SAMPLED, "draft",
                        small_causal(rule, gamma), CAUSAL, gamma, knob=gamma) for rule in _RULES for gamma in (2, 4, 8)),
-    *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {AHEAD}", rule, "causal-stack", SAMPLED,
-                       "draft", small_causal(rule, 4, AHEAD), CAUSAL, 4) for rule in _RULES),
+    *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {HEAD_STATES}", rule, "causal-stack", SAMPLED,
+                       "draft", small_causal(rule, 4, HEAD_STATES), CAUSAL, 4) for rule in _RULES),
 )  # fmt: skip
 _EVERY_CSPD = tuple(
     method for window in ("patch", "truncate") for how in ("derived", "published") for method in _cspd(window, how)

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.decodings import DECODINGS, RULES, Wishes, decoding_of
-from mmspec.evaluate.continuous.kinds import CAUSAL, MASKED, ZOO_MODELS, in_zoo, kind_of
-from mmspec.evaluate.continuous.methods import ContinuousMethod, How
+from mmspec.evaluate.continuous.decodings import DECODINGS, RULES, ContinuousDecodingOverrides, decoding_of
+from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArguments
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
 from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
-from mmspec.evaluate.engine.prompt import Prompt, Spec, named
-from mmspec.evaluate.engine.sweep import Sweep
-from mmspec.evaluate.engine.sweep import Wishes as Drawn
-from mmspec.evaluate.image.requests import Request, labels_of
+from mmspec.evaluate.engine.domain import SamplingOverrides as Drawn
+from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
+from mmspec.evaluate.image.resources import GenerationRequest, labels_of
 from mmspec.evaluate.image.sweep import ObjectsDrawn, class_prompts
-from mmspec.zoo.world.pictures import class_names
+from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
+from mmspec.zoo.world.image import class_names
 
 GUIDANCE, STEPS = 2.0, 64
 TITLES = {"ar": "plain", "head": "head", "small": "small causal", "cspd": "CSpD", "stack": "CSpD stack"}
@@ -38,13 +38,13 @@ _MASKED = (
 
 def defaults(model: str) -> list[tuple[str, str]]:
     """Plain decoding and the decodings of its kind; those with a drafter where the zoo has one."""
-    pairs = _CAUSAL if kind_of(model) == CAUSAL else _MASKED
+    pairs = _CAUSAL if continuous_kind(model) == CAUSAL else _MASKED
     return [one for one in pairs if one[0].partition(":")[0] not in ("small", "cspd") or in_zoo(f"{model}/draft")]
 
 
 def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     """A decoding of `mmspec image` with its settings, "small:gamma=4", or a row of the benches by its key."""
-    kind, spec, rule = kind_of(model), Spec.read(decoding, "--decoding"), "" if rule == "exact" else rule
+    kind, spec, rule = continuous_kind(model), MethodText.read(decoding, "--decoding"), "" if rule == "exact" else rule
     rows = (one for suite in SUITES.values() for one in suite.methods if one.key == decoding and one.kind in ("", kind))
     found = next(rows, None)
     if found is not None and not rule and decoding not in DECODINGS:
@@ -54,8 +54,8 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
         raise ValueError(
             f"--decoding: expected one of {', '.join(known)} for {model}, got {decoding!r}, pick one of these"
         )
-    kinds = {one.name: str for one in fields(Wishes)} | {"gamma": int, "tolerance": float}
-    wishes = Wishes(**spec.values("--decoding", **kinds))
+    kinds = {one.name: str for one in fields(ContinuousDecodingOverrides)} | {"gamma": int, "tolerance": float}
+    wishes = ContinuousDecodingOverrides(**spec.values("--decoding", **kinds))
     if rule and "rule" not in DECODINGS[spec.name].takes:
         raise ValueError(f"--rule: expected none for --decoding {spec.name}, which judges by its own, got {rule!r}, leave it "
                          "out")  # fmt: skip
@@ -63,37 +63,41 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
         raise ValueError(f"--rule: expected one of {', '.join(RULES)} for vectors, got {rule!r}, pick one of these")
     wishes = replace(wishes, rule=rule or wishes.rule)
 
-    def make(resources: ContinuousResources) -> How:
+    def make(resources: ContinuousResources) -> PipelineArguments:
         return decoding_of(spec.name, resources, wishes)
 
-    return ContinuousMethod(decoding, named(decoding, rule, TITLES), rule or "exact", make=make, gamma=wishes.gamma)
+    return ContinuousMethod(
+        decoding, method_title(decoding, rule, TITLES), rule or "exact", make=make, gamma=wishes.gamma
+    )
 
 
 def setting(model: str, temperature: float, wishes: Drawn) -> ContinuousSetting:
-    drawn = wishes.given(guidance=GUIDANCE if model in ZOO_MODELS else None, num_iter=STEPS)
-    if kind_of(model) != MASKED:
+    drawn = wishes.given(guidance=GUIDANCE if model in CONTINUOUS_MODELS else None, num_iter=STEPS)
+    if continuous_kind(model) != MASKED:
         drawn["num_iter"] = 0
     return ContinuousSetting(batch=1, temperature=temperature, prompts=1, seed=0, model=model, **drawn)
 
 
-def prompts(model: str, count: int, seed: int) -> list[Prompt]:
+def prompts(model: str, count: int, seed: int) -> list[EvaluationPrompt]:
     return class_prompts(count, seed)
 
 
-def case(resources: ContinuousResources, setting: ContinuousSetting, prompt: Prompt) -> list[Request]:
+def case(
+    resources: ContinuousResources, setting: ContinuousSetting, prompt: EvaluationPrompt
+) -> list[GenerationRequest]:
     """A label where the prompt has one or names one, else its text for a model that reads captions."""
     names = class_names() if resources.classes == len(class_names()) else ()
     text = prompt.text if prompt.label is None else str(prompt.label)
     captions = getattr(resources.pipeline.model, "captions", None)
     try:
-        return [Request(labels_of([text], resources.classes, names)[0], prompt.text)]
+        return [GenerationRequest(labels_of([text], resources.classes, names)[0], prompt.text)]
     except ValueError:
         if captions is None or prompt.label is not None:
             raise
-    return [Request(_checked(captions, [text])[0], prompt.text)]
+    return [GenerationRequest(_check_captions(captions, [text])[0], prompt.text)]
 
 
-def _checked(captions: object, texts: Sequence[str]) -> list[str]:
+def _check_captions(captions: object, texts: Sequence[str]) -> list[str]:
     check = getattr(captions, "check", None)
     if check is not None:
         check(list(texts))
@@ -101,7 +105,7 @@ def _checked(captions: object, texts: Sequence[str]) -> list[str]:
 
 
 SWEEP = Sweep(
-    models=tuple(ZOO_MODELS),
+    models=tuple(CONTINUOUS_MODELS),
     shows="picture",
     temperatures=(1.0,),
     defaults=defaults,
@@ -111,5 +115,5 @@ SWEEP = Sweep(
     prompts=prompts,
     case=case,
     sampler=sampler,
-    scorers=lambda model: [ObjectsDrawn()] if model in ZOO_MODELS else [],
+    scorers=lambda model: [ObjectsDrawn()] if model in CONTINUOUS_MODELS else [],
 )

@@ -12,16 +12,14 @@ from typing import Any
 import torch
 
 from mmspec.evaluate.engine.config import BenchConfig
-from mmspec.evaluate.engine.domain import Domain, Reference, Timed
-from mmspec.evaluate.engine.fingerprint import fingerprint
-from mmspec.evaluate.engine.log import BenchLog
-from mmspec.evaluate.engine.machine import environment, machine, threads
-from mmspec.evaluate.engine.method import Method
+from mmspec.evaluate.engine.domain import Domain, QualityReference, TimedSetting
+from mmspec.evaluate.engine.provenance import environment, fingerprint, machine, threads
+from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.rows import judged_row, timed_row
 from mmspec.evaluate.engine.runs import interleave, runner_or_failure
-from mmspec.evaluate.engine.setting import Setting
+from mmspec.evaluate.engine.suite import Method, Setting
 
-Told = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 def bench(
@@ -29,8 +27,8 @@ def bench(
     config: BenchConfig,
     resources: Any = None,
     *,
-    on_run: Told = lambda text: None,
-    on_part: Told = lambda text: None,
+    on_run: ProgressCallback = lambda text: None,
+    on_part: ProgressCallback = lambda text: None,
     log: Path | None = None,
 ) -> dict:
     """{"env": ..., "rows": [...]}: one row per method and setting.
@@ -44,7 +42,7 @@ def bench(
     resources = domain.resources(config) if resources is None else resources
     code = fingerprint(config.folders())
     with threads(config.threads), _log(log, domain, config, resources, code) as kept:
-        running = _Running(domain, config, resources, kept, on_run, on_part)
+        running = _BenchRun(domain, config, resources, kept, on_run, on_part)
         timed, judged = running.timed(), running.judged()
         extras = domain.extras(config, resources, kept)
         own = {"repeats": config.repeats, "seed": config.seed, "code": code}
@@ -55,7 +53,7 @@ def bench(
 def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: Mapping[str, str]) -> list[dict]:
     """The rows of a bench that times, judges, or does both; quality does not depend on the batch size."""
     apart = {name for setting in config.judged() for name in setting.name()} - {"batch"}
-    return joined(timed, judged, sorted(apart), quality) if timed else judged
+    return join_quality(timed, judged, sorted(apart), quality) if timed else judged
 
 
 def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any, code: str) -> BenchLog:
@@ -65,15 +63,15 @@ def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any,
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _BenchRun:
     """One bench as it runs."""
 
     domain: Domain
     config: BenchConfig
     resources: Any
     kept: BenchLog
-    on_run: Told
-    on_part: Told
+    on_run: ProgressCallback
+    on_part: ProgressCallback
 
     def timed(self) -> list[dict]:
         """The rows of every timed setting."""
@@ -119,7 +117,7 @@ class _Running:
             seed=config.seed,
             on_run=lambda key: self.on_run(f"{where}, {key}"),
         )
-        timed = Timed(config, self.resources, setting, methods, cases, results)
+        timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0
         rows = {one.key: timed_row(one, results, config.baselines, shared, greedy) for one in methods}
         self.domain.complete(timed, rows)
@@ -130,11 +128,11 @@ class _Running:
         for _ in range(self.config.timed_requests(setting)):
             self.on_run(f"{where}, kept")
 
-    def _judge(self, reference: Callable[[], Reference], method: Method, setting: Setting) -> dict:
+    def _judge(self, reference: Callable[[], QualityReference], method: Method, setting: Setting) -> dict:
         return judged_row(method, reference(), setting.row())
 
 
-def joined(timed: list[dict], judged: list[dict], names: Sequence[str], quality: Mapping[str, str]) -> list[dict]:
+def join_quality(timed: list[dict], judged: list[dict], names: Sequence[str], quality: Mapping[str, str]) -> list[dict]:
     """Timed rows with the quality figures of their method and setting; None where it has none.
 
     names: fields that tell settings apart.   quality: fields of timed rows, by what they are called in judged ones.

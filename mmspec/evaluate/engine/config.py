@@ -8,11 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mmspec.evaluate.engine.setting import Setting
-from mmspec.evaluate.engine.suite import Suite, pick
+from mmspec.evaluate.engine.suite import Setting, Suite, suite_of
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.engine.method import Method
+    from mmspec.evaluate.engine.suite import Method
 
 INFINITE = float("inf")
 
@@ -81,7 +80,7 @@ class BenchConfig:
     def plan(self) -> Suite:
         """The suite asked for, of those in `suites.py` beside the config."""
         folder = type(self).__module__.rpartition(".")[0]
-        return pick(import_module(f"{folder}.suites").SUITES, self.suite)
+        return suite_of(import_module(f"{folder}.suites").SUITES, self.suite)
 
     def known(self) -> Sequence[Method]:
         """The suite's methods that the zoo has something for, baselines first."""

@@ -11,7 +11,7 @@ from PIL.Image import Image
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class EvaluationPrompt:
     """key: its name in the set, which no other prompt has.   turns: what is said, one text after another.
     label: a class, for models that draw classes.   pictures: that it shows, opened when they are asked for.
     category: groups of a set that tables tell apart.   answers: what a right answer is or contains.
@@ -48,15 +48,15 @@ def set_digest(digests: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
 
 
-def named(decoding: str, rule: str, titles: Mapping[str, str]) -> str:
+def method_title(decoding: str, rule: str, titles: Mapping[str, str]) -> str:
     """What tables call a decoding under a rule: "SJD (window 32) + LANTERN (delta 0.2)"; of exact rules the default has no
     name."""
     parts = [decoding] if rule in ("", "exact") else [decoding, rule]
-    return " + ".join(Spec.read(one, "--decoding").said(titles) for one in parts)
+    return " + ".join(MethodText.read(one, "--decoding").said(titles) for one in parts)
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class MethodText:
     """A name and its settings, from "name:setting=value,...".   text: as it was written."""
 
     text: str
@@ -64,7 +64,7 @@ class Spec:
     settings: dict[str, str]
 
     @classmethod
-    def read(cls, text: str, option: str) -> Spec:
+    def read(cls, text: str, option: str) -> MethodText:
         """Raises ValueError for a text of another form. option: whose value it is."""
         name, _, rest = text.partition(":")
         pairs = [part.partition("=") for part in rest.split(",") if part]

@@ -15,7 +15,7 @@ FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """One timed request.
 
     seconds: wall time of the whole call.   output: what was generated, per row; exact methods are compared by it.
@@ -55,9 +55,9 @@ class Failure:
     reason: str
 
 
-Attempt = Run | Failure
-Runner = Callable[[Case, int], Run]
-Sampler = Callable[[Case, int], tuple[Run, list]]
+Attempt = TimedRun | Failure
+Runner = Callable[[Case, int], TimedRun]
+Sampler = Callable[[Case, int], tuple[TimedRun, list]]
 
 
 def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
@@ -98,9 +98,9 @@ def interleave(
     return results
 
 
-def completed(attempts: Sequence[Sequence[Attempt]]) -> list[Run]:
+def completed(attempts: Sequence[Sequence[Attempt]]) -> list[TimedRun]:
     """The runs among [case][repeat] attempts."""
-    return [one for case in attempts for one in case if isinstance(one, Run)]
+    return [one for case in attempts for one in case if isinstance(one, TimedRun)]
 
 
 def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
@@ -115,7 +115,7 @@ def runner_or_failure(make: Callable[[], Runner]) -> Runner:
     except (ImportError, ValueError) as error:
         reason = str(error)
 
-        def fails(case: Case, seed: int) -> Run:
+        def fails(case: Case, seed: int) -> TimedRun:
             raise ValueError(reason)
 
         return fails
@@ -138,9 +138,9 @@ def timed_run(
     seconds: float,
     row_passes: Sequence[int] = (),
     rounds: int | None = None,
-) -> Run:
-    """A request through our own loop, as its statistics tell of it; the rest as in `Run`."""
-    return Run(
+) -> TimedRun:
+    """A request through our own loop, as its statistics tell of it; the rest as in `TimedRun`."""
+    return TimedRun(
         seconds,
         output,
         stats.target_passes,

@@ -1,12 +1,74 @@
-"""What every suite of every bench has."""
+"""What a bench compares, as data: methods, the settings they meet in, and suites of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from mmspec.evaluate.engine.method import Method
+GREEDY, SAMPLED = ("greedy",), ("sampled",)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of a bench, as data; domains add how it drafts.
+
+    key: what --methods takes.   title: what tables print.   rule: that accepts its drafts.   family: rows that differ in
+    one setting, which --methods takes too.   at: the temperatures it is run at ("greedy": 0, "sampled": above 0).
+    part: what the zoo must have for it; where the zoo does not know that, there is no such row.
+    like: the row whose output this one's must equal when exact and greedy; the first baseline's where left out.
+    """
+
+    key: str
+    title: str
+    rule: str = "exact"
+    family: str = ""
+    at: tuple[str, ...] = GREEDY + SAMPLED
+    part: str = ""
+    like: str = field(default="", kw_only=True)
+
+    def serves(self, temperature: float) -> bool:
+        """Whether the row exists at this temperature."""
+        return ("sampled" if temperature > 0 else "greedy") in self.at
+
+    def named(self, name: str) -> bool:
+        """Whether --methods means this row by `name`."""
+        return bool(name) and name in (self.key, self.family)
+
+    def row(self) -> dict:
+        """The fields of its rows that say what it is."""
+        return {"method": self.title, "key": self.key}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One table of a bench: how requests are made and grouped. Domains add theirs.
+
+    batch: requests decoded at once.   prompts: how many are asked, in cases of `batch`; what is left over is not asked.
+    seed: of the bench.
+    """
+
+    batch: int
+    temperature: float
+    prompts: int
+    seed: int
+
+    @property
+    def cases(self) -> int:
+        """Whole batches among the prompts."""
+        return self.prompts // self.batch
+
+    def batches(self, requests: list) -> list[list]:
+        """The requests in whole batches."""
+        return [requests[start : start + self.batch] for start in range(0, self.cases * self.batch, self.batch)]
+
+    def name(self) -> dict:
+        """The fields of rows that tell this setting from the others."""
+        return {"batch": self.batch, "temperature": self.temperature}
+
+    def row(self) -> dict:
+        """All fields of rows that the setting decides."""
+        return self.name()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +87,10 @@ class Suite:
     temperatures: tuple[float, ...]
 
 
-Chosen = TypeVar("Chosen", bound=Suite)
+AnySuite = TypeVar("Chosen", bound=Suite)
 
 
-def pick(suites: Mapping[str, Chosen], name: str) -> Chosen:
+def suite_of(suites: Mapping[str, AnySuite], name: str) -> AnySuite:
     """The suite called `name`.   Raises ValueError for an unknown name."""
     if name not in suites:
         raise ValueError(f"--suite: expected one of {', '.join(suites)}, got {name!r}, pick one of these")

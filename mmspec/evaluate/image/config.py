@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mmspec import zoo
-from mmspec.core.arguments import LARGEST_SCALE
 from mmspec.evaluate.engine.config import BenchConfig, option, refuse_idle
-from mmspec.evaluate.engine.setting import Setting
+from mmspec.evaluate.engine.suite import Setting
+from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
     from mmspec.evaluate.image.methods import ImageMethod
@@ -41,7 +41,7 @@ class ImageSetting(Setting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(BenchConfig):
+class ImageBenchConfig(BenchConfig):
     """What to run; None takes what the suite says.
 
     model: of the zoo.   prompts: of what is timed.   images: a quality figure; below 8 a distance means nothing at all.
@@ -102,3 +102,6 @@ class Config(BenchConfig):
                         model=self.model,
                         judged=judged,
                     )
+
+
+CONFIG = ImageBenchConfig

@@ -1,22 +1,55 @@
-"""The bench of image models, tied together."""
+"""The bench of image models, tied together: row fields, the quality reference and the domain."""
 
 from __future__ import annotations
 
-from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.image.certainty import certainty
-from mmspec.evaluate.image.config import Config
+from collections.abc import Mapping
+
+import numpy as np
+
+from mmspec.evaluate.engine.domain import Domain, TimedSetting
+from mmspec.evaluate.engine.rows import Margin, parting
+from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.engine.statistics import middle
+from mmspec.evaluate.image.certainty import certainty, margin_at, observe_laws, target_figures
+from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
+from mmspec.evaluate.image.methods import PLAIN
 from mmspec.evaluate.image.page import describe, page, panels
-from mmspec.evaluate.image.quality import Reference
-from mmspec.evaluate.image.requests import cases
-from mmspec.evaluate.image.resources import ImageResources, zoo_resources
-from mmspec.evaluate.image.rows import complete
-from mmspec.evaluate.image.runner import runner
-from mmspec.evaluate.quality.gallery import FIELDS, QUALITY
+from mmspec.evaluate.image.resources import ImageResources, cases, requests_of, zoo_resources
+from mmspec.evaluate.image.runner import make_draw, runner
+from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryComparison
+
+
+def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
+    """Adds to the rows of a setting the values a pass, the drafter's passes, and where greedy ones differ at ties only."""
+    for method in timed.methods:
+        row, own = rows[method.key], timed.results[method.key]
+        row["step_compression"] = row["accept_length"]
+        row["drafter_passes"] = middle([run.drafter_passes for run in completed(own)], 1)
+        if timed.setting.temperature == 0:
+            row |= parting(timed.results[PLAIN], own, lambda case: _margin(timed, case))
+
+
+def _margin(timed: TimedSetting, case: int) -> Margin:
+    """By how much plain decoding preferred its values in a case to the likeliest others."""
+    watched = observe_laws(timed.resources, timed.setting, timed.cases[case], 0)
+    return lambda row, place, other: margin_at(watched, row, place)
+
+
+class ImageReference(GalleryComparison):
+    """Plain images of a setting.   row: how sure the target is and how many codes it uses."""
+
+    def __init__(self, config: ImageBenchConfig, resources: ImageResources, setting: ImageSetting):
+        asked = requests_of(setting.model, setting.prompts, setting.seed)
+        super().__init__(config.rows[0], lambda method: make_draw(method, resources, setting), resources.scorer, asked,
+                         setting.batch, setting.seed)  # fmt: skip
+        codes = np.concatenate([one.tokens for one in self.plain])
+        self.row = target_figures(resources, setting, asked, codes, setting.seed)
+
 
 TIMING = "whole calls with prefill and pixels; medians of paired ratios; spread: 10th and 90th percentile"
 
 
-def environment(config: Config, resources: ImageResources) -> dict:
+def environment(config: ImageBenchConfig, resources: ImageResources) -> dict:
     """What a bench file says of the model and the measuring."""
     model, suite = resources.pipeline.model, config.plan()
     return {
@@ -33,7 +66,7 @@ def environment(config: Config, resources: ImageResources) -> dict:
 
 DOMAIN = Domain(
     name="image",
-    config=Config,
+    config=ImageBenchConfig,
     output="codes of plain decoding",
     resources=lambda config: zoo_resources(config.model),
     cases=cases,
@@ -44,6 +77,6 @@ DOMAIN = Domain(
     page=page,
     panels=panels,
     complete=complete,
-    reference=Reference,
+    reference=ImageReference,
     quality={name: name for name in FIELDS} | {"judged_batch": "batch", "judged_step_compression": "step_compression"},
 )

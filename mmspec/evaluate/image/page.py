@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mmspec.evaluate.image.suites import SUITES
-from mmspec.evaluate.pages.columns import COLUMNS as SHARED
-from mmspec.evaluate.pages.columns import PICTURES, Cell, chosen, figure
-from mmspec.evaluate.pages.page import Page
-from mmspec.evaluate.pages.plots import Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, Page, figure, selected_columns
+from mmspec.evaluate.report.plots import Line, Panel, no_curve
 
 BY = ("batch", "guidance", "top_k", "temperature")
 AXES = ("values a target pass", "Frechet distance from plain decoding's images")
@@ -16,7 +15,7 @@ AXES = ("values a target pass", "Frechet distance from plain decoding's images")
 
 COLUMNS: dict[str, Cell] = {
     **SHARED,
-    **PICTURES,
+    **IMAGE_COLUMNS,
     "knob": figure("knob"),
     "step compression": figure("step_compression"),
 }
@@ -30,7 +29,7 @@ def describe(row: Mapping) -> str:
 def page(result: dict) -> Page:
     """The page of a bench file."""
     suite = SUITES[result["env"]["suite"]]
-    columns = chosen(COLUMNS, suite.columns)
+    columns = selected_columns(COLUMNS, suite.columns)
     return Page(
         suite.about, columns, BY, lambda rows: f"{describe(rows[0])}: {_measured(rows)}", tuple(summary(result["rows"]))
     )

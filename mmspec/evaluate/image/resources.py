@@ -1,21 +1,66 @@
-"""An image pipeline and what belongs to it: rules over its codebook, trained drafters, and what scores its pictures."""
+"""An image pipeline and what belongs to it: held-out prompts, rules, trained drafters and scorers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
-from mmspec.core.checkpoints import load_model, load_part
-from mmspec.core.readers import read_json
 from mmspec.core.rules.base import Rule
-from mmspec.evaluate.engine.resources import Resources
-from mmspec.evaluate.image.requests import labels_of
+from mmspec.evaluate.engine.domain import Resources
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.by_name import rule_from_name
-from mmspec.zoo.world.pictures import class_names
+from mmspec.io.checkpoints import load_model, load_part
+from mmspec.io.readers import read_json
+from mmspec.zoo.world.image import HELD_OUT, class_names, image_prompt, sample_image_scene
+from mmspec.zoo.world.language import with_article
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.image.config import ImageSetting
+
+
+FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
+STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """given: what the pipeline takes.   text: the same in words, for CLIP and the judge."""
+
+    given: str | int
+    text: str
+
+
+def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest]:
+    """`count` prompts for the zoo's "t2i", or classes in turn for its "c2i"; those of different seeds are disjoint."""
+    if model == "c2i":
+        names = class_names()
+        return [GenerationRequest(i % len(names), with_article(names[i % len(names)])) for i in range(count)]
+    prompts = [image_prompt(sample_image_scene(FIRST + STEP * seed + i), 0) for i in range(count)]
+    return [GenerationRequest(prompt, prompt) for prompt in prompts]
+
+
+def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> list[int]:
+    """Class labels from numbers or names ("7", "red circle", "a red circle").   Raises ValueError for others."""
+    found = {name: label for label, name in enumerate(names)}
+    labels = []
+    for text in texts:
+        plain = " ".join(text.lower().split())
+        bare = plain.removeprefix("a ").removeprefix("an ")
+        label = int(plain) if plain.isascii() and plain.isdigit() else found.get(bare, -1)
+        if not 0 <= label < classes:
+            known = f" or a name such as {names[0]!r}" if names else ""
+            raise ValueError(f"PROMPT: expected a label from 0 to {classes - 1}{known}, got {text!r}, correct it")
+        labels.append(label)
+    return labels
+
+
+def cases(resources: ImageResources, setting: ImageSetting) -> list[list[GenerationRequest]]:
+    """The requests of every batch of a setting."""
+    return setting.batches(requests_of(setting.model, setting.prompts, setting.seed))
+
 
 ZOO_MODELS = ("t2i", "c2i")
 
@@ -79,7 +124,7 @@ def folder_resources(folder: Path) -> ImageResources:
     Raises ValueError where it holds neither.
     """
     from mmspec.imagegen.adapters.registry import supported
-    from mmspec.imagegen.llamagen.store import CONFIG
+    from mmspec.imagegen.components import CONFIG
 
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     asked = config.get("architectures") or []

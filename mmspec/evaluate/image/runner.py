@@ -8,21 +8,20 @@ from time import perf_counter
 from PIL.Image import Image
 
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.runs import Run, Runner, Sampler, row_passes, timed_run, without_output
+from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, row_passes, timed_run, without_output
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.requests import Request
-from mmspec.evaluate.image.resources import ImageResources
-from mmspec.imagegen.output import ImageOutput
+from mmspec.evaluate.image.resources import GenerationRequest, ImageResources
+from mmspec.imagegen.base_pipeline import ImageOutput
 
-Draw = Callable[[Sequence[Request], int | Sequence[int]], ImageOutput]
+DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
 
 
-def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Draw:
+def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> DrawImages:
     """A function of (prompts, seed) that generates their images. What it needs is loaded now."""
     decoding, rule = method.make(resources), None if method.rule == "exact" else resources.rule(method.rule)
 
-    def draw(asked: Sequence[Request], seed: int | Sequence[int]) -> ImageOutput:
+    def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
         out = resources.pipeline(
             [one.given for one in asked], decoding=decoding, rule=rule, seed=seed, **setting.arguments()
         )
@@ -37,7 +36,7 @@ def sampler(method: ImageMethod, resources: ImageResources, setting: ImageSettin
     """A function of (prompts, seed) that generates once, timed, pixels included; returns what it cost and the images."""
     draw = make_draw(method, resources, setting)
 
-    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[Image]]:
+    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
         began = perf_counter()
         out = draw(asked, seed)
         seconds, stats = perf_counter() - began, out.stats

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mmspec.evaluate.engine.method import SAMPLED
-from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.image.drafters import Make, auto, eagle_chain, eagle_tree, jacobi, mulo, pjd, rows, scd, zipar
-from mmspec.evaluate.image.methods import PLAIN, ImageMethod
+from mmspec.evaluate.engine.suite import SAMPLED, Suite
+from mmspec.evaluate.image.methods import (
+    PLAIN,
+    ImageDrafterFactory,
+    ImageMethod,
+    auto,
+    eagle_chain,
+    eagle_tree,
+    jacobi,
+    mulo,
+    pjd,
+    rows,
+    scd,
+    zipar,
+)
 
 _TIMED = (
     "method",
@@ -57,7 +68,7 @@ _EAGLE = (
 )  # fmt: skip
 
 # drafts that a relaxed rule judges: name -> (title, maker)
-_DRAFTS: dict[str, tuple[str, Make]] = {
+_DRAFTS: dict[str, tuple[str, ImageDrafterFactory]] = {
     "sjd": ("SJD 32", jacobi(32)),
     "scd": ("SCD gumbel 32", scd(32)),
     "scd-64": ("SCD gumbel 64", scd(64)),
@@ -98,7 +109,7 @@ def _rows(
     family: str,
     title: str,
     knob: str,
-    make: Callable[[float], Make],
+    make: Callable[[float], ImageDrafterFactory],
     values: tuple[float, ...],
     part: str = "",
 ) -> tuple[ImageMethod, ...]:

@@ -12,21 +12,28 @@ from PIL import Image
 
 from mmspec import zoo
 from mmspec.core.loop import Drafter
-from mmspec.core.rules.resolve import names as exact_names
-from mmspec.evaluate.engine.prompt import Prompt, Spec, named
-from mmspec.evaluate.engine.sweep import Sweep
-from mmspec.evaluate.engine.sweep import Wishes as Drawn
+from mmspec.core.rules.by_name import rule_names as exact_names
+from mmspec.evaluate.engine.domain import SamplingOverrides as Drawn
+from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
 from mmspec.evaluate.image.config import ImageSetting
-from mmspec.evaluate.image.decodings import DECODINGS, Wishes, check_decoding, decoding_of, short_name
+from mmspec.evaluate.image.decodings import DECODINGS, ImageDecodingOverrides, check_decoding, decoding_of, short_name
 from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.requests import FIRST, STEP, Request, requests_of
-from mmspec.evaluate.image.resources import ZOO_MODELS, ImageResources, folder_resources, zoo_resources
+from mmspec.evaluate.image.resources import (
+    FIRST,
+    STEP,
+    ZOO_MODELS,
+    GenerationRequest,
+    ImageResources,
+    folder_resources,
+    requests_of,
+    zoo_resources,
+)
 from mmspec.evaluate.image.runner import sampler
 from mmspec.evaluate.image.suites import SUITES
 from mmspec.imagegen.rules.by_name import relaxed_names
 from mmspec.zoo.files.registry import folder_of
-from mmspec.zoo.world.pictures import CLASSES, class_picture, render_picture, sample_picture
-from mmspec.zoo.world.prompts import named_objects
+from mmspec.zoo.world.image import CLASSES, class_image_scene, named_objects, render_image_scene, sample_image_scene
 
 GUIDANCE = 4.0  # of the zoo's models, as benches judge them; a model of a folder has its own
 TITLES = {"ar": "plain", "sjd": "SJD", "scd": "SCD", "pac": "SJD-PAC", "eagle": "EAGLE", "lantern": "LANTERN",
@@ -50,24 +57,26 @@ def defaults(model: str) -> list[tuple[str, str]]:
 
 def method(model: str, decoding: str, rule: str) -> ImageMethod:
     """A decoding of `mmspec image` with its settings, "sjd:window=32,init=up", or a row of the benches by its key."""
-    spec = Spec.read(short_name(decoding), "--decoding")
-    if rule and Spec.read(rule, "--rule").name not in (known := (*exact_names(), *relaxed_names())):
+    spec = MethodText.read(short_name(decoding), "--decoding")
+    if rule and MethodText.read(rule, "--rule").name not in (known := (*exact_names(), *relaxed_names())):
         raise ValueError(f"--rule: expected one of {', '.join(known)} for codes, got {rule!r}, pick one of these")
     rows = (
         one for suite in SUITES.values() for one in suite.methods if one.key == decoding and decoding not in DECODINGS
     )
     found = next(rows, None)
     if found is not None:
-        title = found.title if not rule else f"{found.title} + {Spec.read(rule, '--rule').said(TITLES)}"
+        title = found.title if not rule else f"{found.title} + {MethodText.read(rule, '--rule').said(TITLES)}"
         return replace(found, rule=rule or found.rule, title=title)
-    wishes = Wishes(**spec.values("--decoding", **{one.name: str for one in fields(Wishes)} | {"window": int}))
+    wishes = ImageDecodingOverrides(
+        **spec.values("--decoding", **{one.name: str for one in fields(ImageDecodingOverrides)} | {"window": int})
+    )
     check_decoding(spec.name, wishes)
     own = DECODINGS[spec.name].rule
 
     def make(resources: ImageResources) -> Drafter | None:
         return decoding_of(spec.name, resources, wishes)[0]
 
-    return ImageMethod(decoding, named(decoding, rule, TITLES), rule or own or "exact", make=make)
+    return ImageMethod(decoding, method_title(decoding, rule, TITLES), rule or own or "exact", make=make)
 
 
 def setting(model: str, temperature: float, wishes: Drawn) -> ImageSetting:
@@ -76,41 +85,43 @@ def setting(model: str, temperature: float, wishes: Drawn) -> ImageSetting:
     return ImageSetting(batch=1, temperature=temperature, prompts=1, seed=0, model=model, **drawn)
 
 
-def prompts(model: str, count: int, seed: int) -> list[Prompt]:
+def prompts(model: str, count: int, seed: int) -> list[EvaluationPrompt]:
     """Prompts of the zoo's text-to-image model, each with a picture the world has of it; classes in turn for its other one."""
     if model == "c2i":
         return class_prompts(count, seed)
     asked = requests_of("t2i", count, seed)
     return [
-        Prompt(f"picture-{FIRST + STEP * seed + i}", (one.text,), real=partial(_real, FIRST + STEP * seed + i))
+        EvaluationPrompt(
+            f"picture-{FIRST + STEP * seed + i}", (one.text,), real=partial(_real_picture, FIRST + STEP * seed + i)
+        )
         for i, one in enumerate(asked)
     ]
 
 
-def class_prompts(count: int, seed: int) -> list[Prompt]:
+def class_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
     """Classes of the world in turn, each with another picture of it."""
     return [
-        Prompt(
+        EvaluationPrompt(
             f"class-{i}",
             (one.text,),
             label=i % CLASSES,
-            real=partial(_real_class, i % CLASSES, FIRST + STEP * seed + i),
+            real=partial(_real_class_picture, i % CLASSES, FIRST + STEP * seed + i),
         )
         for i, one in enumerate(requests_of("c2i", count, seed))
     ]
 
 
-def _real(seed: int) -> Image.Image:
-    return Image.fromarray(render_picture(sample_picture(seed)))
+def _real_picture(seed: int) -> Image.Image:
+    return Image.fromarray(render_image_scene(sample_image_scene(seed)))
 
 
-def _real_class(label: int, seed: int) -> Image.Image:
-    return Image.fromarray(render_picture(class_picture(label, seed)))
+def _real_class_picture(label: int, seed: int) -> Image.Image:
+    return Image.fromarray(render_image_scene(class_image_scene(label, seed)))
 
 
-def case(resources: ImageResources, setting: ImageSetting, prompt: Prompt) -> list[Request]:
+def case(resources: ImageResources, setting: ImageSetting, prompt: EvaluationPrompt) -> list[GenerationRequest]:
     text = prompt.text if prompt.label is None or resources.draws_texts else str(prompt.label)
-    return [Request(resources.given([text])[0], prompt.text)]
+    return [GenerationRequest(resources.given([text])[0], prompt.text)]
 
 
 class ObjectsDrawn:
@@ -119,11 +130,11 @@ class ObjectsDrawn:
     name, about = "objects_drawn", "share of asked objects whose color and shape the zoo's judge finds"
 
     def __init__(self) -> None:
-        from mmspec.evaluate.engine.hashes import files_digest
+        from mmspec.evaluate.engine.provenance import files_digest
 
         self.judge, self.hash = zoo.load("image_judge"), files_digest([folder_of("image_judge")])
 
-    def __call__(self, made: Sequence[Image.Image], prompts: Sequence[Prompt]) -> np.ndarray:
+    def __call__(self, made: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
             for image, one in zip(made, prompts, strict=True)

@@ -1,1 +1,1 @@
-"""Measures of quality over features and scores, whatever they are of."""
+"""Measures of quality over features and scores, and the extractors and reward models they are taken with."""

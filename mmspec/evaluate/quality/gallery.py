@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.engine.ratios import mean, middle
 from mmspec.evaluate.engine.runs import row_passes
-from mmspec.evaluate.quality.alignment import clip_score, retrieval
+from mmspec.evaluate.engine.statistics import mean, middle
+from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.quality.features import clip_score, retrieval
 from mmspec.evaluate.quality.frechet import distances
 
 FIELDS = ("images", "frechet", "frechet_interval", "frechet_ar", "frechet_ratio", "frechet_ratio_interval", "clip_score",
@@ -21,11 +21,11 @@ QUALITY = (
     "90 % bootstrap; retrieval among 32 prompts; judge: share of asked objects whose color and shape are found"
 )
 HALVES = 2  # sets of plain images, each as large as a method's
-Draw = Callable[[Sequence[Any], Sequence[int]], Any]
+DrawBatch = Callable[[Sequence[Any], Sequence[int]], Any]
 
 
 @dataclass(slots=True)
-class Gallery:
+class GeneratedImages:
     """Images of one method. features: float32 [N, d] of CLIP.   judged: share of asked objects found.
     tokens: [N, n] or [N, n, d].   passes: target passes of each image.   emitted: values of each image.
     drafter_passes: in all.
@@ -40,7 +40,7 @@ class Gallery:
     exact: bool
 
 
-class Galleries:
+class GalleryComparison:
     """What the images of every method in one setting are held against: two sets of plain ones, and the requests.
 
     make: of a method, a function of (requests, seeds) that draws them and returns images, tokens and statistics.
@@ -48,7 +48,7 @@ class Galleries:
     seed: of the bench; image i of set k has the seed (seed (HALVES + 1) + k) N + i, whatever stands beside it.
     """
 
-    def __init__(self, plain: Method, make: Callable[[Any], Draw], scorer: Callable[[str], Any], asked: Sequence[Any],
+    def __init__(self, plain: Method, make: Callable[[Any], DrawBatch], scorer: Callable[[str], Any], asked: Sequence[Any],
                  batch: int, seed: int):  # fmt: skip
         self.make, self.scorer, self.asked, self.batch = make, scorer, asked, batch
         self.first = seed * (HALVES + 1) * len(asked)
@@ -56,7 +56,7 @@ class Galleries:
         self.texts = [one.text for one in asked]
         self.prompts = scorer("clip").encode_texts(self.texts).numpy()
 
-    def drawn(self, method: Method, first_seed: int) -> Gallery:
+    def drawn(self, method: Method, first_seed: int) -> GeneratedImages:
         """One image a request."""
         draw = self.make(method)
         images, tokens, passes, emitted, drafted, exact = [], [], [], [], 0, True
@@ -71,7 +71,7 @@ class Galleries:
             exact = out.stats.exact
         features = self.scorer("clip").encode_images(images).numpy()
         judged = self.scorer("image_judge").agreement(images, [one.text for one in self.asked])
-        return Gallery(features, judged, np.concatenate(tokens), passes, emitted, drafted, exact)
+        return GeneratedImages(features, judged, np.concatenate(tokens), passes, emitted, drafted, exact)
 
     def judge(self, method: Method) -> dict:
         """The figures of a method, from images of seeds that no plain image has; of plain decoding too."""
@@ -87,7 +87,7 @@ class Galleries:
             **self._figures(made),
         }
 
-    def _figures(self, made: Gallery) -> dict:
+    def _figures(self, made: GeneratedImages) -> dict:
         found = distances(made.features, tuple(one.features for one in self.plain))
         return {
             "frechet": _short(found.frechet),

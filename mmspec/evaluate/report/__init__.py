@@ -1,1 +1,1 @@
-"""What a finished sweep shows: tables, and plots that a paper would print."""
+"""What finished benches and sweeps show: tables, Markdown pages, and plots that a paper would print."""

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmspec.evaluate.quality.confidence import SPLITS, inception_score
-from mmspec.evaluate.quality.frechet import distance, frechet_interval
-from mmspec.evaluate.quality.kernel import kernel_distance
-from mmspec.evaluate.quality.manifold import NEIGHBOUR, precision_recall
-from mmspec.evaluate.quality.moments import Moments
-from mmspec.evaluate.quality.resampling import interval
-from mmspec.evaluate.sweep.records import unpacked
+from mmspec.evaluate.engine.statistics import interval
+from mmspec.evaluate.quality.frechet import Moments, distance, frechet_interval
+from mmspec.evaluate.quality.generative_metrics import (
+    NEIGHBOUR,
+    SPLITS,
+    inception_score,
+    kernel_distance,
+    precision_recall,
+)
+from mmspec.evaluate.sweep.records import decode_row
 
 RESAMPLED_WIDTH = (
     512  # longest features whose Frechet distance is resampled: a root of larger matrices takes seconds each
@@ -46,7 +49,7 @@ PLOTTED = ("objects_right", "answer_right", "frechet", "kernel", "truth", "rewar
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class MeasuredValue:
     """value: of all samples.   interval: 90 % by bootstrap, None where there are too few.   count: samples."""
 
     value: float
@@ -54,7 +57,7 @@ class Value:
     count: int
 
 
-def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, Value]:
+def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, MeasuredValue]:
     """Means of the figures of single samples; prompts are resampled with all their samples.   entries: scores, by prompt."""
     names = dict.fromkeys(name for one in entries.values() for entry in one for name in entry["figures"])
     found = {}
@@ -65,37 +68,37 @@ def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, Value]:
         if groups:
             values = np.concatenate(groups)
             ends = interval(groups, lambda rows: float(rows.mean()))
-            found[name] = Value(float(values.mean()), None if ends is None else (ends[0], ends[1]), len(values))
+            found[name] = MeasuredValue(float(values.mean()), None if ends is None else (ends[0], ends[1]), len(values))
     return found
 
 
 def features(entries: Sequence[Mapping], name: str = "features") -> np.ndarray | None:
     """float32 [N, d] of the entries that have some; None where none has."""
-    rows = [unpacked(entry[name]) for entry in entries if entry.get(name) is not None]
+    rows = [decode_row(entry[name]) for entry in entries if entry.get(name) is not None]
     return np.stack(rows) if rows else None
 
 
-def distances(made: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, Value]:
+def distances(made: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, MeasuredValue]:
     """What is told by all pictures together.   made, real: features [N, d] and [M, d].   odds: [N, K] of made pictures."""
     count, found = len(made), {}
     if odds is not None:
         score, _ = inception_score(odds, SPLITS if count >= 10 * SPLITS else 1)
-        found["inception_score"] = Value(score, None, count)
+        found["inception_score"] = MeasuredValue(score, None, count)
     if real is None or min(count, len(real)) < 2:
         return found
     # rows of one order sum to the same moments whoever made them
     value = distance(Moments.of(made), Moments.of(real))
     ends = frechet_interval(made, real) if made.shape[1] <= RESAMPLED_WIDTH else None
-    found["frechet"] = Value(value, ends, count)
+    found["frechet"] = MeasuredValue(value, ends, count)
     apart = kernel_distance(made, real)
-    found["kernel"] = Value(apart.value, apart.interval, count)
+    found["kernel"] = MeasuredValue(apart.value, apart.interval, count)
     if min(count, len(real)) > NEIGHBOUR:
         precision, recall = precision_recall(made, real)
-        found |= {"precision": Value(precision, None, count), "recall": Value(recall, None, count)}
+        found |= {"precision": MeasuredValue(precision, None, count), "recall": MeasuredValue(recall, None, count)}
     return found
 
 
-def columns(values: Mapping[str, Value]) -> dict[str, object]:
+def quality_fields(values: Mapping[str, MeasuredValue]) -> dict[str, object]:
     """Fields of a row: NAME, NAME_interval."""
     row: dict[str, object] = {}
     for name, one in values.items():

@@ -15,7 +15,7 @@ MOST = 3  # measures side by side
 SPEED = "times plain decoding, end to end"
 
 
-def measured(rows: Sequence[dict]) -> list[str]:
+def plotted_measures(rows: Sequence[dict]) -> list[str]:
     """What of quality plots show, best known first."""
     return [name for name in PLOTTED if any(row.get(name) is not None for row in rows)][:MOST]
 
@@ -44,12 +44,12 @@ def draw(rows: Sequence[dict], stem: Path) -> list[Path]:
     if not tables:
         return []
     look = looks(rows)
-    across = max(len(measured(part)) for part in tables.values())
-    wanted = [(title, name) for title, part in tables.items() for name in measured(part)]
+    across = max(len(plotted_measures(part)) for part in tables.values())
+    wanted = [(title, name) for title, part in tables.items() for name in plotted_measures(part)]
     if across == 1:  # tables of one measure stand side by side
         across = min(2, len(tables))
     else:
-        wanted = [one for title in tables for one in _line([it for it in wanted if it[0] == title], across)]
+        wanted = [one for title in tables for one in _filled_line([it for it in wanted if it[0] == title], across)]
     with panels(across, -(-len(wanted) // across)) as (figure, axes):
         for axis, one in zip_longest(axes.flat, wanted):
             if one is None:
@@ -57,14 +57,14 @@ def draw(rows: Sequence[dict], stem: Path) -> list[Path]:
                 continue
             title, name = one
             _panel(axis, tables[title], name, look)
-            if across == 1 or name == measured(tables[title])[0]:
+            if across == 1 or name == plotted_measures(tables[title])[0]:
                 axis.set_title(title, loc="left")
         shown = list(dict.fromkeys(row["method"] for part in tables.values() for row in part))
         legend(figure, _handles(shown, look), shown)
         return keep(figure, stem)
 
 
-def _line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, str] | None]:
+def _filled_line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, str] | None]:
     """The panels of one table, filled up to a line of the figure."""
     return [*wanted, *[None] * (across - len(wanted))]
 
@@ -79,7 +79,7 @@ def overview(rows: Sequence[dict], stem: Path) -> list[Path]:
     down = -(-len(tables) // across)
     with panels(across, down) as (figure, axes):
         for axis, (title, part) in zip(axes.flat, tables, strict=False):
-            _panel(axis, part, measured(part)[0], looks(part))
+            _panel(axis, part, plotted_measures(part)[0], looks(part))
             axis.set_title(title, loc="left")
         for axis in axes.flat[len(tables) :]:
             axis.set_axis_off()

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.engine.ratios import middle, paired_ratios, spread
 from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.runs import Attempt, Failure
-from mmspec.evaluate.quality.resampling import interval
-from mmspec.evaluate.report.measures import columns, distances, features, figures
+from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios, spread
+from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.report.measures import distances, features, figures, quality_fields
 from mmspec.evaluate.sweep.plan import PLAIN
-from mmspec.evaluate.sweep.records import kept_run
+from mmspec.evaluate.sweep.records import recorded_run
 from mmspec.evaluate.sweep.shards import Records
 
 Results = dict[str, list[list[Attempt]]]
@@ -62,7 +61,7 @@ def tables(found: Records) -> list[Table]:
         table = grouped.setdefault(json.dumps(said, sort_keys=True), Table(said, {}))
         table.cells[cell] = sorted(samples, key=lambda one: (one["prompt"], one["digest"], one["sample"]))
     for table in grouped.values():
-        order = sorted(table.cells, key=lambda cell: _place(table.cells[cell][0]))
+        order = sorted(table.cells, key=lambda cell: _cell_order(table.cells[cell][0]))
         for cell in order:
             table.cells[cell] = table.cells.pop(cell)
     return sorted(
@@ -70,7 +69,7 @@ def tables(found: Records) -> list[Table]:
     )
 
 
-def _place(sample: dict) -> tuple:
+def _cell_order(sample: dict) -> tuple:
     """Plain decoding first, then exact methods, then relaxed ones, by name."""
     return sample["of"]["decoding"] != PLAIN, not sample.get("exact", True), sample["title"], sample["of"]["rule"]
 
@@ -103,7 +102,7 @@ def speed_rows(table: Table) -> list[dict]:
     made = []
     for cell, samples in table.cells.items():
         against = plain or cell
-        method = Method(cell, titled(samples[0]))
+        method = Method(cell, cell_title(samples[0]))
         row = timed_row(method, whole, {"ar": against}, {**table.said, "batch": 1}, greedy)
         if plain is None:
             row |= {"speedup_vs_ar": None, "spread": None}
@@ -125,7 +124,7 @@ def speed_rows(table: Table) -> list[dict]:
     return made
 
 
-def titled(sample: Mapping[str, Any]) -> str:
+def cell_title(sample: Mapping[str, Any]) -> str:
     """What rows and legends call a cell."""
     return sample["title"]
 
@@ -137,7 +136,7 @@ def results(table: Table, *, decode_only: bool = False) -> Results:
     made: Results = {}
     for cell, samples in table.cells.items():
         known = {
-            (one["prompt"], one["digest"], one["sample"]): kept_run(one, decode_only=decode_only) for one in samples
+            (one["prompt"], one["digest"], one["sample"]): recorded_run(one, decode_only=decode_only) for one in samples
         }
         made[cell] = [[known.get((*place, number), _MISSING) for number in numbers] for place in places]
     return made
@@ -163,7 +162,7 @@ def _quality(found: Records, table: Table, samples: Sequence[dict]) -> dict[str,
     drawn = features(flat)
     if drawn is not None:
         values |= distances(drawn, real_features(found, table.said["model"], by), features(flat, "probabilities"))
-    return columns(values)
+    return quality_fields(values)
 
 
 def judge_of(found: Records, table: Table) -> str | None:

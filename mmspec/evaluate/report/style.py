@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.core.files import replacing
-from mmspec.evaluate.pages.plots import need_matplotlib
+from mmspec.evaluate.report.plots import need_matplotlib
+from mmspec.io.files import replacing
 
 # Okabe and Ito's colours, which remain apart in every kind of colour blindness; black is plain decoding's
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")

@@ -7,9 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mmspec.evaluate.pages.columns import Cell, figure, law, ratio
-from mmspec.evaluate.pages.markdown import table_line
-from mmspec.evaluate.pages.page import right
+from mmspec.evaluate.report.bench_page import Cell, figure, is_right_aligned, law, ratio, table_line
 from mmspec.evaluate.report.measures import MEASURES
 from mmspec.evaluate.sweep.shards import Records
 
@@ -61,7 +59,7 @@ def category_lines(rows: Sequence[dict]) -> list[str]:
     columns = {"category": figure("category"), "method": SPEED["method"], **{name: SPEED[name] for name in CATEGORY}}
     for title, part in by_table(rows).items():
         lines += [f"## {title}, by category", "", table_line(list(columns))]
-        lines.append(table_line(["---:" if right(number) else "---" for number in range(len(columns))]))
+        lines.append(table_line(["---:" if is_right_aligned(number) else "---" for number in range(len(columns))]))
         lines += [*(table_line([cell(row) for cell in columns.values()]) for row in part), ""]
     return lines
 
@@ -86,7 +84,7 @@ def page(
     for title, part in by_table(rows).items():
         columns = columns_of(part)
         lines += [f"## {title}", "", table_line(list(columns))]
-        lines.append(table_line(["---:" if right(number) else "---" for number in range(len(columns))]))
+        lines.append(table_line(["---:" if is_right_aligned(number) else "---" for number in range(len(columns))]))
         lines += [table_line([cell(row) for cell in columns.values()]) for row in part]
         lines.append("")
     return "\n".join([*lines, *category_lines(categories)])

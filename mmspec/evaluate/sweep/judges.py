@@ -1,22 +1,51 @@
-"""What judges the samples of one model: an extractor of features for pictures and films, and figures of single samples."""
+"""What judges the samples of a model: a feature extractor by name, and scorers of single samples."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.engine.prompt import Prompt
-from mmspec.evaluate.engine.sweep import Sweep
-from mmspec.evaluate.extractors.by_name import extractor_of
-from mmspec.evaluate.extractors.rewards import reward_of
-from mmspec.evaluate.quality.features import FeatureExtractor, Read, Scorer, clip_scores
-from mmspec.evaluate.sweep.plan import Plan
-from mmspec.evaluate.sweep.records import packed
+from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.quality.features import ExtractedFeatures, FeatureExtractor, Scorer, clip_scores
+from mmspec.evaluate.quality.rewards import reward_scorer_of
+from mmspec.evaluate.sweep.plan import SweepPlan
+from mmspec.evaluate.sweep.records import encode_row
+
+EXTRACTOR_FORMS = "zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER"
+
+
+def extractor_of(text: str) -> FeatureExtractor:
+    """ "zoo": the zoo's CLIP.   inception=FILE: Inception v3.   open_clip=MODEL@FILE.   clip=FOLDER: of transformers.
+
+    Weights are safetensors of the user's; nothing is fetched.   Raises ValueError for another form, and where there are none.
+    """
+    name, _, rest = text.partition("=")
+    if text == "zoo":
+        from mmspec.evaluate.quality.clip import ZooClip
+
+        return ZooClip()
+    if name == "inception" and rest:
+        from mmspec.evaluate.quality.inception import Inception
+
+        return Inception(Path(rest))
+    if name == "open_clip" and "@" in rest:
+        from mmspec.evaluate.quality.clip import OpenClip
+
+        model, _, file = rest.partition("@")
+        return OpenClip(model, Path(file))
+    if name == "clip" and rest:
+        from mmspec.evaluate.quality.clip import TransformersClip
+
+        return TransformersClip(Path(rest))
+    raise ValueError(f"--extractor: expected {EXTRACTOR_FORMS}, got {text!r}, write one of these")
+
 
 CLIP_SCORE = "clip_score"
 
@@ -25,7 +54,7 @@ class Judges:
     """The extractor of a plan, where what a domain makes can be seen, and the domain's own scorers.   Raises ValueError, when
     they are first needed, where their weights are missing."""
 
-    def __init__(self, plan: Plan, sweep: Sweep, model: str):
+    def __init__(self, plan: SweepPlan, sweep: Sweep, model: str):
         self.shows, self._plan, self._sweep, self._model = sweep.shows, plan, sweep, model
 
     @cached_property
@@ -36,7 +65,7 @@ class Judges:
     @cached_property
     def scorers(self) -> list[Scorer]:
         own = list(self._sweep.scorers(self._model))
-        return [*own, reward_of(self._plan.reward)] if self._plan.reward and self.shows != "text" else own
+        return [*own, reward_scorer_of(self._plan.reward)] if self._plan.reward and self.shows != "text" else own
 
     @cached_property
     def hash(self) -> str:
@@ -56,7 +85,7 @@ class Judges:
             **named,
         }
 
-    def scores(self, made: Sequence[Any], prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+    def scores(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> list[dict[str, Any]]:
         """Entries of the records of samples: their figures, and of pictures their features."""
         columns = {one.name: one(made, prompts) for one in self.scorers}
         entries: list[dict[str, Any]] = [{} for _ in made]
@@ -70,20 +99,20 @@ class Judges:
             entry["figures"] = {name: value if np.isfinite(value) else None for name, value in values.items()}
         return entries
 
-    def pictures(self, images: Sequence[Image.Image]) -> tuple[list[dict[str, Any]], Read]:
+    def pictures(self, images: Sequence[Image.Image]) -> tuple[list[dict[str, Any]], ExtractedFeatures]:
         """Features, and classes where the extractor tells some, of every picture."""
         read = self.extractor.images(images)
-        entries = [{"features": packed(row)} for row in read.features]
+        entries = [{"features": encode_row(row)} for row in read.features]
         if read.probabilities is not None:
             for entry, row in zip(entries, read.probabilities, strict=True):
-                entry["probabilities"] = packed(row)
+                entry["probabilities"] = encode_row(row)
         return entries, read
 
     def _clip(self, features: np.ndarray, texts: Sequence[str]) -> dict[str, np.ndarray]:
         said = self.extractor.texts(texts)
         return {} if said is None else {CLIP_SCORE: clip_scores(features, said)}
 
-    def _of_films(self, films: Sequence[np.ndarray], prompts: Sequence[Prompt]) -> dict[str, np.ndarray]:
+    def _of_films(self, films: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> dict[str, np.ndarray]:
         """The mean over frames."""
         found = []
         for film, prompt in zip(films, prompts, strict=True):

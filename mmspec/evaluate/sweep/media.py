@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmspec.core.files import replacing
-from mmspec.core.images import open_image
-from mmspec.evaluate.engine.sweep import Shows
+from mmspec.evaluate.engine.domain import Shows
+from mmspec.io.files import replacing
+from mmspec.io.images import open_image
 
 FOLDER = "media"
 LARGEST = 1 << 28  # bytes and pixels of one file; what a run has made itself is not held to the gate's limits
@@ -38,7 +38,7 @@ def inside(folder: Path, name: str) -> Path:
     return file
 
 
-def stored(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, Any]:
+def store_output(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, Any]:
     """Keeps what a request has made; the entry of its record that says where: a text is in the record itself."""
     if shows == "text":
         return {"text": made}
@@ -54,8 +54,8 @@ def stored(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, Any]:
     return {"file": name.as_posix(), "frames": frames, "pixels": _digest(array)}
 
 
-def found(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
-    """What `stored` kept: a text, a picture, or a film uint8 [F, H, W, 3].
+def load_output(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
+    """What `store_output` kept: a text, a picture, or a film uint8 [F, H, W, 3].
 
     Raises ValueError for a file that is missing, damaged or outside the run's folder.
     """

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from mmspec import zoo
-from mmspec.evaluate.engine.hashes import files_digest
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.engine.setting import Setting
-from mmspec.evaluate.engine.sweep import Sweep, Wishes
+from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
+from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.engine.suite import Method, Setting
 from mmspec.evaluate.registry import DOMAINS, sweep_of
 
 DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
@@ -23,7 +22,7 @@ PLAIN = "ar"  # in every domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SweepPlan:
     """folder: of the run.   models: of the zoo, or DOMAIN=FOLDER; all that the zoo has of DEFAULT_MODELS where none is named.
     decodings, rules, temperatures: a domain's own where none is named; plain decoding is always among them.
     prompts: a prompt set, see `prompt_sets`.   pictures: the folder of its pictures, where it has some.   count: prompts.
@@ -49,7 +48,7 @@ class Plan:
     reference: Path | None = None
     threads: int | None = None
     part: tuple[int, int] = (1, 1)
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: SamplingOverrides = field(default_factory=SamplingOverrides)
 
     def __post_init__(self) -> None:
         if self.threads is None:
@@ -73,7 +72,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CellGroup:
     """Cells that differ in how they decode alone, and are run in turn on every prompt.   domain: in the registry."""
 
     domain: str
@@ -101,7 +100,7 @@ class Group:
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def groups(plan: Plan) -> list[Group]:
+def cell_groups(plan: SweepPlan) -> list[CellGroup]:
     """The grid.   Raises ValueError for models that do not exist, and for a decoding or a rule that none of them has."""
     found = [one for text in plan.models for one in _of_model(plan, *domain_of_model(text))]
     _check_known(plan, found)
@@ -122,7 +121,7 @@ def domain_of_model(text: str) -> tuple[str, str]:
     )
 
 
-def _of_model(plan: Plan, domain: str, model: str) -> Iterator[Group]:
+def _of_model(plan: SweepPlan, domain: str, model: str) -> Iterator[CellGroup]:
     sweep = sweep_of(domain)
     pairs = _pairs(plan, sweep, model)
     methods = [one for one in (_method(sweep, model, *pair) for pair in pairs) if one is not None]
@@ -130,10 +129,10 @@ def _of_model(plan: Plan, domain: str, model: str) -> Iterator[Group]:
     for temperature in plan.temperatures or sweep.temperatures:
         setting = sweep.setting(model, temperature, plan.wishes)
         serving = tuple({(one.key, one.rule): one for one in methods if one.serves(temperature)}.values())
-        yield Group(domain, model, setting, serving, {**sweep.said(setting), **of_folder})
+        yield CellGroup(domain, model, setting, serving, {**sweep.said(setting), **of_folder})
 
 
-def _pairs(plan: Plan, sweep: Sweep, model: str) -> list[tuple[str, str]]:
+def _pairs(plan: SweepPlan, sweep: Sweep, model: str) -> list[tuple[str, str]]:
     if not plan.decodings and not plan.rules:
         return list(sweep.defaults(model))
     own = tuple(dict.fromkeys(decoding for decoding, _ in sweep.defaults(model)))
@@ -148,7 +147,7 @@ def _method(sweep: Sweep, model: str, decoding: str, rule: str) -> Method | None
         return None
 
 
-def _check_known(plan: Plan, found: list[Group]) -> None:
+def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
     """Raises ValueError, the domain's own, for a decoding or a rule of the plan that no model has."""
     have = {method.key for group in found for method in group.methods}
     rules = {method.rule for group in found for method in group.methods}

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.hashes import output_digest
-from mmspec.evaluate.engine.prompt import Prompt
-from mmspec.evaluate.engine.runs import Attempt, Failure, Run
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.provenance import output_digest
+from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun
 
 TIMES = ("time", "when")  # entries that differ from run to run
 
@@ -23,7 +23,7 @@ def request_seed(seed: int, prompt: str, sample: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def record_key(cell: str, prompt: Prompt, digest: str, sample: int) -> str:
+def record_key(cell: str, prompt: EvaluationPrompt, digest: str, sample: int) -> str:
     """What names a sample in a run: equal where the same was asked of the same cell."""
     return f"{cell}/{prompt.key}@{digest}/{sample}"
 
@@ -52,7 +52,7 @@ def sample_record(key: str, told: Mapping[str, Any], made: Attempt, shown: Mappi
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRun(Run):
+class RecordedRun(TimedRun):
     """A request as its record tells of it: `output` is a hash that equals another's where all tokens do."""
 
     count: int = 0
@@ -62,7 +62,7 @@ class KeptRun(Run):
         return self.count
 
 
-def kept_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Attempt:
+def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Attempt:
     """The request of a sample's record.   decode_only: its seconds are those behind the prefill, a Failure where no one
     knows them."""
     if record["failed"] is not None:
@@ -70,7 +70,7 @@ def kept_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Attempt
     seconds, parts = record["time"]["seconds"], record["time"]["parts"]
     if decode_only and parts is None:
         return Failure("it does not say how long its prefill took")
-    return KeptRun(
+    return RecordedRun(
         seconds=seconds - parts["prefill"] if decode_only else seconds,
         output=((record["token_hash"],),),
         target_passes=record["target_passes"],
@@ -90,11 +90,11 @@ def without_times(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in TIMES}
 
 
-def packed(row: np.ndarray) -> str:
+def encode_row(row: np.ndarray) -> str:
     """A float32 row as text, bit for bit."""
     return base64.b64encode(np.ascontiguousarray(row, dtype="<f4").tobytes()).decode("ascii")
 
 
-def unpacked(text: str) -> np.ndarray:
-    """The row of `packed`."""
+def decode_row(text: str) -> np.ndarray:
+    """The row of `encode_row`."""
     return np.frombuffer(base64.b64decode(text), dtype="<f4")

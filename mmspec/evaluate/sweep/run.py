@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mmspec.core.interrupts import Stopped
-from mmspec.evaluate.engine.machine import environment
-from mmspec.evaluate.engine.prompt import Prompt, set_digest
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
+from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.registry import sweep_of
 from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.local import TaskRunner, Told, run_local
-from mmspec.evaluate.sweep.pictures import picture_files
-from mmspec.evaluate.sweep.plan import Group, Plan, groups
-from mmspec.evaluate.sweep.prompt_sets import prompts_for
+from mmspec.evaluate.sweep.plan import CellGroup, SweepPlan, cell_groups
+from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.sweep.records import record_key
 from mmspec.evaluate.sweep.shards import Records, read_shards, run_name
-from mmspec.evaluate.sweep.worker import Draws, Reals, Scores, Task, about
+from mmspec.evaluate.sweep.task_runners import ProgressCallback, TaskRunner, run_local
+from mmspec.evaluate.sweep.worker import DrawTask, RealFeaturesTask, ScoreTask, Task, run_identity
+from mmspec.io.interrupts import Stopped
 
 Engine = Literal["local", "ray"]
 ENGINES = ("local", "ray")
@@ -26,19 +25,19 @@ Name = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Work:
+class SweepWork:
     """A plan as it stands. digests: of the prompts of every model, in their order."""
 
-    plan: Plan
-    groups: list[Group]
-    prompts: dict[Name, list[Prompt]]
+    plan: SweepPlan
+    groups: list[CellGroup]
+    prompts: dict[Name, list[EvaluationPrompt]]
     digests: dict[Name, list[str]]
     judges: dict[Name, Judges]
 
     @classmethod
-    def of(cls, plan: Plan) -> Work:
+    def of(cls, plan: SweepPlan) -> SweepWork:
         """Opens no model.   Raises ValueError for what cannot be run."""
-        made = groups(plan)
+        made = cell_groups(plan)
         prompts = {one.name: prompts_for(plan, one.sweep, one.model) for one in made}
         digests = {name: [one.digest() for one in found] for name, found in prompts.items()}
         judges = {name: Judges(plan, sweep_of(name[0]), name[1]) for name in prompts}
@@ -56,7 +55,7 @@ class Work:
         return environment(**own, prompts=sets, judges=judged)
 
     def known(self) -> Records:
-        return read_shards(self.plan.folder, run_name(about(self.plan)))
+        return read_shards(self.plan.folder, run_name(run_identity(self.plan)))
 
     def draws(self, known: Records) -> list[Task]:
         """Prompts of which some method has no sample yet; those of this plan's part."""
@@ -67,15 +66,15 @@ class Work:
         """Samples of the whole plan, other parts' too, that nobody has drawn yet."""
         return sum(key not in known.samples for task in self._all() for key in self._keys(task))
 
-    def _all(self) -> list[Draws]:
+    def _all(self) -> list[DrawTask]:
         return [
-            Draws(number, place, self.digests[group.name][place], sample)
+            DrawTask(number, place, self.digests[group.name][place], sample)
             for number, group in enumerate(self.groups)
             for sample in range(self.plan.samples)
             for place in range(len(self.prompts[group.name]))
         ]
 
-    def _keys(self, task: Draws) -> Iterator[str]:
+    def _keys(self, task: DrawTask) -> Iterator[str]:
         group = self.groups[task.group]
         prompt = self.prompts[group.name][task.prompt]
         return (record_key(group.key(method), prompt, task.digest, task.sample) for method in group.methods)
@@ -93,10 +92,10 @@ class Work:
                 if one["cell"] in cells and one["prompt"] in asked and one["failed"] is None and one["shown"] is not None
                 and (key, judge.hash) not in known.scores
             ]  # fmt: skip
-            found += [Scores(*name, tuple(part)) for part in _parts(keys)]
+            found += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
             if judge.shows == "picture":
                 real = [key for key in self._real(name) if (name[1], key, judge.extractor.hash) not in known.real]
-                found += [Reals(*name, tuple(part)) for part in _parts(real)]
+                found += [RealFeaturesTask(*name, tuple(part)) for part in _parts(real)]
         return found[at - 1 :: of]
 
     def _real(self, name: Name) -> list[str]:
@@ -105,17 +104,17 @@ class Work:
         return [one.key for one in self.prompts[name] if one.real is not None]
 
 
-def run_sweep(plan: Plan, **how: Any) -> Records:
+def run_sweep(plan: SweepPlan, **how: Any) -> Records:
     """`run_work` of a plan that has not been read yet."""
-    return run_work(Work.of(plan), **how)
+    return run_work(SweepWork.of(plan), **how)
 
 
 def run_work(
-    work: Work,
+    work: SweepWork,
     *,
     workers: int = 1,
     engine: Engine = "local",
-    on_task: Told = lambda text: None,
+    on_task: ProgressCallback = lambda text: None,
     on_stage: Callable[[str, int], None] = lambda text, tasks: None,
 ) -> Records:
     """Draws and scores what is missing; the records of the run, those it had among them.
@@ -151,7 +150,7 @@ def check_engine(engine: str, workers: int) -> TaskRunner:
         raise ValueError(f"--workers: expected at least 1, got {workers}, change it")
     if engine == "local":
         return run_local
-    from mmspec.evaluate.sweep.on_ray import need_ray, run_on_ray
+    from mmspec.evaluate.sweep.task_runners import need_ray, run_on_ray
 
     need_ray()
     return run_on_ray

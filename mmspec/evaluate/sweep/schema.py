@@ -9,114 +9,114 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.sweep.fields import (
+from mmspec.evaluate.sweep.field_types import (
     ANY,
     NAME,
     SWITCH,
     TEXT,
-    Chosen,
-    ListOf,
-    Object,
-    Type,
-    Value,
-    faults,
+    DependentType,
+    FieldType,
+    ListType,
+    ObjectType,
+    ValueType,
+    field_faults,
     number,
     optional,
-    whole,
+    whole_number,
 )
 from mmspec.evaluate.sweep.media import inside
-from mmspec.evaluate.sweep.records import unpacked
+from mmspec.evaluate.sweep.records import decode_row
 
 SCHEMA = 1
 
 _SECONDS = number(0, 1e9)
 _FIGURE = number(-1e30, 1e30)
 _PARTS = dict.fromkeys(("prefill", "draft", "target", "verify", "other"), _SECONDS)
-_SIMPLE = Value(
+_SIMPLE = ValueType(
     "a text or a number", lambda value: value is None or isinstance(value, str | bool) or _FIGURE.holds(value)
 )
-_SHOWN: dict[str, Type] = {
-    "text": Object({"text": TEXT}),
-    "picture": Object({"file": TEXT, "frames": whole(1), "pixels": TEXT}),
+_SHOWN: dict[str, FieldType] = {
+    "text": ObjectType({"text": TEXT}),
+    "picture": ObjectType({"file": TEXT, "frames": whole_number(1), "pixels": TEXT}),
 }
 _SHOWN["film"] = _SHOWN["picture"]
 
-_JUDGE = Object({"scorers": Object(others=TEXT), "hash": TEXT})
-_EXTRACTOR = {"extractor": TEXT, "extractor_hash": TEXT, "dim": whole(1)}
-_SEEING_JUDGE = Object({**_JUDGE.fields, **_EXTRACTOR})
+_JUDGE = ObjectType({"scorers": ObjectType(others=TEXT), "hash": TEXT})
+_EXTRACTOR = {"extractor": TEXT, "extractor_hash": TEXT, "dim": whole_number(1)}
+_SEEING_JUDGE = ObjectType({**_JUDGE.fields, **_EXTRACTOR})
 _ANSWERED = {
     "exact": SWITCH,
-    "tokens": whole(1),
+    "tokens": whole_number(1),
     "token_hash": TEXT,
-    "target_passes": whole(0),
+    "target_passes": whole_number(0),
     "accept_length": _FIGURE,
-    "drafter_passes": whole(0),
-    "row_passes": ListOf(whole(0)),
-    "rounds": optional(whole(0)),
-    "accepted": ListOf(optional(whole(0))),
-    "time": Object({"seconds": number(1e-9, 1e9), "parts": optional(Object(_PARTS, others=_SECONDS))}),
+    "drafter_passes": whole_number(0),
+    "row_passes": ListType(whole_number(0)),
+    "rounds": optional(whole_number(0)),
+    "accepted": ListType(optional(whole_number(0))),
+    "time": ObjectType({"seconds": number(1e-9, 1e9), "parts": optional(ObjectType(_PARTS, others=_SECONDS))}),
 }
 _DRAWN = {
     "key": TEXT,
     "cell": NAME,
-    "of": Object(
+    "of": ObjectType(
         {
             "domain": TEXT,
             "model": TEXT,
             "decoding": TEXT,
             "rule": TEXT,
             "temperature": number(0, 1e6),
-            "batch": whole(1),
+            "batch": whole_number(1),
         },
         others=_SIMPLE,
     ),
     "title": TEXT,
-    "shows": Value(f"one of {', '.join(_SHOWN)}", lambda value: isinstance(value, str) and value in _SHOWN),
+    "shows": ValueType(f"one of {', '.join(_SHOWN)}", lambda value: isinstance(value, str) and value in _SHOWN),
     "prompt": TEXT,
     "digest": TEXT,
-    "order": whole(0),
+    "order": whole_number(0),
     "category": TEXT,
-    "asked": Object({"text": TEXT, "source": optional(Object())}),
-    "sample": whole(0),
-    "seed": whole(0),
+    "asked": ObjectType({"text": TEXT, "source": optional(ObjectType())}),
+    "sample": whole_number(0),
+    "seed": whole_number(0),
     "failed": optional(TEXT),
 }
 _FEATURES = {"features": optional(TEXT), "probabilities": optional(TEXT)}
 
 
-def _sample(record: Any) -> Object:
+def _sample(record: Any) -> ObjectType:
     if isinstance(record.get("failed"), str):
-        return Object(_DRAWN)
+        return ObjectType(_DRAWN)
     shown = _SHOWN.get(record.get("shows")) if isinstance(record.get("shows"), str) else None
-    return Object({**_DRAWN, **_ANSWERED, "shown": ANY if shown is None else optional(shown)})
+    return ObjectType({**_DRAWN, **_ANSWERED, "shown": ANY if shown is None else optional(shown)})
 
 
-RECORDS: dict[str, Type] = {
-    "header": Object(
+RECORDS: dict[str, FieldType] = {
+    "header": ObjectType(
         {
-            "schema": whole(SCHEMA, SCHEMA),
-            "about": Object({"code": TEXT, "seed": whole(0)}),
-            "versions": Object(others=TEXT),
+            "schema": whole_number(SCHEMA, SCHEMA),
+            "about": ObjectType({"code": TEXT, "seed": whole_number(0)}),
+            "versions": ObjectType(others=TEXT),
             "processor": TEXT,
-            "cores": optional(whole(1)),
-            "threads": whole(1),
+            "cores": optional(whole_number(1)),
+            "threads": whole_number(1),
             "system": TEXT,
             "command": TEXT,
             "date": TEXT,
-            "workers": whole(1),
-            "part": ListOf(whole(1), 2),
-            "prompts": Object(others=Object({"set": TEXT, "count": whole(0), "hash": TEXT})),
-            "judges": Object(
-                others=Chosen(
+            "workers": whole_number(1),
+            "part": ListType(whole_number(1), 2),
+            "prompts": ObjectType(others=ObjectType({"set": TEXT, "count": whole_number(0), "hash": TEXT})),
+            "judges": ObjectType(
+                others=DependentType(
                     lambda value: _SEEING_JUDGE if isinstance(value, dict) and _EXTRACTOR.keys() & value else _JUDGE
                 )
             ),
         }
     ),
-    "model": Object({"model": TEXT, "name": TEXT, "dtype": TEXT, "device": TEXT}),
-    "sample": Chosen(_sample),
-    "score": Object({"key": TEXT, "by": TEXT, "figures": Object(others=optional(_FIGURE))}, _FEATURES),
-    "real": Object({"model": TEXT, "key": TEXT, "by": TEXT, "features": TEXT}, {"probabilities": optional(TEXT)}),
+    "model": ObjectType({"model": TEXT, "name": TEXT, "dtype": TEXT, "device": TEXT}),
+    "sample": DependentType(_sample),
+    "score": ObjectType({"key": TEXT, "by": TEXT, "figures": ObjectType(others=optional(_FIGURE))}, _FEATURES),
+    "real": ObjectType({"model": TEXT, "key": TEXT, "by": TEXT, "features": TEXT}, {"probabilities": optional(TEXT)}),
 }
 
 
@@ -140,8 +140,8 @@ def _faults(record: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if not isinstance(kind, str) or kind not in RECORDS:
         yield f"expected records of a sweep, whose kind is one of {', '.join(RECORDS)}, got {str(kind)[:40]!r}"
         return
-    yield from faults(Object({"run": TEXT}), record, "")
-    yield from faults(RECORDS[kind], record, "")
+    yield from field_faults(ObjectType({"run": TEXT}), record, "")
+    yield from field_faults(RECORDS[kind], record, "")
     if kind == "sample":
         yield from _wrong_sample(record, folder)
     for name in _FEATURES:
@@ -167,7 +167,7 @@ def _wrong_sample(record: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def _wrong_row(name: str, text: str) -> Iterator[str]:
     try:
-        row = unpacked(text)
+        row = decode_row(text)
     except (binascii.Error, ValueError):
         row = np.empty(0, np.float32)
     if not len(row) or not np.isfinite(row).all():

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mmspec.core.files import append_lines
-from mmspec.core.readers import read_json_lines
 from mmspec.evaluate.sweep.media import inside
-from mmspec.evaluate.sweep.records import unpacked, without_times
+from mmspec.evaluate.sweep.records import decode_row, without_times
 from mmspec.evaluate.sweep.schema import SCHEMA, check_record
+from mmspec.io.files import append_lines
+from mmspec.io.readers import read_json_lines
 
 FOLDER = "shards"
 
@@ -91,7 +91,7 @@ def read_shards(folder: Path, run: str | None = None) -> Records:
             _check_version(record, place)
             check_record(record, folder, place)
             run = _same_run(record, run, place, is_first=number == 1)
-            _take(found, record, place)
+            _add_record(found, record, place)
     return found
 
 
@@ -124,7 +124,7 @@ def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_firs
     return record["run"]
 
 
-def _take(found: Records, record: dict, place: str) -> None:
+def _add_record(found: Records, record: dict, place: str) -> None:
     kind = record["kind"]
     if kind == "header":
         found.headers.append(record)
@@ -149,7 +149,7 @@ def _check_width(found: Records, record: dict, place: str) -> None:
     """Refuse rows of another length than the judge's header or its earlier records have."""
     for name in ("features", "probabilities"):
         if record.get(name) is not None:
-            width = len(unpacked(record[name]))
+            width = len(decode_row(record[name]))
             known = found.widths.setdefault((record["by"], name), width)
             if width != known:
                 raise ValueError(
@@ -161,7 +161,7 @@ def _once(samples: dict[str, dict], key: str, record: dict, place: str) -> None:
     """Takes a sample. Two writers may have made the same one; a failure gives way to a success."""
     known = samples.get(key)
     if known is not None and known["failed"] is None:
-        if record["failed"] is None and _told(known) != _told(record):
+        if record["failed"] is None and _comparable(known) != _comparable(record):
             raise ValueError(
                 f"{place}: expected the output that another shard has for {key}, got another one; shards of machines that "
                 "compute differently cannot be merged, move one away"
@@ -170,5 +170,5 @@ def _once(samples: dict[str, dict], key: str, record: dict, place: str) -> None:
     samples[key] = record
 
 
-def _told(record: dict) -> dict:
+def _comparable(record: dict) -> dict:
     return {name: value for name, value in without_times(record).items() if name != "run"}

@@ -9,23 +9,22 @@ from typing import Any
 
 import torch
 
-from mmspec.core.images import open_image
-from mmspec.evaluate.engine.fingerprint import fingerprint
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.engine.prompt import Prompt
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.engine.runs import Failure, Sampler, attempt, runner_or_failure
+from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.registry import sweep_of
 from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.media import found, stored
-from mmspec.evaluate.sweep.pictures import picture_files
-from mmspec.evaluate.sweep.plan import Group, Plan, groups
-from mmspec.evaluate.sweep.prompt_sets import prompts_for
+from mmspec.evaluate.sweep.media import load_output, store_output
+from mmspec.evaluate.sweep.plan import CellGroup, SweepPlan, cell_groups
+from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.sweep.records import record_key, request_seed, sample_record
 from mmspec.evaluate.sweep.shards import Records, Shard, read_shards, run_name
+from mmspec.io.images import open_image
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class DrawTask:
     """A prompt under every method of a group in turn, so that slow drifts of the machine meet all methods alike.
 
     group, prompt: their numbers.   digest: of the prompt.   sample: which of its samples.
@@ -38,7 +37,7 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class ScoreTask:
     """Samples of one model that are scored together, by their keys."""
 
     domain: str
@@ -47,7 +46,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Reals:
+class RealFeaturesTask:
     """Real pictures whose features are taken together.   keys: of prompts, or names of files in the plan's folder."""
 
     domain: str
@@ -55,10 +54,10 @@ class Reals:
     keys: tuple[str, ...]
 
 
-Task = Draws | Scores | Reals
+Task = DrawTask | ScoreTask | RealFeaturesTask
 
 
-def about(plan: Plan) -> dict[str, Any]:
+def run_identity(plan: SweepPlan) -> dict[str, Any]:
     """What all records of a run have in common."""
     return {"code": fingerprint(), "seed": plan.seed}
 
@@ -69,19 +68,19 @@ class Worker:
     What is in the run's folder already is not made again. header: of its shard, see `Shard`.
     """
 
-    def __init__(self, plan: Plan, header: Mapping[str, Any]):
-        self.plan, self.groups, own = plan, groups(plan), about(plan)
+    def __init__(self, plan: SweepPlan, header: Mapping[str, Any]):
+        self.plan, self.groups, own = plan, cell_groups(plan), run_identity(plan)
         self.known: Records = read_shards(plan.folder, run_name(own))
         self.shard = Shard(plan.folder, own, header)
         self._kept: dict[Any, Any] = {}
 
     def __call__(self, task: Task) -> str:
         """Does a task; what it was, in words."""
-        if isinstance(task, Draws):
+        if isinstance(task, DrawTask):
             return self._draw(task)
-        return self._score(task) if isinstance(task, Scores) else self._real(task)
+        return self._score(task) if isinstance(task, ScoreTask) else self._real(task)
 
-    def _draw(self, task: Draws) -> str:
+    def _draw(self, task: DrawTask) -> str:
         group = self.groups[task.group]
         prompt = self._prompts(*group.name)[task.prompt]
         count, methods = len(group.methods), group.methods
@@ -95,7 +94,7 @@ class Worker:
             self._sample(group, method, prompt, task, case)
         return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
 
-    def _sample(self, group: Group, method: Method, prompt: Prompt, task: Draws, case: Any) -> None:
+    def _sample(self, group: CellGroup, method: Method, prompt: EvaluationPrompt, task: DrawTask, case: Any) -> None:
         cell, seed = group.key(method), request_seed(self.plan.seed, prompt.key, task.sample)
         key = record_key(cell, prompt, task.digest, task.sample)
         if key in self.known.samples:
@@ -106,7 +105,7 @@ class Worker:
         shown = None
         if not isinstance(made, Failure):
             made, output = made
-            shown = stored(self.plan.folder, key, output[0], group.sweep.shows) if output else None
+            shown = store_output(self.plan.folder, key, output[0], group.sweep.shows) if output else None
         told = {
             "cell": cell,
             "of": group.cell(method),
@@ -124,7 +123,7 @@ class Worker:
         self.shard.add([record])
         self.known.samples[key] = record
 
-    def _sampler(self, group: Group, method: Method, cell: str, case: Any, seed: int) -> Sampler:
+    def _sampler(self, group: CellGroup, method: Method, cell: str, case: Any, seed: int) -> Sampler:
         """Warmed up by one untimed request."""
 
         def make() -> Sampler:
@@ -134,11 +133,11 @@ class Worker:
 
         return self._once(("sampler", cell), make)
 
-    def _score(self, task: Scores) -> str:
+    def _score(self, task: ScoreTask) -> str:
         judges, sweep = self._judges(task.domain, task.model), sweep_of(task.domain)
         prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
         samples = [self._sample_of(key) for key in task.keys]
-        made = [found(self.plan.folder, one["shown"], sweep.shows) for one in samples]
+        made = [load_output(self.plan.folder, one["shown"], sweep.shows) for one in samples]
         entries = judges.scores(made, [prompts[one["prompt"]] for one in samples])
         lines = zip(task.keys, entries, strict=True)
         self.shard.add([{"kind": "score", "key": key, "by": judges.hash, **entry} for key, entry in lines])
@@ -149,7 +148,7 @@ class Worker:
             self.known = read_shards(self.plan.folder, self.shard.run)
         return self.known.samples[key]
 
-    def _real(self, task: Reals) -> str:
+    def _real(self, task: RealFeaturesTask) -> str:
         judges = self._judges(task.domain, task.model)
         if self.plan.reference is not None:
             files = {one.name: one for one in picture_files(self.plan.reference)}
@@ -164,7 +163,7 @@ class Worker:
         ])  # fmt: skip
         return f"{task.model}: features of {len(task.keys)} real pictures"
 
-    def _resources(self, group: Group) -> Any:
+    def _resources(self, group: CellGroup) -> Any:
         def make() -> Any:
             opened = group.sweep.open(group.model)
             self.shard.add([{"kind": "model", "model": group.model, "name": opened.name, **_weights(opened)}])
@@ -172,7 +171,7 @@ class Worker:
 
         return self._once(("resources", group.name), make)
 
-    def _prompts(self, domain: str, model: str) -> list[Prompt]:
+    def _prompts(self, domain: str, model: str) -> list[EvaluationPrompt]:
         return self._once(("prompts", domain, model), lambda: prompts_for(self.plan, sweep_of(domain), model))
 
     def _judges(self, domain: str, model: str) -> Judges:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from mmspec.evaluate.engine.config import BenchConfig, option
-from mmspec.evaluate.engine.setting import Setting
-from mmspec.evaluate.video.kinds import BLOCKS, ZOO_MODELS, in_zoo, kind_of
+from mmspec.evaluate.engine.suite import Setting
+from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, has_zoo_weights, video_kind
 
 if TYPE_CHECKING:
     from mmspec.evaluate.video.methods import VideoMethod
@@ -20,7 +20,7 @@ LARGEST = 1 << 12  # prompts a seed has
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoSetting(Setting):
     """How videos are drawn.   blocks: of each, None for the pipeline's own.   draws: seeds of every prompt that is judged.
-    calibration: videos that routers are fitted on.   model: as `Config` has it.   judged: what videos show is measured, not
+    calibration: videos that routers are fitted on.   model: as `VideoBenchConfig` has it.   judged: what videos show is measured, not
     the time they take.
     """
 
@@ -36,7 +36,7 @@ class VideoSetting(Setting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(BenchConfig):
+class VideoBenchConfig(BenchConfig):
     """What to run; None takes what the suite says.
 
     model, draft: of the zoo, or folders; draft None for the zoo's own.   judged_prompts: of every figure of what videos show.
@@ -71,12 +71,12 @@ class Config(BenchConfig):
     )
 
     def __post_init__(self) -> None:
-        from mmspec.evaluate.video.rewards import check_reward
+        from mmspec.evaluate.quality.rewards import check_reward
 
         suite = self.plan()
         if self.model is None:
             object.__setattr__(self, "model", suite.model)
-        kind = kind_of(self.model)
+        kind = video_kind(self.model)
         if kind != suite.kind:
             raise ValueError(f"--suite: expected one for a model of {kind} such as {self.model!r}, got {self.suite!r}, take "
                              "another suite or model")  # fmt: skip
@@ -86,7 +86,7 @@ class Config(BenchConfig):
         self._refuse("judges videos", not suite.judged, {"judged_prompts": self.judged_prompts})
         self._refuse("draws blocks", kind != BLOCKS, given)
         self._refuse("draws codes", kind == BLOCKS, {"temperature": self.temperatures})
-        if self.draft is not None and kind_of(self.draft, "--draft") != BLOCKS:
+        if self.draft is not None and video_kind(self.draft, "--draft") != BLOCKS:
             raise ValueError(
                 f"--draft: expected a folder with a saved pipeline of blocks, got {self.draft!r}, correct it"
             )
@@ -102,8 +102,8 @@ class Config(BenchConfig):
     def known(self) -> tuple[VideoMethod, ...]:
         from mmspec.evaluate.video.suites import at_threshold
 
-        kind = kind_of(self.model)
-        drafted = self.draft is not None or in_zoo(f"{self.model}/draft")
+        kind = video_kind(self.model)
+        drafted = self.draft is not None or has_zoo_weights(f"{self.model}/draft")
         methods = (*self.plan().methods, *map(at_threshold, self.thresholds or ()))
         return tuple(one for one in methods if one.kind == kind and (drafted or not one.part))
 
@@ -116,7 +116,7 @@ class Config(BenchConfig):
             yield from self._drawn(1, self.judged_prompts, judged=True)
 
     def folders(self) -> list[Path]:
-        return [Path(name) for name in (self.model, self.draft) if name is not None and name not in ZOO_MODELS]
+        return [Path(name) for name in (self.model, self.draft) if name is not None and name not in VIDEO_MODELS]
 
     def _drawn(self, batch: int, prompts: int, judged: bool) -> Iterator[VideoSetting]:
         for temperature in self.temperatures:
@@ -131,3 +131,6 @@ class Config(BenchConfig):
                 model=self.model,
                 judged=judged,
             )
+
+
+CONFIG = VideoBenchConfig

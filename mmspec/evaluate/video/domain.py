@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.video.certainty import certainty
-from mmspec.evaluate.video.config import Config
-from mmspec.evaluate.video.kinds import BLOCKS
+from mmspec.evaluate.model_kinds import BLOCKS
+from mmspec.evaluate.video.config import VideoBenchConfig
 from mmspec.evaluate.video.page import describe, page, panels
-from mmspec.evaluate.video.quality import FIELDS, QUALITY, Reference
-from mmspec.evaluate.video.requests import cases
-from mmspec.evaluate.video.resources import VideoResources, open_video
-from mmspec.evaluate.video.rows import complete
+from mmspec.evaluate.video.quality import FIELDS, QUALITY, VideoReference
+from mmspec.evaluate.video.resources import VideoResources, cases, open_video
+from mmspec.evaluate.video.rows import certainty, complete
 from mmspec.evaluate.video.runner import runner
 
 TIMING = (
@@ -19,7 +17,7 @@ TIMING = (
 )
 
 
-def environment(config: Config, resources: VideoResources) -> dict:
+def environment(config: VideoBenchConfig, resources: VideoResources) -> dict:
     """What a bench file says of the model and the measuring."""
     suite, model = config.plan(), resources.pipeline.model
     return {
@@ -39,7 +37,7 @@ def environment(config: Config, resources: VideoResources) -> dict:
 
 DOMAIN = Domain(
     name="video",
-    config=Config,
+    config=VideoBenchConfig,
     output="videos of the target alone, bit for bit",
     resources=lambda config: open_video(config.model, config.draft, config.reward),
     cases=cases,
@@ -50,6 +48,6 @@ DOMAIN = Domain(
     page=page,
     panels=panels,
     complete=complete,
-    reference=Reference,
+    reference=VideoReference,
     quality={name: name for name in FIELDS},
 )

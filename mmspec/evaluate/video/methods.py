@@ -1,35 +1,45 @@
-"""A method `mmspec bench video` compares, as data."""
+"""The methods that `mmspec bench video` compares, factories of their decodings, and router calibration."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.video.kinds import BLOCKS
+import torch
+
+from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.model_kinds import BLOCKS
+from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts
 
 if TYPE_CHECKING:
+    from mmspec.evaluate.image.methods import ImageDrafterFactory as MakeCodes
     from mmspec.evaluate.video.config import VideoSetting
     from mmspec.evaluate.video.resources import VideoResources
+    from mmspec.video.decoding.output import VideoStats
+    from mmspec.video.rewards.scores import Reduction
+    from mmspec.video.routing.learned import Advantage
+    from mmspec.video.routing.routers import Router
+
 
 PLAIN, ALONE = "ar", "draft"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PipelineCall:
     """A pipeline and the arguments that say how it draws."""
 
     pipeline: Any
     arguments: dict[str, Any]
 
 
-Make = Callable[["VideoResources", "VideoSetting"], Way]
+VideoDecodingFactory = Callable[["VideoResources", "VideoSetting"], PipelineCall]
 
 
-def plain(resources: VideoResources, setting: VideoSetting) -> Way:
+def plain(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
     """The target alone."""
-    return Way(resources.pipeline, {})
+    return PipelineCall(resources.pipeline, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +49,173 @@ class VideoMethod(Method):
     that a router was calibrated to let stand.
     """
 
-    make: Make = plain
+    make: VideoDecodingFactory = plain
     kind: str = BLOCKS
     bitwise: bool = False
     knob: float | None = None
 
     def row(self) -> dict:
         return {"method": self.title, "key": self.key, "family": self.family, "knob": self.knob}
+
+
+EXPLORED_SHARE = 0.4  # of drafts that stand while it is tried out
+
+
+@dataclass(frozen=True, slots=True)
+class RouterCalibration:
+    """stats: of requests routed by `Explore`."""
+
+    stats: list[VideoStats]
+
+    def scores(self, reduction: Reduction = "min") -> tuple[list[float], list[float]]:
+        """Of every draft, and beside it of the block that began its video."""
+        from mmspec.video.rewards.scores import reduced
+
+        def score(frames: list[float]) -> float:
+            return reduced(torch.tensor(frames), reduction).item()
+
+        pairs = [
+            (score(block.scores), score(row[0].own_scores))
+            for one in self.stats
+            for row in one.records
+            for block in row[1:]
+            if block.scores is not None
+        ]
+        own, anchors = zip(*pairs, strict=True) if pairs else ((), ())
+        return list(own), list(anchors)
+
+    def advantage(self) -> Advantage:
+        """A model of what redrawing gains.   Raises ValueError where too few blocks were drawn twice."""
+        from mmspec.video.routing.learned import scored_pairs, train_advantage
+
+        return train_advantage(*scored_pairs(self.stats)).model
+
+    def gain(self, model: Advantage, share: float) -> float:
+        """The predicted gain that such a share of the drafts does not exceed."""
+        from mmspec.video.routing.learned import scored_pairs
+        from mmspec.video.routing.routers import threshold_for_share
+
+        features, _ = scored_pairs(self.stats)
+        with torch.no_grad():
+            return -threshold_for_share(share, (-model(features)).tolist())
+
+
+def router_calibration(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
+    """Of `setting.calibration` videos, drawn once for a bench."""
+    return resources.once(f"calibration {setting.blocks} {setting.seed}", lambda: _explore_videos(resources, setting))
+
+
+def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
+    from mmspec.video.decoding.sdvg import SDVG
+    from mmspec.video.routing.routers import Explore
+
+    decoding, found = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
+    asked = [one.given for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
+    for first in range(0, len(asked), setting.batch):
+        part = asked[first : first + setting.batch]
+        seeds = [setting.seed + first + i for i in range(len(part))]
+        out = resources.pipeline(part, decoding=decoding, blocks=setting.blocks, seed=seeds)
+        if out.errors:
+            raise ValueError("; ".join(out.errors.values()))
+        found.append(out.stats)
+    return RouterCalibration(found)
+
+
+RouterFactory = Callable[["VideoResources", "VideoSetting"], "Router"]
+
+
+def alone(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
+    """The drafter draws every block, the first one too."""
+    return PipelineCall(resources.alone(), {})
+
+
+def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") -> VideoDecodingFactory:
+    """A maker of `SDVG`.   sync: "lazy", "eager" or "rebuilt"."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
+        from mmspec.video.decoding.sdvg import SDVG
+        from mmspec.video.wan.rebuilt import Rebuilt
+
+        chosen = router(resources, setting)
+        reward = resources.reward() if chosen.needs_reward else None
+        context: Any = Rebuilt() if sync == "rebuilt" else sync
+        decoding = SDVG(resources.drafter(), reward, router=chosen, reduction=reduction, sync=context)
+        return PipelineCall(resources.pipeline, {"decoding": decoding})
+
+    return make
+
+
+def codes(make: MakeCodes) -> VideoDecodingFactory:
+    """A maker of a decoding of codes, as images have it."""
+    return lambda resources, setting: PipelineCall(resources.pipeline, {"decoding": make(resources.codes)})
+
+
+def fixed(least: float) -> RouterFactory:
+    """A threshold in the reward's own unit."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        from mmspec.video.routing.routers import Threshold
+
+        return Threshold(least)
+
+    return make
+
+
+def threshold(share: float, reduction: str = "min") -> RouterFactory:
+    """The threshold that let such a share of other videos' drafts stand."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        from mmspec.video.routing.routers import Threshold
+
+        if share in (0, 1):
+            return Threshold(math.inf if share == 0 else -math.inf)
+        return Threshold.accepting(share, router_calibration(resources, setting).scores(reduction)[0])
+
+    return make
+
+
+def relative(share: float, reduction: str = "min") -> RouterFactory:
+    """The margin below a video's own first block that let such a share of other videos' drafts stand."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        from mmspec.video.routing.routers import Relative
+
+        return Relative.accepting(share, *router_calibration(resources, setting).scores(reduction))
+
+    return make
+
+
+def hybrid(run: int, share: float) -> RouterFactory:
+    """At most `run` drafts in a row, and a calibrated threshold that redraws earlier."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        from mmspec.video.routing.routers import Hybrid
+
+        return Hybrid(run, threshold(share)(resources, setting))
+
+    return make
+
+
+def learned(share: float) -> RouterFactory:
+    """Predicted gains, up to the one that let such a share of other videos' drafts stand."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        from mmspec.video.routing.learned import Learned
+
+        found = router_calibration(resources, setting)
+        model = resources.once(f"advantage {setting.blocks} {setting.seed}", found.advantage)
+        return Learned(model, found.gain(model, share))
+
+    return make
+
+
+def budgeted(name: str, share: float) -> RouterFactory:
+    """`Strided` or `Random`, by name, with as many target blocks as leave such a share of the others to the drafter."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        from mmspec.video.routing import routers
+
+        blocks = setting.blocks or resources.pipeline.blocks
+        return getattr(routers, name.title())(1 + round((1 - share) * (blocks - 1)))
+
+    return make

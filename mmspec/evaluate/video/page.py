@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mmspec.evaluate.pages.columns import COLUMNS as SHARED
-from mmspec.evaluate.pages.columns import Cell, chosen, figure, ratio
-from mmspec.evaluate.pages.page import Page
-from mmspec.evaluate.pages.plots import SPEEDUP, Line, Panel, no_curve
-from mmspec.evaluate.video.kinds import BLOCKS
+from mmspec.evaluate.model_kinds import BLOCKS
+from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
+from mmspec.evaluate.report.bench_page import Cell, Page, figure, ratio, selected_columns
+from mmspec.evaluate.report.plots import SPEEDUP, Line, Panel, no_curve
 from mmspec.evaluate.video.suites import SUITES
 
 BY = ("batch", "temperature")
@@ -64,7 +63,7 @@ def page(result: dict) -> Page:
     """The page of a bench file."""
     suite = SUITES[result["env"]["suite"]]
     notes = tuple(summary(result["rows"]))
-    return Page(suite.about, chosen(COLUMNS, suite.columns), BY, lambda rows: _title(rows, suite.kind), notes)
+    return Page(suite.about, selected_columns(COLUMNS, suite.columns), BY, lambda rows: _title(rows, suite.kind), notes)
 
 
 def _title(rows: Sequence[dict], kind: str) -> str:

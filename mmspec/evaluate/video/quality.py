@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mmspec.evaluate.quality.resampling import interval
-from mmspec.evaluate.video.certainty import shape
-from mmspec.evaluate.video.config import Config, VideoSetting
-from mmspec.evaluate.video.methods import PLAIN, VideoMethod, Way
-from mmspec.evaluate.video.requests import prompts_of
-from mmspec.evaluate.video.resources import VideoResources
-from mmspec.evaluate.video.rows import kept
+from mmspec.evaluate.engine.statistics import interval
+from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
+from mmspec.evaluate.video.methods import PLAIN, PipelineCall, VideoMethod
+from mmspec.evaluate.video.resources import VideoResources, motion_prompts
+from mmspec.evaluate.video.rows import accepted_blocks, video_shape
 from mmspec.evaluate.video.runner import draw
-from mmspec.zoo.world.moving_prompts import named_movers
+from mmspec.zoo.world.scene import SHAPES
 from mmspec.zoo.world.tracking import agreement, direction_of, shape_of, track
-from mmspec.zoo.world.words import SHAPES
+from mmspec.zoo.world.video_prompts import named_movers
 
 if TYPE_CHECKING:
     from mmspec.video.rewards.scores import Reward
@@ -37,11 +35,11 @@ QUALITY = (
 )
 
 _AT_ONCE = 8  # videos that are drawn together; rows are routed apart, and each has a seed of its own
-Figures = tuple[float, ...]  # of a video, as the first fields of `Shown` are
+Figures = tuple[float, ...]  # of a video, as the first fields of `VideoFigures` are
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VideoFigures:
     """Figures of videos, by prompt and seed: float [prompts, draws], NaN where there is nothing to measure.
 
     truth: `agreement`, which is made of colour, direction and shape.   records: per video, per block.   exact: as the
@@ -63,12 +61,12 @@ class Shown:
         return [sum(not block.kept for block in row) for row in self.records]
 
 
-class Reference:
+class VideoReference:
     """The target's videos of a setting.   row: its own figures."""
 
-    def __init__(self, config: Config, resources: VideoResources, setting: VideoSetting):
+    def __init__(self, config: VideoBenchConfig, resources: VideoResources, setting: VideoSetting):
         self.resources, self.setting = resources, setting
-        asked = prompts_of(setting.prompts, setting.seed)
+        asked = motion_prompts(setting.prompts, setting.seed)
         self.videos = [
             (one, setting.seed + number + draw * setting.prompts)
             for number, one in enumerate(asked)
@@ -76,7 +74,7 @@ class Reference:
         ]
         self._budgeted: dict[tuple, Figures] = {}
         self.plain = self._shown(config.rows[0].make(resources, setting))
-        self.row = {**shape(resources, setting), "reward_ar": _mean(self.plain.reward), "truth_ar": _mean(self.plain.truth),
+        self.row = {**video_shape(resources, setting), "reward_ar": _mean(self.plain.reward), "truth_ar": _mean(self.plain.truth),
                     "seam_ar": _mean(self.plain.seam)}  # fmt: skip
 
     def judge(self, method: VideoMethod) -> dict:
@@ -90,17 +88,17 @@ class Reference:
             "exact": own.exact and target,
             "target_passes": round(redrawn / len(own.records), 2),
             "accept_length": round(blocks / max(redrawn, 1), 3),
-            **kept(own.records, target),
+            **accepted_blocks(own.records, target),
             **_figures(own, self.plain),
             **self._at_equal_budget(way, own),
         }
 
-    def _at_equal_budget(self, way: Way, own: Shown) -> dict:
+    def _at_equal_budget(self, way: PipelineCall, own: VideoFigures) -> dict:
         """reward_above_strided..: mean differences, and their intervals."""
-        from mmspec.video.routing.budgets import Random, Strided
+        from mmspec.video.routing.routers import Random, Strided
 
         decoding, row = way.arguments.get("decoding"), {}
-        routed = decoding is not None and decoding.judging().router.judges
+        routed = decoding is not None and decoding.scoring().router.needs_reward
         for name, router in (("strided", Strided), ("random", Random)):
             other = self._at_budgets(decoding, router, own.redrawn) if routed else None
             for what, column in (("reward", 0), ("truth", 1)):
@@ -116,28 +114,30 @@ class Reference:
         for budget in sorted(set(budgets)):
             missing = [key for key in keys if key[-1] == budget and key not in self._budgeted]
             blind = replace(decoding, reward=None, threshold=None, router=router(budget))
-            drawn = self._drawn(Way(self.resources.pipeline, {"decoding": blind}), [place for *_, place, _ in missing])
+            drawn = self._drawn(
+                PipelineCall(self.resources.pipeline, {"decoding": blind}), [place for *_, place, _ in missing]
+            )
             self._budgeted |= {key: one for key, (one, _, _) in zip(missing, drawn, strict=True)}
         return self._table([self._budgeted[key] for key in keys])
 
-    def _shown(self, way: Way) -> Shown:
+    def _shown(self, way: PipelineCall) -> VideoFigures:
         made, records, exact = zip(*self._drawn(way, range(len(self.videos))), strict=True)
-        return Shown(*np.moveaxis(self._table(made), -1, 0), list(records), all(exact))
+        return VideoFigures(*np.moveaxis(self._table(made), -1, 0), list(records), all(exact))
 
-    def _drawn(self, way: Way, places: Sequence[int]) -> Iterator[tuple[Figures, list[Any], bool]]:
+    def _drawn(self, way: PipelineCall, places: Sequence[int]) -> Iterator[tuple[Figures, list[Any], bool]]:
         """Draws and measures these videos, some at a time: figures, what became of the blocks, and whether the law is the
         target's."""
         for first in range(0, len(places), _AT_ONCE):
             asked, seeds = zip(*(self.videos[place] for place in places[first : first + _AT_ONCE]), strict=True)
             out = draw(way, asked, self.setting, list(seeds))
             for one, video, records in zip(asked, out.videos, out.stats.records, strict=True):
-                yield measured(video, one.text, self.resources.reward(), way.pipeline), records, out.stats.exact
+                yield measure_video(video, one.text, self.resources.reward(), way.pipeline), records, out.stats.exact
 
     def _table(self, figures: Sequence[Figures]) -> np.ndarray:
         return np.array(figures).reshape(self.setting.prompts, self.setting.draws, -1)
 
 
-def measured(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figures:
+def measure_video(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figures:
     """Of a video uint8 [N, H, W, 3]. Truth and what it is made of are NaN for a prompt that names no object, or no shape;
     seam is where there is one block alone or nothing moves."""
     from mmspec.video.rewards.scores import scored
@@ -145,10 +145,10 @@ def measured(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figure
     scores = scored(reward, torch.from_numpy(frames).permute(0, 3, 1, 2), text)
     named = named_movers(text)
     truth = agreement(frames, named) if named else float("nan")
-    return float(scores.mean()), truth, seam(frames, boundaries(pipe, len(frames))), *told(frames, named)
+    return float(scores.mean()), truth, seam(frames, boundaries(pipe, len(frames))), *prompt_agreement(frames, named)
 
 
-def told(frames: np.ndarray, named: Sequence[tuple[str, str, str]]) -> tuple[float, float, float]:
+def prompt_agreement(frames: np.ndarray, named: Sequence[tuple[str, str, str]]) -> tuple[float, float, float]:
     """Of the objects that a prompt names, as means: share of the frames that show the colour, whether it goes that way at
     first, and whether it is that shape, digits left out."""
     colours, directions, shapes = [], [], []
@@ -178,7 +178,7 @@ def seam(frames: np.ndarray, starts: Sequence[int]) -> float:
     return float(steps[across].mean() / inside) if across.any() and inside > 0 else float("nan")
 
 
-def _figures(own: Shown, plain: Shown) -> dict:
+def _figures(own: VideoFigures, plain: VideoFigures) -> dict:
     return {
         "reward": _mean(own.reward),
         **_retention("reward", own.reward, plain.reward),

@@ -1,4 +1,4 @@
-"""A model of videos and what belongs to it: the smaller one that drafts, and what scores frames."""
+"""A video model and what belongs to it: held-out prompts of motion, its drafter and its reward."""
 
 from __future__ import annotations
 
@@ -6,14 +6,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmspec.evaluate.engine.resources import Resources
-from mmspec.evaluate.image.resources import ImageResources, folder_resources
-from mmspec.evaluate.video.kinds import BLOCKS, ZOO_MODELS, kind_of, zoo_part
-from mmspec.evaluate.video.rewards import check_reward, reward_of
+from mmspec.evaluate.engine.domain import Resources
+from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, folder_resources
+from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, video_kind, zoo_part
+from mmspec.evaluate.quality.rewards import check_reward, reward_of
+from mmspec.zoo.world.video import HELD_OUT, sample_video_scene
+from mmspec.zoo.world.video_prompts import video_prompt
 
 if TYPE_CHECKING:
+    from mmspec.evaluate.video.config import VideoSetting
     from mmspec.video.pipeline import BlockVideoPipeline
     from mmspec.video.rewards.scores import Reward
+
+
+FIRST = HELD_OUT + (1 << 18)  # behind the scenes that trainers measure on
+CALIBRATION = FIRST + (1 << 15)  # of what thresholds and learned routers are fitted on
+STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
+
+
+def motion_prompts(count: int, seed: int = 0, first: int = FIRST) -> list[GenerationRequest]:
+    """`count` prompts of motion; those of different seeds and of another `first` are disjoint."""
+    texts = [video_prompt(sample_video_scene(first + STEP * seed + i), seed) for i in range(count)]
+    return [GenerationRequest(text, text) for text in texts]
+
+
+def requests_of(resources: VideoResources, count: int, seed: int = 0) -> list[GenerationRequest]:
+    """Prompts, or labels in turn for a model that draws classes."""
+    config = getattr(getattr(resources.pipeline.model, "transformer", None), "config", None)
+    if getattr(config, "model_type", None) == "c2i":
+        return [GenerationRequest(i % config.num_classes, f"class {i % config.num_classes}") for i in range(count)]
+    return motion_prompts(count, seed)
+
+
+def cases(resources: VideoResources, setting: VideoSetting) -> list[list[GenerationRequest]]:
+    """The requests of every batch of a setting."""
+    return setting.batches(requests_of(resources, setting.prompts, setting.seed))
 
 
 @dataclass(slots=True)
@@ -37,7 +64,7 @@ class VideoResources(Resources):
 
     def _drafter(self) -> BlockVideoPipeline:
         if self.draft is not None:
-            if not Path(self.draft).is_dir() or kind_of(self.draft, "--draft") != BLOCKS:
+            if not Path(self.draft).is_dir() or video_kind(self.draft, "--draft") != BLOCKS:
                 raise ValueError(
                     f"--draft: expected a folder with a saved pipeline of blocks, got {self.draft!r}, correct it"
                 )
@@ -77,8 +104,8 @@ def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> 
     Raises ValueError where there is none, and for one that draws single pictures.
     """
     check_reward(scorer)
-    kind, name = kind_of(model), f"zoo {model}" if model in ZOO_MODELS else model
-    own = model if model in ZOO_MODELS else ""
+    kind, name = video_kind(model), f"zoo {model}" if model in VIDEO_MODELS else model
+    own = model if model in VIDEO_MODELS else ""
     if kind == BLOCKS:
         pipeline = zoo_part(model) if own else blocks_of(Path(model))
         return VideoResources(pipeline, kind, name, own, draft, scorer)

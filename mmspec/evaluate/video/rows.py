@@ -1,23 +1,130 @@
-"""What rows of `mmspec bench video` say beside the engine's figures: blocks, latency, predictions, and identity."""
+"""Fields of video rows beside the engine's: blocks, latency, certainty and predicted seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
 import numpy as np
+import torch
 
-from mmspec.evaluate.engine.domain import Timed
-from mmspec.evaluate.engine.identity import identical
-from mmspec.evaluate.engine.ratios import middle, paired_ratios
+from mmspec.evaluate.engine.domain import TimedSetting
+from mmspec.evaluate.engine.rows import identical
 from mmspec.evaluate.engine.runs import completed
-from mmspec.evaluate.quality.resampling import interval
-from mmspec.evaluate.video.kinds import BLOCKS
+from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
+from mmspec.evaluate.image.certainty import LawObserver
+from mmspec.evaluate.model_kinds import BLOCKS
+from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.methods import ALONE, PLAIN
-from mmspec.evaluate.video.prediction import Prices, predicted, prices
+from mmspec.evaluate.video.resources import VideoResources
 from mmspec.evaluate.video.runner import BlockRun
+from mmspec.video.decoding.cost_model import BlockCosts, BlockWork, Sync
+from mmspec.video.wan.rebuilt import Rebuilt
+
+OBSERVED_VIDEOS = 4  # videos that laws are watched on
 
 
-def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
+def certainty(timed: TimedSetting) -> dict:
+    """Of blocks their number and passes; of codes also the mean largest probability of the laws they are drawn from."""
+    if timed.resources.kind == BLOCKS:
+        return video_shape(timed.resources, timed.setting)
+    asked = [one.given for case in timed.cases for one in case][:OBSERVED_VIDEOS]
+    watched = LawObserver()
+    pipe, setting = timed.resources.pipeline, timed.setting
+    pipe(asked, decoding=watched, seed=setting.seed, pixels=False, temperature=setting.temperature)
+    geometry = pipe.model.geometry
+    return {
+        "top1_probability": round(float(torch.stack(watched.top1).mean()), 4),
+        "values": geometry.total,
+        "frames": geometry.frames,
+    }
+
+
+def video_shape(resources: VideoResources, setting: VideoSetting) -> dict:
+    """blocks, block_frames: of a video, in latent frames.   target_steps, draft_steps: passes that draw a block.
+    parameter_ratio: target's over drafter's; None where nothing is drafted."""
+    pipe = resources.pipeline
+    small = resources.drafter().model if _drafts(resources) else None
+    return {
+        "blocks": setting.blocks or pipe.blocks,
+        "block_frames": pipe.model.plan.size,
+        "target_steps": pipe.model.passes,
+        "draft_steps": None if small is None else small.passes,
+        "parameter_ratio": None if small is None else round(_size(pipe.model) / _size(small), 2),
+    }
+
+
+def _drafts(resources: VideoResources) -> bool:
+    try:
+        resources.drafter()
+    except ValueError:
+        return False
+    return True
+
+
+def _size(model: object) -> int:
+    return sum(value.numel() for value in model.transformer.parameters())
+
+
+@dataclass(frozen=True, slots=True)
+class PassCosts:
+    """Seconds. target, drafter: of a pass.   decode: of a block's pixels.   reward: of a block's score."""
+
+    target: float
+    drafter: float
+    decode: float
+    reward: float
+
+
+def pass_costs(plain: Sequence[BlockRun], alone: Sequence[BlockRun], others: Sequence[BlockRun]) -> PassCosts:
+    """plain, alone: of target and drafter by themselves.   others: all requests, some of which scored blocks; where the
+    drafter was not run by itself, its passes among them are taken."""
+    drafts = [run.parts["draft"] / run.stats.target_forwards for run in alone]
+    drafted = [run.parts["draft"] / run.stats.drafter_passes for run in others if run.stats.drafter_passes]
+    return PassCosts(
+        _middle([run.parts["target"] / run.stats.target_forwards for run in plain]),
+        _middle(drafts or drafted),
+        _middle([run.parts["vae"] / run.tokens for run in plain]),
+        _middle([run.parts["reward"] / scored for run in others if (scored := _scored(run))]),
+    )
+
+
+def predicted_seconds(run: BlockRun, price: PassCosts) -> float:
+    """Seconds of a request with the drafts and verdicts that it had."""
+    decoding: Any = run.way.arguments.get("decoding")
+    model = run.way.pipeline.model
+    drafter = None if decoding is None else decoding.model
+    costs = BlockCosts(price.target, price.drafter, price.decode, price.reward, model.passes,
+                       model.passes if drafter is None else drafter.passes)  # fmt: skip
+    if run.alone:
+        costs = BlockCosts(price.drafter, 0.0, price.decode, steps=model.passes)
+    return sum(_work(row, decoding).seconds(costs) for row in run.stats.records)
+
+
+def _work(row: Sequence[Any], decoding: Any) -> BlockWork:
+    judges = decoding is not None and decoding.scoring().router.needs_reward
+    scored = sum((one.scores is not None) + (one.own_scores is not None) for one in row) if judges else 0
+    kept, drafted = [one.kept for one in row], [one.drafted for one in row]
+    return BlockWork.of(kept, drafted, _sync(decoding), scored=scored)
+
+
+def _sync(decoding: Any) -> Sync:
+    if decoding is None:
+        return "lazy"
+    return "rebuilt" if isinstance(decoding.sync, Rebuilt) else decoding.sync
+
+
+def _scored(run: BlockRun) -> int:
+    return sum((one.scores is not None) + (one.own_scores is not None) for row in run.stats.records for one in row)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0
+
+
+def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     """Adds to the rows of a setting how sure their speed is, and of blocks what became of them, their latency, and what the
     timing model predicts.
 
@@ -33,22 +140,22 @@ def complete(timed: Timed, rows: Mapping[str, dict]) -> None:
     if timed.resources.kind != BLOCKS:
         return
     runs = {method.key: completed(timed.results[method.key]) for method in timed.methods}
-    price = prices(runs[PLAIN], runs.get(ALONE, []), [run for some in runs.values() for run in some])
+    price = pass_costs(runs[PLAIN], runs.get(ALONE, []), [run for some in runs.values() for run in some])
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
-        row |= {**blocks(runs[method.key], method.key != ALONE), **_predictions(runs[method.key], price)}
+        row |= {**block_fields(runs[method.key], method.key != ALONE), **_predictions(runs[method.key], price)}
         row["identical"] = identical(plain, own) if method.bitwise else None
 
 
-def blocks(runs: Sequence[BlockRun], target: bool = True) -> dict:
-    """What became of the blocks of requests, and how long each took.   target: as of `kept`.
+def block_fields(runs: Sequence[BlockRun], target: bool = True) -> dict:
+    """What became of the blocks of requests, and how long each took.   target: as of `accepted_blocks`.
 
     acceptance: share of the videos whose draft stands, block by block.   accepted_share: of all but first blocks.
     target_blocks: mean of a video.   latency_p50, latency_p95: seconds until a block of every row is finished.
     """
     seconds = [one for run in runs for one in run.stats.block_s]
     return {
-        **kept([row for run in runs for row in run.stats.records], target),
+        **accepted_blocks([row for run in runs for row in run.stats.records], target),
         "target_forwards": middle([run.stats.target_forwards * target for run in runs], 1),
         "context_forwards": middle([run.stats.context_forwards * target for run in runs], 1),
         "drafter_passes": middle(
@@ -59,7 +166,7 @@ def blocks(runs: Sequence[BlockRun], target: bool = True) -> dict:
     }
 
 
-def kept(records: Sequence[Sequence], target: bool = True) -> dict:
+def accepted_blocks(records: Sequence[Sequence], target: bool = True) -> dict:
     """Of videos, whose blocks drafts stand for.   target: it drew the others; else all are the drafter's."""
     table = np.array([[one.kept or not target for one in row] for row in records], dtype=float)
     if not table.size:
@@ -71,9 +178,9 @@ def kept(records: Sequence[Sequence], target: bool = True) -> dict:
     }
 
 
-def _predictions(runs: Sequence[BlockRun], price: Prices) -> dict:
+def _predictions(runs: Sequence[BlockRun], price: PassCosts) -> dict:
     """predicted_seconds: median.   prediction_ratio: measured over predicted seconds, median."""
-    told = [(run.seconds, predicted(run, price)) for run in runs]
+    told = [(run.seconds, predicted_seconds(run, price)) for run in runs]
     return {
         "predicted_seconds": middle([guess for _, guess in told], 4),
         "prediction_ratio": middle([seconds / guess for seconds, guess in told if guess > 0], 3),

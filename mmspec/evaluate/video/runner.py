@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from mmspec.evaluate.engine.runs import Run, Runner, Sampler, row_passes, timed_run, without_output
-from mmspec.evaluate.image.requests import Request
+from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, row_passes, timed_run, without_output
+from mmspec.evaluate.image.resources import GenerationRequest
+from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.kinds import BLOCKS
-from mmspec.evaluate.video.methods import ALONE, VideoMethod, Way
+from mmspec.evaluate.video.methods import ALONE, PipelineCall, VideoMethod
 from mmspec.evaluate.video.resources import VideoResources
 
 if TYPE_CHECKING:
-    from mmspec.video.decoding.output import VideoOutput
-    from mmspec.video.decoding.stats import VideoStats
+    from mmspec.video.decoding.output import VideoOutput, VideoStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRun(Run):
+class BlockRun(TimedRun):
     """stats: of the request.   way: how it was drawn.   alone: by the drafter, which stood in the target's place."""
 
     stats: VideoStats
-    way: Way
+    way: PipelineCall
     alone: bool
 
 
@@ -43,22 +42,24 @@ def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting
     return without_output(sampler(method, resources, setting))
 
 
-def draw(way: Way, asked: Sequence[Request], setting: VideoSetting, seed: int | Sequence[int]) -> VideoOutput:
+def draw(
+    way: PipelineCall, asked: Sequence[GenerationRequest], setting: VideoSetting, seed: int | Sequence[int]
+) -> VideoOutput:
     """Videos of blocks.   Raises ValueError where one of them failed."""
     out = way.pipeline([one.given for one in asked], blocks=setting.blocks, seed=seed, **way.arguments)
-    _check(out.errors)
+    _raise_errors(out.errors)
     return out
 
 
-def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Sampler:
+def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sampler:
     alone = method.key == ALONE
 
-    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[np.ndarray]]:
+    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
         began = perf_counter()
         out = draw(way, asked, setting, seed)
         seconds, stats = perf_counter() - began, out.stats
         plan = way.pipeline.model.plan
-        output = tuple(bits(one, plan) for one in out.latents)
+        output = tuple(block_bytes(one, plan) for one in out.latents)
         made = timed_run(stats, output, seconds, rounds=len(stats.block_s))
         shared = {one.name: getattr(made, one.name) for one in fields(made)}
         if alone:
@@ -70,25 +71,25 @@ def _blocks(method: VideoMethod, way: Way, setting: VideoSetting) -> Sampler:
     return run
 
 
-def _codes(way: Way, setting: VideoSetting) -> Sampler:
-    def run(asked: Sequence[Request], seed: int) -> tuple[Run, list[np.ndarray]]:
+def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
+    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
         given, how = [one.given for one in asked], {"temperature": setting.temperature, **way.arguments}
         began = perf_counter()
         out = way.pipeline(given, seed=seed, **how)
         seconds = perf_counter() - began
-        _check(out.errors)
+        _raise_errors(out.errors)
         made = timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(out.stats))
         return made, list(out.arrays())
 
     return run
 
 
-def bits(latents: Tensor, plan: Any) -> tuple[bytes, ...]:
+def block_bytes(latents: Tensor, plan: Any) -> tuple[bytes, ...]:
     """Latents float [C, F, h, w] block by block as they stand in memory: equal where every bit is."""
     parts = latents.float().cpu().split(list(plan.cut(latents.shape[1])), dim=1)
     return tuple(part.contiguous().numpy().tobytes() for part in parts)
 
 
-def _check(errors: dict[int, str]) -> None:
+def _raise_errors(errors: dict[int, str]) -> None:
     if errors:
         raise ValueError("; ".join(errors.values()))

@@ -6,8 +6,13 @@ import math
 from dataclasses import dataclass
 
 from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.image import drafters as of_codes
-from mmspec.evaluate.video.drafters import (
+from mmspec.evaluate.image import methods as of_codes
+from mmspec.evaluate.model_kinds import BLOCKS, CODES
+from mmspec.evaluate.video.methods import (
+    ALONE,
+    PLAIN,
+    VideoDecodingFactory,
+    VideoMethod,
     alone,
     budgeted,
     codes,
@@ -18,8 +23,6 @@ from mmspec.evaluate.video.drafters import (
     routed,
     threshold,
 )
-from mmspec.evaluate.video.kinds import BLOCKS, CODES
-from mmspec.evaluate.video.methods import ALONE, PLAIN, Make, VideoMethod
 
 _TIMED = (
     "method",
@@ -58,7 +61,7 @@ _NONE = VideoMethod("sdvg-none", "SDVG, nothing stands", "sdvg", part="draft", m
 _ALL = VideoMethod("sdvg-all", "SDVG, everything stands", "sdvg", part="draft", make=routed(threshold(1)))
 
 
-def _row(family: str, title: str, share: float, make: Make) -> VideoMethod:
+def _row(family: str, title: str, share: float, make: VideoDecodingFactory) -> VideoMethod:
     return VideoMethod(f"{family}-{share:g}", f"{title} {share:g}", "sdvg", family, part="draft", make=make, knob=share)
 
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from mmspec.evaluate.engine.domain import Timed
-from mmspec.evaluate.engine.identity import Margin
-from mmspec.evaluate.engine.runs import Run
+from mmspec.evaluate.engine.domain import TimedSetting
+from mmspec.evaluate.engine.rows import Margin
+from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.vlm.methods import PEER
 from mmspec.evaluate.vlm.runner import end_tokens
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.training.examples import with_answers
-from mmspec.vlm.training.teacher_pass import teacher_pass
+from mmspec.vlm.training.teacher import teacher_pass
 
 
 @torch.no_grad()
-def certainty(timed: Timed) -> dict:
+def certainty(timed: TimedSetting) -> dict:
     """Two shares over the tokens of each case's first run that transformers completed.
 
     top1_probability: the target's mean largest probability at temperature 1.   answer_share: where texts cannot end by
@@ -28,7 +28,7 @@ def certainty(timed: Timed) -> dict:
     ends = torch.tensor(end_tokens(model), dtype=torch.long)
     top1, inside = [], []
     for inputs, case in zip(timed.cases, timed.results[PEER], strict=True):
-        run = next((one for one in case if isinstance(one, Run)), None)
+        run = next((one for one in case if isinstance(one, TimedRun)), None)
         if run is None:
             continue
         new = _padded(run.output)
@@ -42,10 +42,10 @@ def certainty(timed: Timed) -> dict:
 
 
 @torch.no_grad()
-def preference(timed: Timed, case: int, peer: str) -> Margin:
+def preference(timed: TimedSetting, case: int, peer: str) -> Margin:
     """By how much the target's logits prefer the tokens that the row `peer` gave in a case to others, read in one pass."""
     model, natural = timed.resources.model, timed.setting.task.natural
-    run = next(one for one in timed.results[peer][case] if isinstance(one, Run))
+    run = next(one for one in timed.results[peer][case] if isinstance(one, TimedRun))
     logits = _logits(model, timed.cases[case], _padded(run.output))
     if not natural:
         logits = logits.index_fill(-1, torch.tensor(end_tokens(model), dtype=torch.long), float("-inf"))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from mmspec.evaluate.engine.config import BenchConfig, option
-from mmspec.evaluate.engine.setting import Setting
+from mmspec.evaluate.engine.suite import Setting
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.methods import VlmMethod
-    from mmspec.evaluate.vlm.requests import Task
+    from mmspec.evaluate.vlm.requests import VlmTask
     from mmspec.evaluate.vlm.resources import VlmResources
 
 
@@ -23,7 +23,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 class VlmSetting(Setting):
     """task: what is asked.   limit: longest answer in tokens."""
 
-    task: Task
+    task: VlmTask
     limit: int
 
     def name(self) -> dict:
@@ -40,7 +40,7 @@ class VlmSetting(Setting):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(BenchConfig):
+class VlmBenchConfig(BenchConfig):
     """What to run; None takes what the suite says.
 
     prompts: of every task.   new_tokens: longest answer of every task.   saved: drafters to compare too, (name, folder).
@@ -69,7 +69,7 @@ class Config(BenchConfig):
         super().__post_init__()
 
     def short_name(self, name: str) -> str:
-        from mmspec.evaluate.vlm.drafters import short_name
+        from mmspec.evaluate.vlm.resources import short_name
 
         return short_name(name)
 
@@ -95,3 +95,6 @@ class Config(BenchConfig):
 
     def folders(self) -> list[Path]:
         return [Path(folder) for _, folder in self.saved]
+
+
+CONFIG = VlmBenchConfig

@@ -1,16 +1,101 @@
-"""The bench of vision-language models, tied together."""
+"""The bench of vision-language models, tied together: fields of its rows and its domain."""
 
 from __future__ import annotations
 
-from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.vlm.certainty import certainty
-from mmspec.evaluate.vlm.config import Config
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from mmspec.evaluate.engine.domain import Domain, TimedSetting
+from mmspec.evaluate.engine.rows import TIE, Results, parting
+from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, spread
+from mmspec.evaluate.vlm.certainty import certainty, preference
+from mmspec.evaluate.vlm.config import VlmBenchConfig
+from mmspec.evaluate.vlm.drafter_costs import drafter_costs
+from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.page import describe, page, panels
 from mmspec.evaluate.vlm.requests import cases
-from mmspec.evaluate.vlm.resources import VlmResources, zoo_resources
-from mmspec.evaluate.vlm.rows import complete
-from mmspec.evaluate.vlm.runner import runner
+from mmspec.evaluate.vlm.resources import VlmResources, card_of, zoo_resources
+from mmspec.evaluate.vlm.runner import generation_arguments, runner
 from mmspec.evaluate.vlm.same_drafts import same_drafts
+
+_ROUNDED = 32  # units of a dtype's spacing at 1 by which logits of passes of two widths may differ
+MEASURED = 4  # requests a drafter is timed alone on
+
+
+def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
+    """Adds to the rows of a setting what drafters cost to run and to train, and what relates the rows to one another."""
+    suite = timed.config.plan()
+    for method in timed.methods:
+        row, runs = rows[method.key], completed(timed.results[method.key])
+        passes = [run.drafter_passes * len(run.output) / run.tokens for run in runs]
+        row |= {"drafter_passes_per_token": mean(passes), "parameters": None, "training_seconds": None}
+        if row["exact"] is not None:
+            row |= training_of(method, timed.resources)
+            row |= _costs(method, timed) if suite.measured else {}
+        if timed.setting.temperature == 0:
+            row |= _parting(method, timed)
+    _compare(timed, rows, suite.reference)
+
+
+def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
+    """How near a tie a row parts from the one it is held against. Strict rows may not part at all; others at what rounding
+    explains."""
+    peer = method.like or PEER
+    tie = max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps) * (not method.like)
+    return parting(timed.results[peer], timed.results[method.key], lambda case: preference(timed, case, peer), tie)
+
+
+def training_of(method: VlmMethod, resources: VlmResources) -> dict:
+    """Parameters of a trained drafter, and the seconds its training took where a card tells."""
+    drafter = resources.drafter(method.drafter)
+    size = sum(p.numel() for p in drafter.parameters()) if isinstance(drafter, nn.Module) else None
+    return {"parameters": size, "training_seconds": card_of(method.drafter).get("training", {}).get("seconds")}
+
+
+def _costs(method: VlmMethod, timed: TimedSetting) -> dict:
+    """A trained drafter timed alone; nothing for others, nor for what wraps one."""
+    if method.drafter == "none" or not hasattr(drafter := method.build_drafter(timed.resources), "shape_for"):
+        return {}
+    asked = generation_arguments(timed.resources, timed.setting)
+    return drafter_costs(timed.resources.model, drafter, timed.cases[:MEASURED], **asked)
+
+
+def _compare(timed: TimedSetting, rows: Mapping[str, dict], reference: str) -> None:
+    """Adds to the rows of one setting what relates them to one another.
+
+    accept_vs_reference, cost_vs_reference: against the reference drafter's row, where there is one.
+    best_fixed, speedup_vs_best_fixed, spread_vs_best_fixed: for a controlled row, against the best of the rows that leave
+    the length of the same drafter fixed, plain decoding among them; best by its median against plain decoding.
+    """
+    other = rows.get(reference)
+    for method in timed.methods:
+        row = rows[method.key]
+        if reference:
+            row["accept_vs_reference"] = _ratio(row, other, "accept_length")
+            row["cost_vs_reference"] = _ratio(row, other, "drafter_cost_ms")
+        if method.controlled:
+            fixed = [m.key for m in timed.methods if m.key == PLAIN or m.rivals == method.rivals and not m.controlled]
+            row |= _against_best([key for key in fixed if rows[key]["speedup_vs_ar"]], rows, timed.results, method.key)
+
+
+def _against_best(fixed: Sequence[str], rows: Mapping[str, dict], results: Results, key: str) -> dict:
+    best = max(fixed, key=lambda name: rows[name]["speedup_vs_ar"], default=None)
+    ratios = paired_ratios(results[best], results[key]) if best else []
+    return {
+        "best_fixed": best and rows[best]["method"],
+        "speedup_vs_best_fixed": middle(ratios),
+        "spread_vs_best_fixed": spread(ratios),
+    }
+
+
+def _ratio(row: dict, other: dict | None, name: str) -> float | None:
+    if other is None or not row.get(name) or not other.get(name):
+        return None
+    return round(row[name] / other[name], 3)
+
 
 TIMING = (
     "whole calls with vision tower and prefill; medians of paired ratios of seconds per emitted token; spread: "
@@ -18,7 +103,7 @@ TIMING = (
 )
 
 
-def environment(config: Config, resources: VlmResources) -> dict:
+def environment(config: VlmBenchConfig, resources: VlmResources) -> dict:
     """What a bench file says of the model and the measuring."""
     return {
         "model": resources.name,
@@ -30,7 +115,7 @@ def environment(config: Config, resources: VlmResources) -> dict:
 
 DOMAIN = Domain(
     name="vlm",
-    config=Config,
+    config=VlmBenchConfig,
     output="tokens of transformers",
     resources=lambda config: zoo_resources(config.plan().model, config.dtype),
     cases=cases,

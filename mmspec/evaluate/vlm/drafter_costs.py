@@ -8,16 +8,14 @@ from time import perf_counter
 from torch import Tensor, nn
 
 from mmspec import vlm
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
-from mmspec.core.verdict import Verdict
-from mmspec.evaluate.engine.ratios import middle
+from mmspec.evaluate.engine.statistics import middle
 
 READINGS = 3  # of every prompt
 
 
-class _Timed:
+class _TimedDrafter:
     """A drafter whose calls are timed.   opened: seconds per reading of a prompt.   rows: slots its cache then holds."""
 
     def __init__(self, drafter: object):
@@ -26,17 +24,17 @@ class _Timed:
         self.rows: list[int] = []
         self.rounds: list[tuple[float, int]] = []  # seconds and levels of every draft
 
-    def open(self, target: object) -> _TimedState:
+    def open(self, target: object) -> _TimedDraftState:
         for _ in range(READINGS):
             began = perf_counter()
             state = self.drafter.open(target)
             self.opened.append(perf_counter() - began)
         lengths = getattr(getattr(state, "cache", None), "lengths", None)
         self.rows += [max(lengths)] if lengths else []
-        return _TimedState(state, self.rounds)
+        return _TimedDraftState(state, self.rounds)
 
 
-class _TimedState:
+class _TimedDraftState:
     def __init__(self, state: object, rounds: list[tuple[float, int]]):
         self.state, self.rounds, self.observed = state, rounds, 0.0
 
@@ -63,7 +61,7 @@ def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str
     drafter_step_ms: that by level of the draft.   drafter_cost_ms: prefill and one round.   drafter_rows: slots in the
     drafter's cache behind the prompt, None for one without a cache.
     """
-    timed = _Timed(drafter)
+    timed = _TimedDrafter(drafter)
     for seed, inputs in enumerate(cases):
         vlm.start(model, drafter=timed, seed=seed, **inputs, **generation).run()
     drafted = [(seconds, depth) for seconds, depth in timed.rounds if depth]

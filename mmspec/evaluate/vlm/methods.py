@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mmspec.evaluate.engine.method import Method
+from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.vlm.resources import VlmResources
-from mmspec.evaluate.vlm.variants import Change
+from mmspec.evaluate.vlm.variants import DrafterChange
 
 PEER, PLAIN = "hf", "plain"
 
@@ -24,7 +24,7 @@ class VlmMethod(Method):
 
     engine: Literal["transformers", "mmspec"] = "mmspec"
     drafter: str = "none"
-    change: Change | None = None
+    change: DrafterChange | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     point: int | None = None
     rivals: str = ""

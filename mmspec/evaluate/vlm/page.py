@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mmspec.evaluate.pages.columns import COLUMNS as SHARED
-from mmspec.evaluate.pages.columns import Cell, chosen, figure, grouped, ratio
-from mmspec.evaluate.pages.page import Page
-from mmspec.evaluate.pages.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
+from mmspec.evaluate.report.bench_page import Cell, Page, figure, grouped, ratio, selected_columns
+from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, no_curve
 from mmspec.evaluate.vlm.suites import SUITES
 
 BY = ("task", "batch", "temperature")
@@ -55,7 +54,7 @@ def describe(row: Mapping) -> str:
 def page(result: dict) -> Page:
     """The page of a bench file."""
     suite = SUITES[result["env"]["suite"]]
-    columns = chosen(COLUMNS, suite.columns)
+    columns = selected_columns(COLUMNS, suite.columns)
     return Page(suite.about, columns, BY, _title, (*_same_drafts(result), *summary(result)))
 
 

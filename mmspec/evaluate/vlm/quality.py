@@ -10,13 +10,11 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import Example, encode
-from mmspec.vlm.unwrapping import class_generate
-from mmspec.zoo.world.captions import REQUESTS
+from mmspec.zoo.world.captions import REQUESTS, Claim, parse_caption, truth
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
-from mmspec.zoo.world.documents import sample_document, words_right
-from mmspec.zoo.world.pages import page
-from mmspec.zoo.world.parse import Claim, parse_caption, truth
+from mmspec.zoo.world.documents import page, sample_document, words_right
 from mmspec.zoo.world.questions import question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_START, Scene, sample_scene
@@ -44,7 +42,7 @@ class VlmQuality:
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
-def held_out(count: int, offset: int = 0) -> list[Scene]:
+def held_out_scenes(count: int, offset: int = 0) -> list[Scene]:
     """The first `count` evaluation scenes from `offset` on."""
     return [sample_scene(EVAL_START + offset + index) for index in range(count)]
 
@@ -88,7 +86,7 @@ def generate_texts(
 
 def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int = 50) -> VlmQuality:
     """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes in handwriting never trained on."""
-    scenes = held_out(count)
+    scenes = held_out_scenes(count)
     request = [REQUESTS[0]] * count
     captions, _ = generate_texts(model, processor, scenes, request, batch)
     claims = [parse_caption(text) for text in captions]

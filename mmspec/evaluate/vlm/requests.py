@@ -1,4 +1,4 @@
-"""What benches ask of a vision-language model: held-out questions about pictures, as model inputs."""
+"""What benches ask of a vision-language model: questions about pictures and conversations, as inputs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from itertools import count as counting
 from typing import TYPE_CHECKING, Any
 
 from PIL.Image import Image
+from torch import Tensor
 
+from mmspec.io.images import check_image
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.examples import encode as encode_examples
 from mmspec.zoo.world.captions import REQUESTS, REVERSED_REQUESTS
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
-from mmspec.zoo.world.documents import Document, sample_document
-from mmspec.zoo.world.many import ORDINALS
-from mmspec.zoo.world.pages import page
-from mmspec.zoo.world.questions import QUESTION_KINDS, question
+from mmspec.zoo.world.documents import Document, page, sample_document
+from mmspec.zoo.world.questions import ORDINALS, QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.config import VlmSetting
     from mmspec.evaluate.vlm.resources import VlmResources
+
 
 # scenes the quality figures are not taken from
 _FIRST = EVAL_SEEDS[0] + 1_000_000
@@ -34,14 +35,14 @@ _REQUESTS = (*REQUESTS, *REVERSED_REQUESTS[:1])
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class VlmPrompt:
     """A request about some pictures."""
 
     text: str
     images: tuple[Image, ...]
 
 
-def held_out(count: int, seed: int = 0) -> list[Prompt]:
+def held_out(count: int, seed: int = 0) -> list[VlmPrompt]:
     """`count` requests with long answers about scenes that no training saw; a pure function of its arguments.
 
     Scenes hold at least five objects, so that the answer is a long one. Every tenth request shows three pictures and
@@ -52,20 +53,20 @@ def held_out(count: int, seed: int = 0) -> list[Prompt]:
     return [_prompt(index, scenes) for index in range(count)]
 
 
-def questions(count: int, seed: int = 0) -> list[Prompt]:
+def questions(count: int, seed: int = 0) -> list[VlmPrompt]:
     """`count` questions about one fact of a scene that no training saw, all kinds in turn; the fact is a word or two and
     the answer one short sentence."""
     _check(count, seed)
     scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
     asked = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
-    return [Prompt(one.prompt, (render(scene),)) for one, scene in zip(asked, scenes, strict=True)]
+    return [VlmPrompt(one.prompt, (render(scene),)) for one, scene in zip(asked, scenes, strict=True)]
 
 
-def documents(count: int, seed: int = 0) -> list[Prompt]:
+def documents(count: int, seed: int = 0) -> list[VlmPrompt]:
     """`count` requests to transcribe a document that no training saw; what is right is known word by word."""
     shown = held_out_documents(count, seed)
-    return [Prompt(TRANSCRIBE[index % len(TRANSCRIBE)], (page(one),)) for index, one in enumerate(shown)]
+    return [VlmPrompt(TRANSCRIBE[index % len(TRANSCRIBE)], (page(one),)) for index, one in enumerate(shown)]
 
 
 def held_out_documents(count: int, seed: int = 0) -> list[Document]:
@@ -74,13 +75,13 @@ def held_out_documents(count: int, seed: int = 0) -> list[Document]:
     return [sample_document(_FIRST + seed * _APART + index) for index in range(count)]
 
 
-def albums(count: int, seed: int = 0, pictures: int = 16) -> list[Prompt]:
+def albums(count: int, seed: int = 0, pictures: int = 16) -> list[VlmPrompt]:
     """`count` requests that show `pictures` scenes and ask for a caption of the only one, or of one of the first three."""
     _check(count, seed)
     scenes = _long_scenes(_FIRST + seed * _APART + _ALBUMS)
     wanted = [f"Describe the {name} picture." for name in ORDINALS[:pictures]] if pictures > 1 else REQUESTS
     return [
-        Prompt(wanted[index % len(wanted)], tuple(render(next(scenes)) for _ in range(pictures)))
+        VlmPrompt(wanted[index % len(wanted)], tuple(render(next(scenes)) for _ in range(pictures)))
         for index in range(count)
     ]
 
@@ -103,11 +104,11 @@ def _long_scenes(first: int) -> Iterator[Scene]:
     return (scene for scene in map(sample_scene, counting(first)) if len(scene.things) >= _LONG)
 
 
-def _prompt(index: int, scenes: Iterator[Scene]) -> Prompt:
+def _prompt(index: int, scenes: Iterator[Scene]) -> VlmPrompt:
     if index % _PICTURES_EVERY == _PICTURES_EVERY - 1:
         which = ORDINALS[index // _PICTURES_EVERY % 3]
-        return Prompt(f"Describe the {which} picture.", tuple(render(next(scenes)) for _ in range(3)))
-    return Prompt(_REQUESTS[index % len(_REQUESTS)], (render(next(scenes)),))
+        return VlmPrompt(f"Describe the {which} picture.", tuple(render(next(scenes)) for _ in range(3)))
+    return VlmPrompt(_REQUESTS[index % len(_REQUESTS)], (render(next(scenes)),))
 
 
 def demo_scenes(count: int = 3) -> list[Scene]:
@@ -116,7 +117,7 @@ def demo_scenes(count: int = 3) -> list[Scene]:
     return [next(scenes) for _ in range(count)]
 
 
-def encode(processor: Any, prompts: Sequence[Prompt]) -> dict:
+def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict:
     """Model inputs of a batch of prompts, padded on the left, through the processor's own chat template.
 
     Raises ValueError for a text that holds the processor's image placeholder.
@@ -126,7 +127,7 @@ def encode(processor: Any, prompts: Sequence[Prompt]) -> dict:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class VlmTask:
     """name: in tables.   make: requests from (count, seed).   new_tokens: the longest answer.
 
     natural: answers end where the model ends them; else the end-of-text token is suppressed.   pictures: per request.
@@ -134,20 +135,20 @@ class Task:
     """
 
     name: str
-    make: Callable[[int, int], Sequence[Prompt]]
+    make: Callable[[int, int], Sequence[VlmPrompt]]
     new_tokens: int
     natural: bool = True
     pictures: int = 1
     times: int = 1
 
 
-CAPTIONS = Task("captions", held_out, 128)
-QUESTIONS = Task("questions", questions, 48, times=3)
-ONE_WORD = Task("one word", questions, 3, times=3)  # "It is red": hardly a draft fits in
-DOCUMENTS = Task("documents", documents, 144)
-ENDLESS = Task("endless captions", held_out, 128, natural=False)
+CAPTIONS = VlmTask("captions", held_out, 128)
+QUESTIONS = VlmTask("questions", questions, 48, times=3)
+ONE_WORD = VlmTask("one word", questions, 3, times=3)  # "It is red": hardly a draft fits in
+DOCUMENTS = VlmTask("documents", documents, 144)
+ENDLESS = VlmTask("endless captions", held_out, 128, natural=False)
 ALBUMS = tuple(
-    Task(f"{count} picture{'s' * (count > 1)}", partial(albums, pictures=count), 128, pictures=count)
+    VlmTask(f"{count} picture{'s' * (count > 1)}", partial(albums, pictures=count), 128, pictures=count)
     for count in (1, 4, 8, 16)
 )
 
@@ -156,3 +157,34 @@ def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
     """The inputs of every batch of a setting."""
     asked = list(setting.task.make(setting.prompts, setting.seed))
     return [encode(resources.processor, group) for group in setting.batches(asked)]
+
+
+def encode_turns(
+    processor: Any, turns: Sequence[str], answers: Sequence[str], pictures: tuple[Image, ...]
+) -> dict[str, Tensor]:
+    """Inputs of `generate` for the last of the turns, behind those before it and their answers; pictures stand before the
+    first.
+
+    Raises ValueError for a text that holds the processor's image placeholder, and for several turns to a processor without a
+    chat template, which could not tell who said what; ImageError, which is one, for pictures that are none.
+    """
+    if len(turns) == 1:
+        return encode(processor, [VlmPrompt(turns[0], pictures)])
+    if not getattr(processor, "chat_template", None):
+        raise ValueError(
+            f"turns: expected one for a processor without a chat template, got {len(turns)}, ask one by one"
+        )
+    mark = getattr(processor, "image_token", None)
+    if mark and any(mark in text for text in turns):
+        raise ValueError(f"text: expected no placeholder {mark!r} in it, got one, remove it")
+    for picture in pictures:
+        check_image(picture, "pictures")
+    messages: list[dict] = []
+    for number, text in enumerate(turns):
+        shown = [{"type": "image"} for _ in pictures] if number == 0 else []
+        messages.append({"role": "user", "content": [*shown, {"type": "text", "text": text}]})
+        if number < len(turns) - 1:
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": answers[number]}]})
+    text = processor.apply_chat_template(messages, add_generation_prompt=True)
+    images = [list(pictures)] if pictures else None
+    return dict(processor(images=images, text=[text], return_tensors="pt"))

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.evaluate.engine.runs import Run, Runner, timed_run
+from mmspec.evaluate.engine.runs import Runner, TimedRun, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.vlm import Rounds
-from mmspec.vlm.unwrapping import class_generate
+from mmspec.vlm.hf_model import class_generate
 
 Inputs = Mapping[str, Tensor]
 
 
-def sampling(temperature: float) -> dict:
+def sampling_arguments(temperature: float) -> dict:
     """Arguments of `generate` for plain greedy decoding, or for the model's own law at this temperature."""
     if temperature == 0:
         return {"do_sample": False}
@@ -33,7 +33,7 @@ def end_tokens(model: nn.Module) -> list[int]:
     return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
-def ending(model: nn.Module, natural: bool) -> dict:
+def ending_arguments(model: nn.Module, natural: bool) -> dict:
     """Arguments of `generate` that let a model end its text, or keep it from that.
 
     Merely not stopping at the end-of-text token would go on behind it, where no training has been. The processor that
@@ -43,15 +43,15 @@ def ending(model: nn.Module, natural: bool) -> dict:
     return {} if natural else {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
 
 
-def generation_of(resources: VlmResources, setting: VlmSetting) -> dict:
+def generation_arguments(resources: VlmResources, setting: VlmSetting) -> dict:
     """Arguments of `generate` that all methods of a setting share."""
-    ends = ending(resources.model, setting.task.natural)
-    return {"max_new_tokens": setting.limit, **ends, **sampling(setting.temperature)}
+    ends = ending_arguments(resources.model, setting.task.natural)
+    return {"max_new_tokens": setting.limit, **ends, **sampling_arguments(setting.temperature)}
 
 
 def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Runner:
     """A function of (inputs, seed) that decodes once, timed. What it needs is loaded now."""
-    model, asked = resources.model, generation_of(resources, setting)
+    model, asked = resources.model, generation_arguments(resources, setting)
     if method.engine == "transformers":
         options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
         return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
@@ -62,7 +62,7 @@ def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> R
     return lambda inputs, seed: run_ours(model, inputs, seed, drafter, method.rule, **asked)
 
 
-def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> Run:
+def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> TimedRun:
     """One timed request through the engine."""
     began = perf_counter()
     out = mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, return_dict=True, **inputs, **generation)
@@ -74,20 +74,20 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
     return timed_run(stats, ids, seconds)
 
 
-def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> Run:
+def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> TimedRun:
     """One timed request through transformers' own `generate`."""
     torch.manual_seed(seed)
-    with torch.no_grad(), counted(model) as passes:
+    with torch.no_grad(), counted_passes(model) as passes:
         began = perf_counter()
         sequences = class_generate(model)(**inputs, **generation)
         seconds = perf_counter() - began
     ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
-    ids = tuple(_ended(row, ends) for row in _generated(sequences, inputs))
-    return Run(seconds, ids, passes[0], max(map(len, ids)) / passes[0])
+    ids = tuple(_until_end(row, ends) for row in _generated(sequences, inputs))
+    return TimedRun(seconds, ids, passes[0], max(map(len, ids)) / passes[0])
 
 
 @contextmanager
-def counted(model: nn.Module) -> Iterator[list[int]]:
+def counted_passes(model: nn.Module) -> Iterator[list[int]]:
     """Counts forward passes of the model inside the block."""
     passes = [0]
 
@@ -107,7 +107,7 @@ def _generated(sequences: Tensor, inputs: Inputs, lengths: list[int] | None = No
     return tuple(tuple(row if lengths is None else row[: lengths[i]]) for i, row in enumerate(rows))
 
 
-def _ended(row: tuple[int, ...], ends: list[int]) -> tuple[int, ...]:
+def _until_end(row: tuple[int, ...], ends: list[int]) -> tuple[int, ...]:
     """A row up to its first end token, without the padding behind it."""
     stop = next((index + 1 for index, token in enumerate(row) if token in ends), len(row))
     return row[:stop]

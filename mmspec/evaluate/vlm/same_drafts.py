@@ -10,23 +10,21 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.resolve import resolve
-from mmspec.core.verdict import Verdict
-from mmspec.evaluate.engine.log import BenchLog
-from mmspec.evaluate.vlm.config import Config
+from mmspec.core.rules.by_name import resolve
+from mmspec.evaluate.engine.resume_log import BenchLog
+from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.requests import cases
 from mmspec.evaluate.vlm.resources import VlmResources
-from mmspec.evaluate.vlm.runner import generation_of
+from mmspec.evaluate.vlm.runner import generation_arguments
 
 RULES, PROMPTS = ("traversal", "recursive", "match"), 10
 DRAWS = 256  # uniforms per round: the accept length is a mean over them, so the drafts are what varies
 
 
-class Compared(Rule):
+class ComparingRule(Rule):
     """Decides as the first rule does, and notes what every rule would have accepted of each draft on average."""
 
     name = "compared"
@@ -66,13 +64,13 @@ def accept_lengths(
     names: rules that all take the drafter's drafts, e.g. ("traversal", "recursive", "match").
     generation: arguments of `mmspec.generate`; the request must sample.
     """
-    rule = Compared(names)
+    rule = ComparingRule(names)
     for seed, inputs in enumerate(prompts):
         mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, **inputs, **generation)
     return {name: float(torch.cat(lengths).mean()) for name, lengths in rule.lengths.items()}
 
 
-def same_drafts(config: Config, resources: VlmResources, log: BenchLog) -> dict:
+def same_drafts(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
     """{"same_drafts": [...]}: a record per temperature, where all RULES on trees drawn by EAGLE are among the methods."""
     sampled = [one for one in config.temperatures if one > 0]
     if not {f"eagle-{rule}" for rule in RULES} <= {method.key for method in config.rows}:
@@ -80,7 +78,7 @@ def same_drafts(config: Config, resources: VlmResources, log: BenchLog) -> dict:
     return {"same_drafts": [log.once({"same drafts": t}, partial(_record, config, resources, t)) for t in sampled]}
 
 
-def _record(config: Config, resources: VlmResources, temperature: float) -> dict:
+def _record(config: VlmBenchConfig, resources: VlmResources, temperature: float) -> dict:
     """Accept lengths of the rules on identical drafts; the reason where the drafter is missing."""
     first = replace(next(config.settings()), batch=1, temperature=temperature, prompts=min(config.prompts, PROMPTS))
     record: dict = {"temperature": temperature, "prompts": first.prompts, "accept_length": None}
@@ -89,6 +87,6 @@ def _record(config: Config, resources: VlmResources, temperature: float) -> dict
         drafter = method.build_drafter(resources)
     except ValueError as error:
         return {**record, "failed": str(error)}
-    asked = generation_of(resources, first)
+    asked = generation_arguments(resources, first)
     lengths = accept_lengths(resources.model, drafter, cases(resources, first), RULES, **asked)
     return {**record, "accept_length": {name: round(value, 4) for name, value in lengths.items()}}

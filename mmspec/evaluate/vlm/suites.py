@@ -9,11 +9,10 @@ from typing import Any
 from mmspec import zoo
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
-from mmspec.evaluate.engine.method import GREEDY, SAMPLED
-from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.vlm.drafters import DRAFTERS, HYBRID, title_of
+from mmspec.evaluate.engine.suite import GREEDY, SAMPLED, Suite
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
-from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS, Task
+from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS, VlmTask
+from mmspec.evaluate.vlm.resources import DRAFTERS, HYBRID, title_of
 from mmspec.evaluate.vlm.variants import (
     HEAD,
     blocks,
@@ -54,7 +53,7 @@ class VlmSuite(Suite):
     plot: (row field of the x axis, row fields drawn against it).   model: of the zoo, that all rows decode.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[VlmTask, ...]
     methods: tuple[VlmMethod, ...] = ()
     each: Callable[[str, str], tuple[VlmMethod, ...]] = lambda name, title: ()
     drafters: tuple[str, ...] = ()

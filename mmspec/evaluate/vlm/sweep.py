@@ -10,22 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.core.rules.resolve import names as rule_names
-from mmspec.evaluate.engine.prompt import Prompt, Spec
-from mmspec.evaluate.engine.runs import Run, Sampler
-from mmspec.evaluate.engine.sweep import Sweep, Wishes
+from mmspec.core.rules.by_name import rule_names
+from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
+from mmspec.evaluate.engine.runs import Sampler, TimedRun
 from mmspec.evaluate.vlm.config import VlmSetting
-from mmspec.evaluate.vlm.conversations import encode_turns
-from mmspec.evaluate.vlm.drafters import HYBRID, drafter_names, short_name, title_of
 from mmspec.evaluate.vlm.methods import PEER, VlmMethod
-from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, TRANSCRIBE, held_out_documents, long_scenes
-from mmspec.evaluate.vlm.resources import VlmResources, published_resources, zoo_resources
-from mmspec.evaluate.vlm.runner import generation_of, run_ours, run_peer
+from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, TRANSCRIBE, encode_turns, held_out_documents, long_scenes
+from mmspec.evaluate.vlm.resources import (
+    HYBRID,
+    VlmResources,
+    drafter_names,
+    published_resources,
+    short_name,
+    title_of,
+    zoo_resources,
+)
+from mmspec.evaluate.vlm.runner import generation_arguments, run_ours, run_peer
 from mmspec.evaluate.vlm.suites import SUITES
 from mmspec.evaluate.vlm.variants import chained
-from mmspec.zoo.world.documents import Document, sample_document, words_right
-from mmspec.zoo.world.pages import page
-from mmspec.zoo.world.parse import parse_caption, truth
+from mmspec.zoo.world.captions import parse_caption, truth
+from mmspec.zoo.world.documents import Document, page, sample_document, words_right
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import sample_scene
 
@@ -45,7 +50,7 @@ def defaults(model: str) -> list[tuple[str, str]]:
 def method(model: str, decoding: str, rule: str) -> VlmMethod:
     """A drafter by name or folder, with `length` for chains; "ar" is plain decoding, "hf" transformers' own. The keys of the
     benches' rows are taken too."""
-    spec = Spec.read(decoding, "--decoding")
+    spec = MethodText.read(decoding, "--decoding")
     ours = drafter_names(model) if model in MODELS else drafter_names()
     own = (PEER, "plain", *ours)
     suites = [suite for suite in SUITES.values() if suite.model == (model if model in MODELS else "vlm")]
@@ -66,14 +71,14 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
         raise ValueError(f"--decoding: expected one of {known} for {model}, got {spec.name!r}, pick one of these")
     length = spec.values("--decoding", length=int).get("length")
     title = title_of(name) + (f" (chain of {length})" if length else "")
-    title += "" if rule == "exact" else f" + {Spec.read(rule, '--rule').said({})}"
+    title += "" if rule == "exact" else f" + {MethodText.read(rule, '--rule').said({})}"
     return VlmMethod(decoding, title, rule, drafter=name, change=chained(length) if length else None)
 
 
 def rule_of(text: str) -> Any:
     """An exact rule's name as it is, or the relaxed rule of "typical:threshold=..,alpha=..".   Raises ValueError for
     others."""
-    spec = Spec.read(text, "--rule")
+    spec = MethodText.read(text, "--rule")
     if spec.name in rule_names():
         spec.values("--rule")
         return spec.name
@@ -85,40 +90,40 @@ def rule_of(text: str) -> Any:
     return TypicalAcceptance(**spec.values("--rule", threshold=float, alpha=float))
 
 
-def setting(model: str, temperature: float, wishes: Wishes) -> VlmSetting:
+def setting(model: str, temperature: float, wishes: SamplingOverrides) -> VlmSetting:
     limit = wishes.given(new_tokens=CAPTIONS.new_tokens)["new_tokens"]
     return VlmSetting(batch=1, temperature=temperature, prompts=1, seed=0, task=CAPTIONS, limit=limit)
 
 
-def prompts(model: str, count: int, seed: int) -> list[Prompt]:
+def prompts(model: str, count: int, seed: int) -> list[EvaluationPrompt]:
     """Requests to describe scenes of five objects and more, which no training saw; every other one of the hybrid, which was
     taught to, is to transcribe a document."""
     pages = held_out_documents(count, seed) if model == HYBRID else []
     found = []
     for i, scene in enumerate(long_scenes(count, seed)):
         if pages and i % 2:
-            found.append(_transcribed(pages[i]))
+            found.append(_document_prompt(pages[i]))
             continue
         asked, shown = (REQUESTS[i % len(REQUESTS)],), (partial(render, scene),)
-        found.append(Prompt(f"scene-{scene.seed}", asked, pictures=shown, world=scene.seed))
+        found.append(EvaluationPrompt(f"scene-{scene.seed}", asked, pictures=shown, world=scene.seed))
     return found
 
 
-def _transcribed(document: Document) -> Prompt:
+def _document_prompt(document: Document) -> EvaluationPrompt:
     shown = (partial(page, document),)
-    return Prompt(
+    return EvaluationPrompt(
         f"{_DOCUMENT}-{document.seed}", TRANSCRIBE[:1], pictures=shown, category=_DOCUMENT, world=document.seed
     )
 
 
-def case(resources: VlmResources, setting: VlmSetting, prompt: Prompt) -> Prompt:
+def case(resources: VlmResources, setting: VlmSetting, prompt: EvaluationPrompt) -> EvaluationPrompt:
     return prompt
 
 
 def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
     """A function of (prompt, seed) that answers turn after turn, each from all that was said before; returns what all answers
     cost together, and the answers as one text. Encoding is not timed."""
-    model, asked = resources.model, generation_of(resources, setting)
+    model, asked = resources.model, generation_arguments(resources, setting)
     if method.engine == "transformers":
         options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
         decode = partial(run_peer, model, **asked, **options)
@@ -126,8 +131,8 @@ def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> 
         drafter, rule = method.build_drafter(resources), rule_of(method.rule)
         decode = partial(run_ours, model, drafter=drafter, rule=rule, **asked)
 
-    def run(prompt: Prompt, seed: int) -> tuple[Run, list[str]]:
-        runs: list[Run] = []
+    def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:
+        runs: list[TimedRun] = []
         answers: list[str] = []
         pictures = tuple(one() for one in prompt.pictures)
         for turn in range(len(prompt.turns)):
@@ -135,12 +140,12 @@ def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> 
             runs.append(decode(inputs, seed=seed + turn))
             ids = list(runs[-1].output[0])
             answers.append(resources.processor.decode(ids, skip_special_tokens=True).strip())
-        return together(runs), ["\n\n".join(answers)]
+        return combined_run(runs), ["\n\n".join(answers)]
 
     return run
 
 
-def together(runs: Sequence[Run]) -> Run:
+def combined_run(runs: Sequence[TimedRun]) -> TimedRun:
     """What requests for one row cost one after another, as one."""
     if len(runs) == 1:
         return runs[0]
@@ -149,7 +154,7 @@ def together(runs: Sequence[Run]) -> Run:
     parts = None
     if all(run.parts is not None for run in runs):
         parts = {name: sum(run.parts[name] for run in runs) for name in runs[0].parts}
-    return Run(
+    return TimedRun(
         seconds=sum(run.seconds for run in runs),
         output=(output,),
         target_passes=passes,
@@ -171,7 +176,7 @@ class ObjectsRight:
         "share of a scene's objects that the caption names, with place and colour",
     )
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         worlds = [None if one.category == _DOCUMENT else one.world for one in prompts]
         return np.array([self._share(text, world) for text, world in zip(made, worlds, strict=True)])
 
@@ -187,7 +192,7 @@ class WordsRight:
 
     name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             words_right(text, sample_document(one.world)) if one.category == _DOCUMENT else float("nan")
             for text, one in zip(made, prompts, strict=True)
@@ -199,7 +204,7 @@ class AnswerRight:
 
     name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[Prompt]) -> np.ndarray:
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
             for text, one in zip(made, prompts, strict=True)

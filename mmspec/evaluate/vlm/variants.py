@@ -11,27 +11,27 @@ import torch
 from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.length import FixedLength, LengthControl
 
-Change = Callable[[Any], Any]
+DrafterChange = Callable[[Any], Any]
 NOISE = 0.6  # of the weights' own spread; leaves the zoo's EAGLE an accept length below 2
 HEAD = "vlm/specdecpp"  # in the zoo, made for vlm/eagle
 
 
-def both(first: Change, second: Change | None) -> Change:
+def both(first: DrafterChange, second: DrafterChange | None) -> DrafterChange:
     """One change after another."""
     return first if second is None else lambda drafter: second(first(drafter))
 
 
-def shaped(shape: Shape) -> Change:
+def shaped(shape: Shape) -> DrafterChange:
     """Drafts in this shape."""
     return lambda drafter: drafter.with_shape(shape)
 
 
-def chained(length: int | LengthControl) -> Change:
+def chained(length: int | LengthControl) -> DrafterChange:
     """Drafts chains of a fixed or controlled length."""
     return shaped(Chain(FixedLength(length) if isinstance(length, int) else length))
 
 
-def blocks(count: int) -> Change:
+def blocks(count: int) -> DrafterChange:
     """Drafts `count` tokens a pass."""
     return lambda drafter: drafter.with_block(count)
 
@@ -63,12 +63,12 @@ def with_vision_skip(drafter: Any) -> Any:
     return VisionSkip(drafter)
 
 
-def with_acceptance_head(longest: int) -> Change:
+def with_acceptance_head(longest: int) -> DrafterChange:
     """Drafts chains that end on the word of the acceptance head the zoo has for the drafter."""
 
     def change(drafter: Any) -> Any:
         from mmspec import zoo
-        from mmspec.vlm.drafters.specdecpp.control import AcceptanceStop
+        from mmspec.vlm.drafters.specdecpp import AcceptanceStop
 
         return chained(AcceptanceStop(zoo.load(HEAD), longest=longest))(drafter)
 

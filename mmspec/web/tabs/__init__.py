@@ -1,1 +1,1 @@
-"""The tabs of the page, one a file: controls and what ties them to `runs` and `paint`."""
+"""The tabs of the page, one a domain: controls and what ties them to `lanes`."""

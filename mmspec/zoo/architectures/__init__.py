@@ -1,1 +1,1 @@
-"""Models that are only the zoo's: its VLM's pieces, vision tower and caption encoder, CLIP and judge."""
+"""Models that only the zoo has: its VLMs' pieces, caption encoder, CLIP, object detector and frame reward."""

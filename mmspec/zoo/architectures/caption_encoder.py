@@ -13,10 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
 
-from mmspec.imagegen.llamagen.conditioning import CaptionMLP
-
-from ..world.pictures import CLASSES, PLACES
-from ..world.words import BACKDROPS, COLORS, SHAPES, TONES
+from mmspec.imagegen.conditioning import CaptionProjection
+from mmspec.zoo.world.image import CLASSES, PLACES
+from mmspec.zoo.world.scene import BACKDROPS, COLORS, SHAPES, TONES
 
 WIDTH = 128
 
@@ -59,7 +58,7 @@ class FactReader(nn.Module):
         self, encoder: T5EncoderModel, dim: int, heads: Mapping[str, int] = HEADS, own: Mapping[str, int] = OWN_HEADS
     ):  # fmt: skip
         super().__init__()
-        self.encoder, self.projection = encoder, CaptionMLP(WIDTH, dim)
+        self.encoder, self.projection = encoder, CaptionProjection(WIDTH, dim)
         self.mix = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU())
         self.own = nn.ModuleDict({name: nn.Linear(WIDTH, size) for name, size in own.items()})
         self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in heads.items()})

@@ -11,9 +11,8 @@ from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from PIL import Image
 from torch import Tensor
 
-from ..world.pictures import PICTURE_SIDE
-from ..world.prompts import LONGEST, prompt_tokenizer
-from .pixels import image_pixels
+from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, LONGEST, image_prompt_tokenizer
+from mmspec.zoo.world.pixels import image_pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,14 @@ class ClipSize:
 
 def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
     """A freshly initialised open_clip model: its ResNet with attention pooling, which learns shapes from far fewer pictures
-    than a ViT, and a text tower that reads `prompt_tokenizer()` ids up to the end token.
+    than a ViT, and a text tower that reads `image_prompt_tokenizer()` ids up to the end token.
 
     seed: None leaves torch's random numbers alone, for weights that will be read.
     """
     if seed is not None:
         torch.manual_seed(seed)
-    tokenizer = prompt_tokenizer()
-    vision = CLIPVisionCfg(layers=size.layers, width=size.width, head_width=8 * size.width, image_size=PICTURE_SIDE)
+    tokenizer = image_prompt_tokenizer()
+    vision = CLIPVisionCfg(layers=size.layers, width=size.width, head_width=8 * size.width, image_size=IMAGE_SCENE_SIDE)
     text = CLIPTextCfg(
         context_length=LONGEST,
         vocab_size=len(tokenizer),
@@ -64,12 +63,12 @@ def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
 
 def token_ids(prompts: Sequence[str]) -> Tensor:
     """int64 [N, 32], padded behind the end token, which a longer prompt keeps."""
-    encoded = prompt_tokenizer()(list(prompts), padding="max_length", truncation=True, max_length=LONGEST)
+    encoded = image_prompt_tokenizer()(list(prompts), padding="max_length", truncation=True, max_length=LONGEST)
     return torch.tensor(encoded["input_ids"])
 
 
 @dataclass(frozen=True, slots=True)
-class PictureClip:
+class ImageClip:
     """A CLIP model with its tokenizer and picture format: features float32 [N, 128], each of norm one."""
 
     model: CLIP

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from mmspec.video.rewards.views import to_bytes
-from mmspec.video.text import Encode
-
-from .caption_encoder import WIDTH
-from .judge import image_stem, layer
-from .pixels import image_pixels
+from mmspec.video.prompt_encoder import Encode
+from mmspec.video.rewards.scores import to_bytes
+from mmspec.zoo.architectures.caption_encoder import WIDTH
+from mmspec.zoo.architectures.object_detector import conv_block, image_stem
+from mmspec.zoo.world.pixels import image_pixels
 
 _PROMPTS = 64  # whose states a reward keeps
 
@@ -43,10 +42,10 @@ class FrameReward(nn.Module):
         super().__init__()
         self.size = size
         self.stem = image_stem(size.half, size.quarter, size.eighth)
-        self.blocks = nn.ModuleList(layer(size.eighth, size.eighth, 3, 1) for _ in range(size.blocks))
+        self.blocks = nn.ModuleList(conv_block(size.eighth, size.eighth, 3, 1) for _ in range(size.blocks))
         self.cells = nn.Conv2d(size.eighth, size.width, 1)
         self.words = nn.Linear(WIDTH, size.width)
-        self.looks = nn.ModuleList(_Look(size.width, size.heads) for _ in range(size.depth))
+        self.looks = nn.ModuleList(_WordAttention(size.width, size.heads) for _ in range(size.depth))
         self.head = nn.Sequential(nn.LayerNorm(size.width), nn.Linear(size.width, 1))
 
     def forward(self, pixels: Tensor, states: Tensor) -> Tensor:
@@ -65,7 +64,7 @@ class FrameReward(nn.Module):
         return self.head((words * said).sum(1) / said.sum(1).clamp(min=1))[:, 0]
 
 
-class _Look(nn.Module):
+class _WordAttention(nn.Module):
     """Every word looks over the cells of its frame."""
 
     def __init__(self, width: int, heads: int) -> None:

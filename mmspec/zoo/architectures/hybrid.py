@@ -14,10 +14,10 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-from ..world.documents import REQUESTS, sample_document
-from ..world.words import COLORS, IMAGE_SIDE, SHAPES, TONES
-from .llava import world_texts
-from .word_bytes import word_byte_tokenizer
+from mmspec.zoo.architectures.llava import world_texts
+from mmspec.zoo.world.documents import REQUESTS, sample_document
+from mmspec.zoo.world.language import word_byte_tokenizer
+from mmspec.zoo.world.scene import COLORS, IMAGE_SIDE, SHAPES, TONES
 
 PATCH, MERGE, FRAMES = 8, 2, 2
 SIDE = IMAGE_SIDE // (PATCH * MERGE)  # of a picture in tokens

@@ -6,19 +6,18 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmspec.core.files import write_json_atomic
-from mmspec.core.readers import read_json
+from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.continuous.causal.pipeline import INDEX, ContinuousARPipeline, causal_from_state_dict
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
-from mmspec.imagegen.continuous.kl.load import kl_from_state_dict
+from mmspec.imagegen.continuous.kl import kl_from_state_dict
 from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
+from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.pipeline import MARPipeline
-from mmspec.imagegen.llamagen.store import load_component, write_component
-from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.imagegen.llamagen.text_files import read_captions as read_encoder
-
-from ..world.prompts import LONGEST
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
+from mmspec.imagegen.llamagen.captions import read_captions as read_encoder
+from mmspec.io.files import write_json_atomic
+from mmspec.io.readers import read_json
+from mmspec.zoo.world.image import LONGEST
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL

@@ -15,7 +15,7 @@ def load_vlm(folder: Path) -> tuple[Any, Any]:
     import torch
     from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
-    from mmspec.core.checkpoints import load_model, load_part
+    from mmspec.io.checkpoints import load_model, load_part
     from mmspec.vlm import offer
 
     model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32)
@@ -33,8 +33,8 @@ def load_small(folder: Path) -> tuple[Any, Any]:
     """The narrow LLaVA model (fp32, eval mode) and processor stored in `folder`; its tower is that of "vlm"."""
     from transformers import LlavaProcessor
 
-    from mmspec.core.checkpoints import load_part
-    from mmspec.zoo.files.llava import load_with_tower
+    from mmspec.io.checkpoints import load_part
+    from mmspec.zoo.files.vlm import load_with_tower
 
     return load_with_tower(folder, WEIGHTS / "vlm"), load_part(LlavaProcessor, folder)
 
@@ -45,7 +45,7 @@ def load_vlm_drafter(folder: Path) -> Any:
     DFlash and DSpark their whole block."""
     from mmspec.core.drafting.shapes import Chain
     from mmspec.core.length import FixedLength
-    from mmspec.vlm.checkpoints import load_drafter
+    from mmspec.vlm.drafters.checkpoints import load_drafter
 
     drafter = load_drafter(folder)
     if drafter.kind in ("dflash", "dspark"):
@@ -58,7 +58,7 @@ def load_vlm_drafter(folder: Path) -> Any:
 def load_hybrid(folder: Path) -> tuple[Any, Any]:
     """The hybrid model (fp32, eval mode) and processor stored in `folder`."""
     from mmspec.vlm import offer
-    from mmspec.zoo.files.hybrid import read_hybrid
+    from mmspec.zoo.files.vlm import read_hybrid
 
     model, processor = read_hybrid(folder)
     if _has_weights(folder_of("vlm/hybrid/dflash")):
@@ -70,15 +70,15 @@ def load_hybrid_mtp(folder: Path) -> Any:
     """The MTP layer stored in `folder` (fp32, eval mode), one of the class that "vlm/hybrid" is of."""
     from mmspec.core.drafting.shapes import Chain
     from mmspec.core.length import FixedLength
-    from mmspec.vlm.checkpoints import load_drafter
+    from mmspec.vlm.drafters.checkpoints import load_drafter
 
     drafter = load_drafter(folder, target=load("vlm/hybrid")[0])
     return drafter.with_shape(Chain(FixedLength(7)))
 
 
-def load_head(folder: Path) -> Any:
+def load_acceptance_head(folder: Path) -> Any:
     """The acceptance head stored in `folder` (fp32, eval mode)."""
-    from mmspec.vlm.checkpoints import load_drafter
+    from mmspec.vlm.drafters.checkpoints import load_drafter
 
     return load_drafter(folder)
 
@@ -90,23 +90,23 @@ def load_clip(folder: Path) -> Any:
     return load_clip(folder)
 
 
-def load_judge(folder: Path) -> Any:
+def load_detector(folder: Path) -> Any:
     """The reader of pictures stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.files.scorers import load_judge
+    from mmspec.zoo.files.scorers import load_detector
 
-    return load_judge(folder)
+    return load_detector(folder)
 
 
 def load_t2i(folder: Path) -> Any:
     """The text-to-image pipeline stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.files.llamagen import read_pipeline
+    from mmspec.zoo.files.image import read_pipeline
 
     return read_pipeline(folder)
 
 
 def load_with_t2i_tokenizer(folder: Path) -> Any:
     """The pipeline of the transformer stored in `folder`, with tokenizer and caption encoder of "t2i"."""
-    from mmspec.zoo.files.llamagen import read_with_shared_tokenizer
+    from mmspec.zoo.files.image import read_with_shared_tokenizer
 
     return read_with_shared_tokenizer(folder, WEIGHTS / "t2i")
 
@@ -149,7 +149,7 @@ def load_video(folder: Path) -> Any:
 
 def load_video_reward(folder: Path) -> Any:
     """The reward of frames stored in `folder`, which reads prompts with the caption encoder of "video" (fp32, eval mode)."""
-    from mmspec.zoo.files.video_reward import read_reward
+    from mmspec.zoo.files.video import read_reward
 
     return read_reward(folder, folder_with_weights("video"))
 
@@ -182,7 +182,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_small,
     **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
-    "vlm/specdecpp": load_head,
+    "vlm/specdecpp": load_acceptance_head,
     "vlm/hybrid": load_hybrid,
     "vlm/hybrid/dflash": load_vlm_drafter,
     "vlm/hybrid/mtp": load_hybrid_mtp,
@@ -202,7 +202,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "car": load_car,
     "car/draft": load_car,
     "clip": load_clip,
-    "image_judge": load_judge,
+    "image_judge": load_detector,
 }
 
 # that no weights ship for: `names` lists them once they are built

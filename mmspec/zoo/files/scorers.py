@@ -11,13 +11,12 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 from torch import nn
 
-from mmspec.core.config_fields import from_fields
-from mmspec.core.files import replacing, write_json_atomic
-from mmspec.core.loading import load_module
-from mmspec.core.readers import naming, read_json
-
-from ..architectures.clip import ClipSize, PictureClip, new_clip
-from ..architectures.judge import ImageJudge, JudgeSize, Reader
+from mmspec.io.files import replacing, write_json_atomic
+from mmspec.io.loading import load_module
+from mmspec.io.readers import naming, read_json
+from mmspec.io.validation import from_fields
+from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
+from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 Size = TypeVar("Size")
@@ -28,19 +27,19 @@ def save_clip(model: CLIP, size: ClipSize, folder: Path) -> None:
     save_scorer(model, size, folder)
 
 
-def load_clip(folder: Path) -> PictureClip:
+def load_clip(folder: Path) -> ImageClip:
     """The CLIP stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    return PictureClip(load_scorer(ClipSize, lambda size: new_clip(size, seed=None), folder))
+    return ImageClip(load_scorer(ClipSize, lambda size: new_clip(size, seed=None), folder))
 
 
-def save_judge(model: Reader, folder: Path) -> None:
+def save_detector(model: DetectorNetwork, folder: Path) -> None:
     """Write fp16 safetensors and config.json."""
     save_scorer(model, model.size, folder)
 
 
-def load_judge(folder: Path) -> ImageJudge:
+def load_detector(folder: Path) -> ObjectDetector:
     """The judge stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    return ImageJudge(load_scorer(JudgeSize, Reader, folder))
+    return ObjectDetector(load_scorer(DetectorSize, DetectorNetwork, folder))
 
 
 def save_scorer(model: nn.Module, size: Any, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The zoo's video models in their folders: an autoencoder, and transformers that share it and one caption encoder."""
+"""The zoo's video models in their folders: an autoencoder, transformers that share it and one caption encoder, and a reward."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmspec.core.config_fields import from_fields
-from mmspec.core.files import write_json_atomic, writing
-from mmspec.core.readers import naming, read_json
+from mmspec.imagegen.llamagen.captions import CaptionEncoder, FileTokenizer, read_encoder
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
-from mmspec.imagegen.llamagen.text import CaptionEncoder
-from mmspec.imagegen.llamagen.text_files import FileTokenizer, read_encoder
-from mmspec.video.generation.flow_map import FlowMap
+from mmspec.io.files import write_json_atomic, writing
+from mmspec.io.readers import naming, read_json
+from mmspec.io.validation import from_fields
+from mmspec.video.generation import FlowMap
+from mmspec.video.model import BlockPlan
 from mmspec.video.pipeline import BlockVideoPipeline
-from mmspec.video.plan import BlockPlan
-from mmspec.video.text import PromptEncoder
-from mmspec.video.vae.files import read_vae
-from mmspec.video.vae.wan import StreamingWanVAE
-from mmspec.video.wan.files import load_wan, save_wan
+from mmspec.video.pipeline_files import read_vae
+from mmspec.video.prompt_encoder import PromptEncoder
+from mmspec.video.vae import StreamingWanVAE
+from mmspec.video.wan.checkpoints import load_wan, save_wan
 from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import WanVideo
-
-from ..world.moving_prompts import LONGEST
-from ..world.pictures import PICTURE_SIDE
-from .llamagen import read_vq, read_with
+from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
+from mmspec.zoo.files.image import read_vq, read_with
+from mmspec.zoo.files.scorers import load_scorer, save_scorer
+from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
+from mmspec.zoo.world.video_prompts import LONGEST
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, T5EncoderModel
+
 
 INDEX = "model_index.json"
 BLOCKS = 7  # of a video, 81 frames, unless a call says otherwise
@@ -74,4 +75,19 @@ def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
         how = {"sampler": from_fields(FlowMap, sampler), "plan": from_fields(BlockPlan, index["plan"])}
     model = load_wan(folder / "transformer").float().requires_grad_(False)
     video = WanVideo(model, name=folder.name, **how)
-    return BlockVideoPipeline(video, read_video_vae(vae), read_prompts(whole), size=(PICTURE_SIDE,) * 2, blocks=BLOCKS)
+    return BlockVideoPipeline(
+        video, read_video_vae(vae), read_prompts(whole), size=(IMAGE_SCENE_SIDE,) * 2, blocks=BLOCKS
+    )
+
+
+def write_reward(model: FrameReward, folder: Path) -> None:
+    """Write fp16 safetensors and config.json."""
+    save_scorer(model, model.size, folder)
+
+
+def read_reward(folder: Path, whole: Path) -> PromptReward:
+    """The reward stored in `folder` with the caption encoder in `whole`; fp32 in eval mode.
+
+    Raises ValueError for files that are damaged or do not fit.
+    """
+    return PromptReward(load_scorer(RewardSize, FrameReward, folder), read_prompts(whole))

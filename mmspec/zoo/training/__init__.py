@@ -1,1 +1,1 @@
-"""How the zoo's models are made from nothing: the training loop, batches, and one `build` a model."""
+"""How the zoo's models are built from nothing: the training loop, shared objectives, and one `build` a model."""

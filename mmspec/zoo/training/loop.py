@@ -1,28 +1,88 @@
-"""A small resumable training loop: AdamW or Muon, warm-up and cosine, safetensors checkpoints, progress bar, jsonl log."""
+"""A resumable training loop: AdamW or Muon, checkpoints, log, progress bars, prefetched steps, and the card of the model."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from mmspec.core.files import locked
-from mmspec.core.interrupts import stop_requests
-from mmspec.vlm.training.run_state import STATE, RunState
-from mmspec.vlm.training.schedule import Schedule
+from mmspec.io.files import locked, write_json_atomic
+from mmspec.io.interrupts import stop_requests
+from mmspec.training.run_state import STATE, RunState
+from mmspec.training.schedule import Schedule
 
-from .bars import bars, note_of
+
+def autocast(device: torch.device | str) -> AbstractContextManager[object]:
+    """bf16 autocast on a GPU. On a CPU float32: for models of the zoo's size bf16 takes twice as long there."""
+    kind = torch.device(device).type
+    return nullcontext() if kind == "cpu" else torch.autocast(kind, torch.bfloat16)
+
+
+def progress_bars() -> Progress:
+    """Bars whose tasks carry a `note`, as `note_of` writes it."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+
+
+def note_of(figures: Mapping[str, float]) -> str:
+    """The figures of a step in one line."""
+    return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
+
+
+Made = TypeVar("Made")
+
+
+def prefetched(make: Callable[[int], Made], steps: int, workers: int) -> Callable[[int], Made]:
+    """`make`, a pure function of a step below `steps`, as a function that is asked for one step after the other.
+
+    workers: processes that make values meanwhile, which pays where a GPU would wait for them. They are forked, so that `make`
+    may be any function that touches no GPU. 0: made when asked for.
+    """
+    return _Prefetched(make, steps, workers) if workers else make
+
+
+class _Prefetched(Generic[Made]):
+    def __init__(self, make: Callable[[int], Made], steps: int, workers: int):
+        self.steps, self.workers = _Steps(make), workers
+        self.count, self.next = steps, -1
+        self.source: Iterator[Made] = iter(())
+
+    def __call__(self, step: int) -> Made:
+        if step != self.next:
+            order = range(step, self.count)
+            self.source = iter(DataLoader(self.steps, batch_size=None, sampler=order, num_workers=self.workers,
+                                          multiprocessing_context="fork"))  # fmt: skip
+        self.next = step + 1
+        return next(self.source)
+
+
+class _Steps(Dataset, Generic[Made]):
+    def __init__(self, make: Callable[[int], Made]):
+        self.make = make
+
+    def __getitem__(self, step: int) -> Made:
+        return self.make(step)
+
 
 LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """Steps and optimizer settings of one training run."""
 
     steps: int
@@ -50,7 +110,7 @@ class Plan:
 def train(
     module: nn.Module,
     loss_of: LossFn,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path,
     title: str,
     resume: bool = True,
@@ -65,7 +125,7 @@ def train(
     """
     schedule = plan.schedule()
     optimizer = schedule.optimizer(module)
-    with locked(folder), bars() as progress, stop_requests() as request:
+    with locked(folder), progress_bars() as progress, stop_requests() as request:
         run_state = RunState(folder, module, plan.save_every_s)
         first = run_state.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
@@ -107,3 +167,28 @@ def _update(
     if not math.isfinite(value):
         raise ValueError(f"expected a finite loss, got {value} at step {step}, lower the learning rate and resume")
     return {"loss": value, **notes}
+
+
+def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str | None = None, **facts: Any) -> dict:
+    """Write `card.json` into `out`, by rename; returns the card.
+
+    data: what the model was trained on, in words.   builds: the zoo's name that `mmspec zoo build` makes it by, where it is
+    not `name`.   facts: everything else, in order.
+    """
+    kind = type(model)
+    card = {
+        "name": name,
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "licence": "Apache-2.0",
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "data": data,
+        **facts,
+        "command": f"mmspec zoo build {builds or name}",
+    }
+    write_json_atomic(out / "card.json", card)
+    return card
+
+
+def rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures of a training to four decimals."""
+    return {name: round(value, 4) for name, value in figures.items()}

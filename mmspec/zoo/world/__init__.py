@@ -1,1 +1,1 @@
-"""The procedural world: scenes, their pictures, captions and questions, all pure functions of a seed."""
+"""The procedural world: scenes, their pixels, captions, questions and prompts, all pure functions of a seed."""

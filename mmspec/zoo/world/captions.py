@@ -1,11 +1,15 @@
-"""Captions of several sentences, 60 to 160 tokens, in many phrasings; pure functions of (scene, seed)."""
+"""Captions of several sentences in many phrasings, pure functions of (scene, seed), and the claims that a caption makes."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import numpy as np
 
-from .phrases import (
+from mmspec.zoo.world.language import (
     COUNTS,
+    POSITIONS,
     capital,
     chance,
     choose,
@@ -16,8 +20,7 @@ from .phrases import (
     short_name,
     with_article,
 )
-from .scene import Scene, Thing
-from .words import COLORS, GRID, SIZES
+from mmspec.zoo.world.scene import COLORS, GRID, KINDS, SIZES, Scene, SceneObject
 
 SHORTEST, LONGEST = 60, 160
 
@@ -98,7 +101,7 @@ def _opening(rng: np.random.Generator, scene: Scene, background: bool) -> str:
     )
 
 
-def _object_sentences(rng: np.random.Generator, things: list[Thing]) -> list[str]:
+def _object_sentences(rng: np.random.Generator, things: list[SceneObject]) -> list[str]:
     sentences, index = [], 0
     while index < len(things):
         take = 2 if index + 1 < len(things) and chance(rng, 0.3) else 1
@@ -110,7 +113,7 @@ def _object_sentences(rng: np.random.Generator, things: list[Thing]) -> list[str
     return sentences
 
 
-def _one_sentence(rng: np.random.Generator, thing: Thing, later: bool) -> str:
+def _one_sentence(rng: np.random.Generator, thing: SceneObject, later: bool) -> str:
     where, what = position_name(rng, thing.cell), noun_phrase(rng, thing)
     forms = (
         f"in the {where} there is {what}",
@@ -125,7 +128,7 @@ def _one_sentence(rng: np.random.Generator, thing: Thing, later: bool) -> str:
     return capital(start + choose(rng, forms)) + "."
 
 
-def _pair_sentence(rng: np.random.Generator, first: Thing, second: Thing) -> str:
+def _pair_sentence(rng: np.random.Generator, first: SceneObject, second: SceneObject) -> str:
     where, there = position_name(rng, first.cell), position_name(rng, second.cell)
     what, other = noun_phrase(rng, first), noun_phrase(rng, second)
     return capital(
@@ -141,7 +144,7 @@ def _pair_sentence(rng: np.random.Generator, first: Thing, second: Thing) -> str
     )
 
 
-def _detail(rng: np.random.Generator, thing: Thing, said: str) -> list[str]:
+def _detail(rng: np.random.Generator, thing: SceneObject, said: str) -> list[str]:
     """A sentence on what `said` left out, if anything."""
     forms = [] if thing.size in said else [f"This one is {thing.size}.", f"It is {thing.size}."]
     if thing.is_digit and "handwritten" not in said:
@@ -184,7 +187,7 @@ def _extras(rng: np.random.Generator, scene: Scene) -> list[str]:
     return [sentences[int(i)] for i in rng.permutation(len(sentences))]
 
 
-def _pairs(rng: np.random.Generator, scene: Scene) -> list[tuple[Thing, Thing]]:
+def _pairs(rng: np.random.Generator, scene: Scene) -> list[tuple[SceneObject, SceneObject]]:
     names = [short_name(thing) for thing in scene.things]
     unique = [thing for thing in scene.things if names.count(short_name(thing)) == 1]
     if len(unique) < 2:
@@ -193,7 +196,7 @@ def _pairs(rng: np.random.Generator, scene: Scene) -> list[tuple[Thing, Thing]]:
     return [(unique[int(i)], unique[int(j)]) for i, j in drawn]
 
 
-def _relation(rng: np.random.Generator, a: Thing, b: Thing) -> str:
+def _relation(rng: np.random.Generator, a: SceneObject, b: SceneObject) -> str:
     (row, column), (other_row, other_column) = divmod(a.cell, GRID), divmod(b.cell, GRID)
     facts = []
     if row != other_row:
@@ -236,3 +239,36 @@ def _largest(rng: np.random.Generator, scene: Scene) -> str:
         return choose(rng, ("Only one object is large.", f"The largest object is the {short_name(large[0])}."))
     number = COUNTS[len(large)]
     return choose(rng, (f"{capital(number)} objects are large.", f"There are {number} large objects."))
+
+
+_CELL_OF = {name: cell for cell, names in enumerate(POSITIONS) for name in names}
+_PLACE = re.compile(r"\b(" + "|".join(sorted(_CELL_OF, key=len, reverse=True)) + r")\b", re.IGNORECASE)
+_NAMED = re.compile(rf"\b({'|'.join(COLORS)}) (?:(?:handwritten|digit|number) )?({'|'.join(KINDS)})\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """One object as a caption names it; `cell` counts the 3x3 grid in reading order."""
+
+    cell: int
+    color: str
+    kind: str
+
+
+def parse_caption(text: str) -> list[Claim]:
+    """The objects `text` places, in order of mention; sentences that pair no object with a position are skipped."""
+    claims: list[Claim] = []
+    for sentence in re.split(r"\.(?:\s|$)", text):
+        places, named = _PLACE.findall(sentence), _NAMED.findall(sentence)
+        if len(places) != len(named):
+            continue
+        for place, (color, kind) in zip(places, named, strict=True):
+            claim = Claim(_CELL_OF[place.lower()], color.lower(), kind.lower())
+            if claim not in claims:
+                claims.append(claim)
+    return claims
+
+
+def truth(scene: Scene) -> list[Claim]:
+    """What a perfect caption of `scene` claims, in reading order."""
+    return [Claim(thing.cell, thing.color, thing.kind) for thing in scene.things]

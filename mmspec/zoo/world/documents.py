@@ -1,4 +1,4 @@
-"""Documents of the world: pages of words and digits with the text that they say, each a pure function of its seed.
+"""Documents of the world: pages of words and digits, their text and their pixels, each a pure function of its seed.
 
 A page is a table, of a word and two numbers a line, or a paragraph of short sentences. It fills a picture of the size that
 scenes have, 12 lines of 12 letters, so that whatever reads scenes takes it.
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 
-from .letters import CELL
-from .scene import is_eval_seed, jitter
-from .words import COLORS, IMAGE_SIDE, SHAPES, TONES
+from mmspec.zoo.world.glyphs import LETTER_CELL, LETTER_HEIGHT, LETTER_WIDTH, letter_mask
+from mmspec.zoo.world.scene import COLORS, IMAGE_SIDE, SHAPES, TONES, is_eval_seed, jitter
 
-LINES = COLUMNS = IMAGE_SIDE // CELL
+LINES = COLUMNS = IMAGE_SIDE // LETTER_CELL
 REQUESTS = ("Transcribe the document.", "Write down what the page says.", "Read the text.")
 TABLE_SHARE = 0.7
 ITEMS = (*COLORS, *SHAPES, *TONES)  # those that leave room for two numbers
@@ -120,3 +120,25 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
         for place, other in enumerate(second, 1):
             before, best[place] = best[place], before + 1 if word == other else max(best[place], best[place - 1])
     return best[-1]
+
+
+_GRAIN = 6.0
+
+
+def page_array(document: Document) -> np.ndarray:
+    """The page as uint8 [96, 96, 3] RGB."""
+    side = IMAGE_SIDE
+    noise = np.random.default_rng(document.phase).standard_normal((side, side, 1), dtype=np.float32)
+    canvas = np.asarray(document.paper, dtype=np.float32) + _GRAIN * noise
+    ink = np.asarray(document.ink, dtype=np.float32) + _GRAIN * noise
+    for row, line in enumerate(document.lines):
+        for column, letter in enumerate(line):
+            top, left = row * LETTER_CELL + document.y, column * LETTER_CELL + document.x
+            window = np.s_[top : top + LETTER_HEIGHT, left : left + LETTER_WIDTH]
+            canvas[window] = np.where(letter_mask(letter)[..., None], ink[window], canvas[window])
+    return np.clip(canvas, 0, 255).astype(np.uint8)
+
+
+def page(document: Document) -> Image.Image:
+    """The document as a 96x96 RGB image."""
+    return Image.fromarray(page_array(document))

@@ -7,10 +7,8 @@ from functools import cache, lru_cache
 import numpy as np
 from PIL import Image
 
-from .digits import digit_mask
-from .scene import Background, Scene, Thing
-from .shapes import shape_mask, texture_mask
-from .words import IMAGE_SIDE
+from mmspec.zoo.world.glyphs import digit_mask, shape_mask, texture_mask
+from mmspec.zoo.world.scene import IMAGE_SIDE, Background, Scene, SceneObject
 
 _BANK_SIDE = 256
 _GRAIN = {"grainy": 17.0}
@@ -65,7 +63,7 @@ def paint(canvas: np.ndarray, mask: np.ndarray, texture: str, tint: tuple[int, i
     patch += mask[..., None] * (ink - patch * 0.92)  # a little of the grain stays visible
 
 
-def thing_mask(thing: Thing) -> np.ndarray:
+def thing_mask(thing: SceneObject) -> np.ndarray:
     """Coverage of an object inside its own square, float32 [pixels, pixels]."""
     if thing.is_digit:
         return digit_mask(thing.sample, thing.pixels, thing.slant, thing.turn)

@@ -1,4 +1,4 @@
-"""Scenes of the procedural world, each a pure function of its seed."""
+"""The vocabulary of the world and its scenes, each a pure function of its seed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .digits import digit_samples
-from .words import BACKDROPS, CELL, COLORS, DIGITS, GRID, SHAPES, SIZES, TEXTURES, TONES
+from mmspec.zoo.world.glyphs import digit_samples
+
+SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "heart")
+DIGITS = tuple("0123456789")
+KINDS = SHAPES + DIGITS
+
+COLORS = {
+    "red": (226, 44, 44),
+    "green": (48, 178, 66),
+    "blue": (62, 112, 244),
+    "yellow": (244, 222, 56),
+    "orange": (246, 138, 26),
+    "purple": (166, 76, 222),
+    "cyan": (70, 218, 226),
+    "white": (244, 244, 244),
+}
+SIZES = {"small": 18, "medium": 23, "large": 29}  # pixels of the square an object fills
+TEXTURES = ("plain", "striped", "dotted")
+
+TONES = {
+    "charcoal": (38, 38, 42),
+    "gray": (104, 104, 106),
+    "brown": (88, 62, 44),
+    "navy": (24, 34, 78),
+    "olive": (72, 78, 38),
+    "plum": (72, 38, 66),
+}
+BACKDROPS = ("smooth", "grainy", "striped", "checkered", "cloudy")
+
+IMAGE_SIDE = 96
+GRID = 3
+CELL = IMAGE_SIDE // GRID
+
 
 EVAL_START = 1 << 31
 TRAIN_SEEDS = range(0, EVAL_START)
@@ -15,7 +46,7 @@ EVAL_SEEDS = range(EVAL_START, 1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class SceneObject:
     """One object: a shape or a handwritten digit in one cell of the 3x3 grid (`x`, `y`: its top-left pixel)."""
 
     cell: int
@@ -55,7 +86,7 @@ class Scene:
 
     seed: int
     background: Background
-    things: tuple[Thing, ...]
+    things: tuple[SceneObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +119,7 @@ def sample_scene(seed: int, config: SceneConfig = SceneConfig()) -> Scene:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(config.least, config.most + 1))
     cells = sorted(int(c) for c in rng.permutation(GRID * GRID)[:count])
-    things = tuple(_sample_thing(rng, cell, config.digit_share, evaluation) for cell in cells)
+    things = tuple(_sample_object(rng, cell, config.digit_share, evaluation) for cell in cells)
     return Scene(seed=seed, background=sample_background(rng), things=things)
 
 
@@ -100,7 +131,7 @@ def sample_background(rng: np.random.Generator) -> Background:
     )
 
 
-def _sample_thing(rng: np.random.Generator, cell: int, digit_share: float, evaluation: bool) -> Thing:
+def _sample_object(rng: np.random.Generator, cell: int, digit_share: float, evaluation: bool) -> SceneObject:
     color, size = pick(rng, tuple(COLORS)), pick(rng, tuple(SIZES))
     if rng.random() < digit_share:
         kind, texture = pick(rng, DIGITS), "plain"
@@ -112,7 +143,7 @@ def _sample_thing(rng: np.random.Generator, cell: int, digit_share: float, evalu
     slack = CELL - SIZES[size]
     left, top = (int(v) for v in rng.integers(0, slack + 1, size=2))
     row, column = divmod(cell, GRID)
-    return Thing(
+    return SceneObject(
         cell=cell,
         kind=kind,
         color=color,

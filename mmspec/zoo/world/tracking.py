@@ -1,20 +1,21 @@
-"""Reading motion off frames without any model: where the pixels of a color lie, which way they go, and what shape they have.
+"""Motion, shape and likeness read off rendered or generated frames by their colors alone, without any model.
 
-What `moving` knows of a scene is the ground truth; this finds it in rendered or generated frames, by colors alone.
+`track` and `agreement` read a whole video and the way that each object goes; `likeness` reads single frames, wherever their
+objects are by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from PIL import Image
 
-from .moving import DIRECTIONS, STEADY
-from .shapes import shape_mask
-from .words import COLORS, SHAPES, TONES
+from mmspec.zoo.world.glyphs import shape_mask
+from mmspec.zoo.world.scene import COLORS, SHAPES, TONES
+from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, mover_mask
 
 LEAST_PIXELS = 16  # of an object's color in a frame, else it is not seen there
 STILL = 0.6  # pixels a frame; what moves less along an axis does not move along it
@@ -116,3 +117,35 @@ def agreement(frames: np.ndarray, named: Iterable[tuple[str, str, str]]) -> floa
         if kind in SHAPES:
             marks.append(float(shape_of(found) == kind))
     return float(np.mean(marks)) if marks else 0.0
+
+
+_LEAST_SIZE = 0.6  # of the asked object's pixels; what is smaller counts for less
+
+
+def likeness(frames: np.ndarray, movers: Sequence[Mover]) -> np.ndarray:
+    """float64 [F] in 0..1 of frames uint8 [F, H, W, 3]: the mean over the movers of how far what has their color overlaps with
+    what they look like, both brought into one square; 0 where the color is not seen. Where they are does not count.
+
+    Raises ValueError for no movers.
+    """
+    if not movers:
+        raise ValueError("movers: expected at least one object that is asked for, got none; name one")
+    return np.mean([_overlap(track(frames, mover.color).mask, mover) for mover in movers], axis=0)
+
+
+def _overlap(masks: np.ndarray, mover: Mover) -> np.ndarray:
+    asked, pixels = _template(mover)
+    found = np.zeros(len(masks))
+    for frame, mask in enumerate(masks):
+        if (count := int(mask.sum())) >= LEAST_PIXELS:
+            seen = squared(mask)
+            size = min(count / (_LEAST_SIZE * pixels), 1.0)
+            found[frame] = size * np.minimum(seen, asked).sum() / np.maximum(seen, asked).sum()
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _template(mover: Mover) -> tuple[np.ndarray, int]:
+    """What a mover looks like in the square, and of how many pixels it is."""
+    mask = without_grain((mover_mask(mover) > 0.6)[None])[0]
+    return squared(mask), int(mask.sum())

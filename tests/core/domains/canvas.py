@@ -8,15 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.sample import draw
+from mmspec.core.sampling import draw
 from mmspec.core.tree import static_tree
-from mmspec.core.verdict import Verdict
 from mmspec.kernels.law import law_of
-from mmspec.kernels.sample import sample_categorical
+from mmspec.kernels.sampling import sample_categorical
 
 
 class CellByCell(Rule):

@@ -10,14 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.context_tables import random_tables
-from mmspec.core.drafting.grow import best_prefixes
+from mmspec.certify.enumeration import EnumeratedDrafts, inexactness, random_tables
+from mmspec.core.drafting.growth import best_prefixes
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.exactness import Drafts, inexactness
-from mmspec.core.rules.block import BlockVerification
-from mmspec.core.rules.match import TargetMatch
-from mmspec.core.rules.sequential import RecursiveRejection, Traversal
-from mmspec.core.rules.tokenwise import TokenWise
+from mmspec.core.rules.rejection import BlockVerification, RecursiveRejection, TokenWise, Traversal
+from mmspec.core.rules.target_match import TargetMatch
 from mmspec.core.tree import static_tree
 
 V = 3
@@ -46,7 +43,7 @@ def test_best_tokens_of_marginals_are_exact(rule: object) -> None:
     assert inexactness(rule, CHAIN, random_tables(V, 3, 2), marginals(52), drawn="deterministic") < 1e-12
 
 
-def shared_draws(q: list[Tensor]) -> Drafts:
+def shared_draws(q: list[Tensor]) -> EnumeratedDrafts:
     """Every draft of TREE whose two parents of the second level have the same two children."""
     values, chances = [], []
     for (a, b), (c, d) in ((x, y) for x in permutations(range(V), 2) for y in permutations(range(V), 2)):
@@ -58,7 +55,7 @@ def shared_draws(q: list[Tensor]) -> Drafts:
     for node, parent in enumerate(TREE.parent[0].tolist()):
         if node:
             code[:, node] = code[:, parent] * V + value[:, node]
-    return Drafts(value, code, torch.ones_like(value, dtype=torch.bool), torch.stack(chances))
+    return EnumeratedDrafts(value, code, torch.ones_like(value, dtype=torch.bool), torch.stack(chances))
 
 
 def test_shared_siblings_are_exact_from_the_root_down_and_not_for_a_rule_that_looks_ahead() -> None:

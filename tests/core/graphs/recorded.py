@@ -26,7 +26,7 @@ class Tape(TorchDispatchMode):
 
 @torch.no_grad()
 def recorded(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """As `mmspec.core.graphs.replay.replayed`: a replay knows the numbers and addresses of the recorded call and no others."""
+    """As `mmspec.core.graphs.capture`: a replay knows the numbers and addresses of the recorded call and no others."""
     with Tape() as tape:
         function()
 

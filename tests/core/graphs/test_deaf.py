@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mmspec.core.graphs.watching import HostRead, steps_of
+from mmspec.core.graphs import HostReadError, recorded_operations
 from tests.core.graphs.deaf import Asked, deaf
 
 X = torch.arange(6.0).view(2, 3)
@@ -46,8 +46,8 @@ def test_who_asks_is_noticed(ask: Callable) -> None:
 
 @pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
 def test_the_proof_of_a_round_notices_it_too(ask: Callable) -> None:
-    with pytest.raises(HostRead):
-        steps_of(ask)
+    with pytest.raises(HostReadError):
+        recorded_operations(ask)
 
 
 def test_what_asks_nothing_passes_and_the_stretch_leaves_nothing_behind() -> None:

@@ -6,15 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.certify.mistakes import Lenient, NoResidual
-from mmspec.core.context_tables import contrasted_tables as laws
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import inexactness
+from mmspec.certify.enumeration import contrasted_tables as laws
+from mmspec.certify.enumeration import inexactness
+from mmspec.certify.mutants import Lenient, NoResidual
+from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.rules import BlockVerification, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.rules.base import Weights
 from mmspec.core.tree import Tree, chain, static_tree
-from mmspec.core.verdict import Verdict
 from tests.core.graphs.recorded import recorded
 
 CPU = torch.device("cpu")

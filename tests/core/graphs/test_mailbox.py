@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.core.graphs.mailbox import Mailbox
+from mmspec.core.graphs import AsyncReadback
 
 
 def test_letters_come_in_order_and_late() -> None:
-    mail, letter = Mailbox(torch.device("cpu"), late=1), torch.zeros(1, 2, dtype=torch.long)
+    mail, letter = AsyncReadback(torch.device("cpu"), late=1), torch.zeros(1, 2, dtype=torch.long)
     read = []
     for round in range(4):
         letter.fill_(round)
@@ -18,6 +18,6 @@ def test_letters_come_in_order_and_late() -> None:
 
 
 def test_a_cpu_reads_at_once() -> None:
-    mail = Mailbox(torch.device("cpu"))
+    mail = AsyncReadback(torch.device("cpu"))
     mail.post(torch.tensor([[7]]))
     assert mail.read() == [[7]] and mail.read() is None

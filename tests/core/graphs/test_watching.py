@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.graphs.static import Refused, Static
-from mmspec.core.graphs.watching import prove
+from mmspec.core.graphs import CaptureRefused, FixedTensors, check_capturable
 from tests.core.graphs.recorded import recorded
 
 CPU = torch.device("cpu")
@@ -16,7 +15,7 @@ class Counter:
     """Two numbers that swap places every round, and a count."""
 
     def __init__(self) -> None:
-        self.static, self.calls = Static(), 0
+        self.static, self.calls = FixedTensors(), 0
         self.first, self.second, self.count = torch.tensor([1.0]), torch.tensor([2.0]), torch.zeros(())
         self.static.keep(self, "first", "second", "count")
 
@@ -32,7 +31,7 @@ class Counter:
 
 def test_a_replay_goes_on_where_the_last_one_ended() -> None:
     counter = Counter()
-    prove(counter.round)
+    check_capturable(counter.round)
     replay = recorded(counter.round, CPU)
     calls, before = counter.calls, counter.now
     for _ in range(3):
@@ -54,7 +53,7 @@ def test_without_a_way_home_a_replay_repeats_itself() -> None:
 def test_another_shape_is_refused() -> None:
     counter = Counter()
     counter.count = torch.zeros(2)
-    with pytest.raises(Refused, match="leaves count as"):
+    with pytest.raises(CaptureRefused, match="leaves count as"):
         counter.static.settle()
 
 
@@ -65,13 +64,13 @@ def test_steps_that_change_with_the_hosts_numbers_are_refused() -> None:
         calls.append(1)
         x[: len(calls) % 4].add_(1)
 
-    with pytest.raises(Refused, match="same steps"):
-        prove(longer)
+    with pytest.raises(CaptureRefused, match="same steps"):
+        check_capturable(longer)
 
 
 def test_numbers_of_the_host_are_refused() -> None:
-    with pytest.raises(Refused, match="numbers of the host"):
-        prove(lambda: torch.tensor([1, 2]))
+    with pytest.raises(CaptureRefused, match="numbers of the host"):
+        check_capturable(lambda: torch.tensor([1, 2]))
 
 
 def test_a_number_may_fill_a_slice() -> None:
@@ -80,7 +79,7 @@ def test_a_number_may_fill_a_slice() -> None:
     def filled() -> None:
         x[1:] = 0
 
-    prove(filled)
+    check_capturable(filled)
     assert x.tolist() == [1, 0, 0, 0]
 
 
@@ -91,8 +90,8 @@ def test_a_number_that_changes_between_fillings_is_refused() -> None:
         calls.append(1)
         x[1:] = len(calls)
 
-    with pytest.raises(Refused, match="same steps"):
-        prove(filled)
+    with pytest.raises(CaptureRefused, match="same steps"):
+        check_capturable(filled)
 
 
 @pytest.mark.parametrize("use", ("sum", "places"))
@@ -105,8 +104,8 @@ def test_a_number_in_a_tensor_of_its_own_is_refused(use: str) -> None:
         else:
             x[places] = 3.0
 
-    with pytest.raises(Refused, match="numbers of the host"):
-        prove(used)
+    with pytest.raises(CaptureRefused, match="numbers of the host"):
+        check_capturable(used)
 
 
 def test_a_number_put_into_a_view_is_a_step_of_the_device() -> None:
@@ -117,7 +116,7 @@ def test_a_number_put_into_a_view_is_a_step_of_the_device() -> None:
         table[..., -1:] = True
         table[1] = float("-inf")
 
-    prove(steps)
+    check_capturable(steps)
     expected = torch.zeros(3, 4)
     expected[:, 0], expected[:, -1], expected[1] = 2, 1, float("-inf")
     assert torch.equal(table, expected)
@@ -125,5 +124,5 @@ def test_a_number_put_into_a_view_is_a_step_of_the_device() -> None:
 
 def test_a_number_put_where_a_mask_is_true_is_refused() -> None:
     table, mask = torch.zeros(3), torch.tensor([True, False, True])
-    with pytest.raises(Refused, match="expected a round"):
-        prove(lambda: table.__setitem__(mask, torch.ones(2)))
+    with pytest.raises(CaptureRefused, match="expected a round"):
+        check_capturable(lambda: table.__setitem__(mask, torch.ones(2)))

@@ -6,15 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.layers.masks import masks, narrowed
-from mmspec.core.layers.plan import Layer, Plan
+from mmspec.core.layer_plan import LayerPlan, LayerSpec, attention_masks, narrow_bias
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import Tree
 from tests.vlm.drafts import random_tree
 
-FULL, WINDOW, CHUNK = Layer("full"), Layer("window", 5, "sliding_window"), Layer("chunk", 6, "chunk", chunked=True)
+FULL, WINDOW, CHUNK = (
+    LayerSpec("full"),
+    LayerSpec("window", 5, "sliding_window"),
+    LayerSpec("chunk", 6, "chunk", chunked=True),
+)
 TYPES = {"full_attention": FULL, "sliding_attention": WINDOW, "chunked_attention": CHUNK}
-MIXED = Plan(tuple(TYPES.values()), tuple(TYPES))
+MIXED = LayerPlan(tuple(TYPES.values()), tuple(TYPES))
 
 
 def pool_of(lengths: list[int], padding: list[int]) -> SlotPool:
@@ -26,7 +29,7 @@ def pool_of(lengths: list[int], padding: list[int]) -> SlotPool:
     return pool
 
 
-def expected(layer: Layer, row: int, node: int, tree: Tree, pool: SlotPool, padding: int) -> set[int]:
+def expected(layer: LayerSpec, row: int, node: int, tree: Tree, pool: SlotPool, padding: int) -> set[int]:
     """Slots that a node sees, from the definition: the tokens of its own sequence, counted without padding."""
     length = pool.lengths[row]
     sequence = list(range(padding, length)) + [length + n for n in path_of(tree, row, node)]
@@ -56,7 +59,7 @@ def seen(bias: Tensor, row: int, node: int) -> set[int]:
 def test_nodes_see_their_own_sequence_through_windows_and_chunks(lengths: list[int], padding: list[int]) -> None:
     tree = random_tree(len(lengths), 9, torch.Generator().manual_seed(len(lengths)))
     pool = pool_of(lengths, padding)
-    made = masks(MIXED, pool, tree.ancestor, tree.depth, tree.max_depth, torch.float32)
+    made = attention_masks(MIXED, pool, tree.ancestor, tree.depth, tree.max_depth, torch.float32)
     for name, layer in TYPES.items():
         for row in range(len(lengths)):
             for node in range(9):
@@ -73,18 +76,18 @@ def test_positions_by_slot_instead_of_depth_are_wrong() -> None:
     tree = random_tree(1, 9, torch.Generator().manual_seed(1))
     pool = pool_of([6], [0])
     full = pool.bias(tree.ancestor, torch.float32)
-    wrong = narrowed(full, pool, torch.arange(9)[None], WINDOW)
+    wrong = narrow_bias(full, pool, torch.arange(9)[None], WINDOW)
     assert any(seen(wrong, 0, node) != expected(WINDOW, 0, node, tree, pool, 0) for node in range(9))
 
 
 def test_decoders_of_one_kind_of_layer_get_one_tensor_and_idle_windows_cost_nothing() -> None:
     tree, pool = random_tree(1, 4, torch.Generator().manual_seed(0)), pool_of([9], [0])
     ask = (pool, tree.ancestor, tree.depth, tree.max_depth, torch.float32)
-    alone = masks(Plan((WINDOW,) * 2, ("sliding_attention",) * 2), *ask)
-    assert torch.equal(alone, masks(MIXED, *ask)["sliding_attention"])
-    assert torch.equal(masks(Plan((FULL,) * 2), *ask), pool.bias(tree.ancestor, torch.float32))
-    wide = Plan((FULL, Layer("window", 64, "sliding_window")), ("full_attention", "sliding_attention"))
-    idle = masks(wide, *ask)
+    alone = attention_masks(LayerPlan((WINDOW,) * 2, ("sliding_attention",) * 2), *ask)
+    assert torch.equal(alone, attention_masks(MIXED, *ask)["sliding_attention"])
+    assert torch.equal(attention_masks(LayerPlan((FULL,) * 2), *ask), pool.bias(tree.ancestor, torch.float32))
+    wide = LayerPlan((FULL, LayerSpec("window", 64, "sliding_window")), ("full_attention", "sliding_attention"))
+    idle = attention_masks(wide, *ask)
     assert idle["full_attention"] is idle["sliding_attention"]
     one = torch.ones(1, 1, 1, dtype=torch.bool), torch.zeros(1, 1, dtype=torch.long), 0, torch.float32
-    assert masks(wide, pool, *one) is None and masks(MIXED, pool, *one) is not None
+    assert attention_masks(wide, pool, *one) is None and attention_masks(MIXED, pool, *one) is not None

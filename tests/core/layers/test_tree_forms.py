@@ -8,10 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.layers.paths import Paths
-from mmspec.core.layers.tree_conv import chain_conv, columns, tree_conv, window_behind
-from mmspec.core.layers.tree_recurrence import Brought, tree_recurrence
 from mmspec.core.tree import Tree, chain
+from mmspec.core.tree_recurrence import (
+    CommittedPaths,
+    RecurrenceUpdate,
+    chain_conv,
+    conv_columns,
+    tree_conv,
+    tree_recurrence,
+    window_behind,
+)
 from tests.vlm.drafts import random_tree
 
 ROWS, HEADS, NODES, KEY, VALUE = 3, 2, 11, 5, 4
@@ -58,12 +64,12 @@ def stepped(given: dict[str, Tensor], row: int, path: list[int]) -> tuple[Tensor
     return out.float(), state.float()
 
 
-def gap(given: dict[str, Tensor], tree: Tree, out: Tensor, brought: Brought) -> float:
+def gap(given: dict[str, Tensor], tree: Tree, out: Tensor, brought: RecurrenceUpdate) -> float:
     """How far outputs and states of any node are from those of its path."""
     most = 0.0
     for node in range(NODES):
         paths = paths_to(tree, node)
-        states = brought.behind(Paths(paths))
+        states = brought.behind(CommittedPaths(paths))
         for row, path in enumerate(paths):
             wanted, state = stepped(given, row, path)
             most = max(most, float((out[row, :, node] - wanted).abs().max()), float((states[row] - state).abs().max()))
@@ -89,13 +95,13 @@ def test_chains_and_roots_alone_equal_their_steps(kind: str, nodes: int) -> None
     out, brought = tree_recurrence(**given, ancestor=tree.ancestor)
     for count in range(nodes + 1):
         kept = list(range(count))
-        states = brought.behind(Paths([kept] * ROWS))
+        states = brought.behind(CommittedPaths([kept] * ROWS))
         for row in range(ROWS):
             wanted, state = stepped(given, row, kept) if kept else (None, given["start"][row])
             torch.testing.assert_close(states[row], state, **CLOSE)
             if kept:
                 torch.testing.assert_close(out[row, :, count - 1], wanted, **CLOSE)
-    apart = brought.behind(Paths([[], *[list(range(nodes))] * (ROWS - 1)]))
+    apart = brought.behind(CommittedPaths([[], *[list(range(nodes))] * (ROWS - 1)]))
     torch.testing.assert_close(apart[1:], states[1:], **CLOSE)
     assert torch.equal(apart[0], given["start"][0])
 
@@ -126,7 +132,7 @@ def test_rows_that_stopped_keep_their_state_and_poison_beside_a_path_is_not_read
         beside = [node for node in range(NODES) if node not in path]
         for one in (brought.key, brought.update, brought.decay):
             one[row][:, beside] = torch.nan
-    states = brought.behind(Paths(paths))
+    states = brought.behind(CommittedPaths(paths))
     assert torch.equal(states[0], given["start"][0])
     for row in (1, 2):
         torch.testing.assert_close(states[row], stepped(given, row, paths[row])[1], **CLOSE)
@@ -139,19 +145,19 @@ def test_a_tree_convolution_reads_each_node_s_own_ancestors(taps: int) -> None:
     for held in (taps - 1, taps):  # transformers keeps one column more than it needs
         full = torch.randn(ROWS, channels, held + NODES, generator=rng)
         weight, bias = torch.randn(channels, taps, generator=rng), torch.randn(channels, generator=rng)
-        out = tree_conv(full, weight, bias, columns(tree.path, tree.ancestor, taps, held))
+        out = tree_conv(full, weight, bias, conv_columns(tree.path, tree.ancestor, taps, held))
         order = tree_conv(full, weight, bias, torch.arange(NODES)[None, :, None] + torch.arange(taps) + held - taps + 1)
         wrong = 0.0
         for node in range(NODES):
             paths = paths_to(tree, node)
-            window = window_behind(full, held, Paths(paths))
+            window = window_behind(full, held, CommittedPaths(paths))
             for row, path in enumerate(paths):
                 own = torch.cat([full[row, :, :held], full[row][:, [held + n for n in path]]], 1)
                 torch.testing.assert_close(out[row, :, node], (own[:, -taps:] * weight).sum(1) + bias, **CLOSE)
                 assert torch.equal(window[row], own[:, -held:])
                 wrong = max(wrong, float((order[row, :, node] - out[row, :, node]).abs().max()))
         assert wrong > 1e-2, "a convolution over nodes in their order"
-    assert torch.equal(window_behind(full, held, Paths([[], [0], []]))[0], full[0, :, :held])
+    assert torch.equal(window_behind(full, held, CommittedPaths([[], [0], []]))[0], full[0, :, :held])
 
 
 @pytest.mark.parametrize("held", (3, 4))
@@ -161,16 +167,16 @@ def test_a_chain_s_convolution_is_the_tree_s(nodes: int, held: int) -> None:
     taps, tree = 4, chain(nodes - 1)
     full, weight = torch.randn(ROWS, 5, held + nodes, generator=rng), torch.randn(5, taps, generator=rng)
     bias = torch.randn(5, generator=rng)
-    wanted = tree_conv(full, weight, bias, columns(tree.path, tree.ancestor, taps, held))
+    wanted = tree_conv(full, weight, bias, conv_columns(tree.path, tree.ancestor, taps, held))
     torch.testing.assert_close(chain_conv(full, weight, bias, nodes), wanted, **CLOSE)
     for count in range(nodes + 1):
         kept = list(range(count))
         # of three rows one stops, so that the rest go the other way
-        one, other = (window_behind(full, held, Paths(rows)) for rows in ([kept] * ROWS, [[], kept, kept]))
+        one, other = (window_behind(full, held, CommittedPaths(rows)) for rows in ([kept] * ROWS, [[], kept, kept]))
         assert torch.equal(one[1:], other[1:]) and torch.equal(one[0], full[0, :, count : count + held])
 
 
 def test_a_tree_is_straight_where_all_its_rows_are_chains() -> None:
     assert chain(0).straight and chain(3).straight and not tree_of(0).straight
-    assert Paths([[0, 1], [0, 1]]).leading == 2 and Paths([[]]).leading == 0
-    assert Paths([[0, 2]]).leading is None and Paths([[0, 1], [0]]).leading is None
+    assert CommittedPaths([[0, 1], [0, 1]]).leading == 2 and CommittedPaths([[]]).leading == 0
+    assert CommittedPaths([[0, 2]]).leading is None and CommittedPaths([[0, 1], [0]]).leading is None

@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.cache import CrossLayer, EmptyLayer, LayerStates, MixedLayer, SlotCache, SlotLayer, StateLayer
 from mmspec.core.compat import DummyLayer
-from mmspec.core.layers.paths import Paths
-from mmspec.core.layers.plan import Layer, Plan, plan_of
-from mmspec.core.layers.slot_layers import CrossLayer, EmptyLayer, SlotLayer
-from mmspec.core.layers.state_layer import MixedLayer, StateLayer, States
+from mmspec.core.layer_plan import LayerPlan, LayerSpec, layer_plan
 from mmspec.core.tree import chain
+from mmspec.core.tree_recurrence import CommittedPaths
 
 
 class Config:
@@ -26,8 +24,8 @@ class Config:
         self.__dict__.update(fields)
 
 
-ALL = Plan((Layer("full"), Layer("window", 4, "sliding_window"), Layer("shared", 4), Layer("cross"), Layer("states", states=1),
-            Layer("full and states", states=2), Layer("empty")))  # fmt: skip
+ALL = LayerPlan((LayerSpec("full"), LayerSpec("window", 4, "sliding_window"), LayerSpec("shared", 4), LayerSpec("cross"), LayerSpec("states", states=1),
+            LayerSpec("full and states", states=2), LayerSpec("empty")))  # fmt: skip
 
 
 def test_every_kind_of_layer_has_its_class_and_only_slots_are_allocated() -> None:
@@ -72,9 +70,9 @@ class Noted:
     def __init__(self) -> None:
         self.asked: list[list[list[int]]] = []
 
-    def behind(self, states: States, paths: Paths) -> States:
+    def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
         self.asked.append(paths.rows)
-        return States({0: states.conv[0] + 1})
+        return LayerStates({0: states.conv[0] + 1})
 
 
 def test_states_move_only_by_a_commit_and_once() -> None:
@@ -85,14 +83,14 @@ def test_states_move_only_by_a_commit_and_once() -> None:
     assert torch.equal(layer.update_conv_state(prompt, 0, conv_kernel_size=2), prompt)
     window: Tensor = layer.committed.conv[0]
     assert torch.equal(window, prompt[..., -2:])
-    layer.commit(Paths([[0]]))
+    layer.commit(CommittedPaths([[0]]))
     assert torch.equal(layer.committed.conv[0], window)
     forgotten, kept = Noted(), Noted()
     for part in (forgotten, kept):
         cache.open(chain(2))
         layer.pending.append(part)
-    layer.commit(Paths([[0, 1]]))
-    layer.commit(Paths([[0]]))  # nothing is left to move
+    layer.commit(CommittedPaths([[0, 1]]))
+    layer.commit(CommittedPaths([[0]]))  # nothing is left to move
     assert not forgotten.asked and kept.asked == [[[0, 1]]] and torch.equal(layer.committed.conv[0], window + 1)
 
 
@@ -119,17 +117,17 @@ def test_a_cache_of_all_kinds_is_freed_with_its_request() -> None:
 
 
 def test_plans_follow_configs() -> None:
-    windowed = plan_of(Config(sliding_window=16))
+    windowed = layer_plan(Config(sliding_window=16))
     assert [layer.width for layer in windowed.layers] == [16] * 4 and not windowed.mixed
-    assert not plan_of(Config(sliding_window=16, use_sliding_window=False)).narrow
+    assert not layer_plan(Config(sliding_window=16, use_sliding_window=False)).narrow
     types = ["sliding_attention", "full_attention", "linear_attention", "moe"]
-    mixed = plan_of(Config(sliding_window=16, layer_types=types))
+    mixed = layer_plan(Config(sliding_window=16, layer_types=types))
     assert mixed.mixed and mixed.stateful == (2,) and mixed.layers[3].kind == "empty"
-    shared = plan_of(
+    shared = layer_plan(
         Config(sliding_window=16, layer_types=types[:2] * 2, kv_sharing_modes=["store", None, "reuse", None])
     )
     assert (shared.layers[2].kind, shared.layers[2].width, shared.layers[2].slots) == ("shared", 16, False)
-    assert plan_of(Config(cross_attention_layers=[1])).layers[1].kind == "cross"
-    assert plan_of(Config(attn_temperature_tuning=True, floor_scale=8192)).temperature == 8191
+    assert layer_plan(Config(cross_attention_layers=[1])).layers[1].kind == "cross"
+    assert layer_plan(Config(attn_temperature_tuning=True, floor_scale=8192)).temperature == 8191
     with pytest.raises(ValueError, match="got indexed_attention, lightning; decode it with model.generate"):
-        plan_of(Config(layer_types=["full_attention", "indexed_attention", "lightning", "full_attention"]))
+        layer_plan(Config(layer_types=["full_attention", "indexed_attention", "lightning", "full_attention"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmspec.core.exactness import Grow
+from mmspec.certify.enumeration import Grow
 from mmspec.core.rules import (
     BestExact,
     BlockVerification,

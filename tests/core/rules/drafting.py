@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Rule
 from mmspec.core.tree import Tree
-from mmspec.core.verdict import Verdict
-from mmspec.kernels.sample import sample_categorical
+from mmspec.kernels.sampling import sample_categorical
 
 
 class Fixed(Keys):

@@ -7,17 +7,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmspec.certify.mistakes import Wrapped
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.certify.mutants import RuleMutant
+from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.rules import BlockVerification, KSeq, Rule, Traversal, Weights
-from mmspec.core.rules.laws import at, goes_on, laws_of
-from mmspec.core.verdict import Verdict
+from mmspec.core.rules.base import at_node, is_followed, laws_of
 from mmspec.kernels.law import law_of, residual_mass
-from mmspec.kernels.match import law_without
+from mmspec.kernels.sibling_thresholds import law_without
 
 
-class LateSiblingsFirst(Wrapped):
+class LateSiblingsFirst(RuleMutant):
     """Siblings are tested in reverse of the order they were drawn in."""
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
@@ -28,14 +26,14 @@ class LateSiblingsFirst(Wrapped):
         return self.rule.select(weights, uniform, replace(draft, tree=flipped))
 
 
-class AtMost(Wrapped):
+class AtMost(RuleMutant):
     """u <= S instead of u < S."""
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
         return self.rule.select(weights, torch.nextafter(uniform, uniform - 1), draft)
 
 
-class PrunedByValue(Wrapped):
+class PrunedByValue(RuleMutant):
     """Drops nodes after having seen what was drawn there."""
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
@@ -58,7 +56,7 @@ class WeightWithoutFloor(BlockVerification):
         before = weight[:, :-1]
         mass = residual_mass(laws.p[:, :-1], laws.q[:, laws.row[:-1]], before, torch.ones_like(before))
         height = torch.cat((mass / (mass + 1 - before).clamp_min(1e-30), weight[:, -1:]), 1)
-        return Weights(height, "post", laws.p, laws.q, weight, goes_on(height, laws.live))
+        return Weights(height, "post", laws.p, laws.q, weight, is_followed(height, laws.live))
 
 
 class NoLawMeansOne(Rule):
@@ -74,7 +72,7 @@ class NoLawMeansOne(Rule):
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         child = draft.tree.parent == node[:, None]
-        return law_without(at(weights.p, node), draft.value, child & (torch.arange(draft.tree.nodes) > 0))
+        return law_without(at_node(weights.p, node), draft.value, child & (torch.arange(draft.tree.nodes) > 0))
 
 
 class WrongDiscount(KSeq):

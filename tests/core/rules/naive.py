@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.laws import at
+from mmspec.core.draft import Draft, Evidence
+from mmspec.core.rules.base import Rule, Weights, at_node
 
 
 class NaiveTraversal(Rule):
@@ -47,7 +45,7 @@ class NaiveTraversal(Rule):
         weight[row, node], after[row, node] = a, rest
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        return at(weights.p, node)
+        return at_node(weights.p, node)
 
 
 class FoundInTheWild(NaiveTraversal):

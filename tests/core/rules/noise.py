@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.certify.mistakes import Wrapped
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.certify.mutants import RuleMutant
+from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Weights
-from mmspec.core.verdict import Verdict
 
 
 class ResidualIsDraft(Keys):
@@ -47,7 +45,7 @@ class ByPosition(Keys):
         return lanes.gather(1, position[:, None] + torch.arange(shape[0]))
 
 
-class CountsPositions(Wrapped):
+class CountsPositions(RuleMutant):
     """Tells `ByPosition` how far each row has come."""
 
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:

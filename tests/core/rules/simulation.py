@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.samples import ChiSquare, chi_square
-from mmspec.core.draft import Draft, Drawn, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Drawn, Evidence, Law, run_of
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule
 from mmspec.core.tree import Tree
-from mmspec.core.verdict import run_of
-from mmspec.kernels.sample import sample_categorical
+from mmspec.kernels.sampling import sample_categorical
 
 
 @dataclass(slots=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding, Target
+from mmspec.core.loop import DecodingRun, Target
 from mmspec.core.rules import Rule, resolve
-from mmspec.core.rules.resolve import names
+from mmspec.core.rules.by_name import rule_names
 from mmspec.core.rules.typical import TypicalAcceptance
-from mmspec.core.verdict import Verdict
 from tests.core.domains.blocks import Film, RewardThreshold
 from tests.core.domains.canvas import Canvas, CellByCell
 from tests.core.domains.gaussians import Chain
@@ -42,13 +40,13 @@ DOMAINS = {
     "blocks": lambda: Film(torch.ones(3), 2, 4),
 }
 RULES = {
-    **{name: lambda name=name: resolve(name, greedy=False) for name in names()},
+    **{name: lambda name=name: resolve(name, greedy=False) for name in rule_names()},
     "typical": TypicalAcceptance,
     "cells": CellByCell,
     "reward": lambda: RewardThreshold(0.5),
 }
 OVER_VECTORS = {"reflection", "gaussian_block"}
-OVER_TOKENS = set(names()) - OVER_VECTORS | {"typical"}
+OVER_TOKENS = set(rule_names()) - OVER_VECTORS | {"typical"}
 FIT = {
     "tokens": OVER_TOKENS,
     "greedy tokens": OVER_TOKENS,
@@ -60,7 +58,7 @@ FIT = {
 
 def first_round(domain: str, rule: Rule) -> None:
     target: Target = DOMAINS[domain]()
-    Decoding(target, None, rule, Keys.of(0, 2)).step()
+    DecodingRun(target, None, rule, Keys.of(0, 2)).step()
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.core.context_tables import LAWS, random_tables
-from mmspec.core.context_tables import contrasted_tables as laws
+from mmspec.certify.enumeration import LAWS, expected_accepted, inexactness, random_tables
+from mmspec.certify.enumeration import contrasted_tables as laws
 from mmspec.core.draft import Drawn
-from mmspec.core.exactness import expected_accepted, inexactness
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import chain, static_tree
 from tests.core.rules.cases import CHAINS, GROWS, RULES, TREES, WITH, WITHOUT

@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import GaussianBlock, Reflection, Rule, Weights, gaussian_block, reflection
+from mmspec.core.rules import GaussianBlock, Reflection, Rule, Weights, gaussian
 from mmspec.core.tree import chain
-from mmspec.kernels.gaussian_block import excess_mass
-from mmspec.kernels.gaussian_block import gaussian_block_thresholds as thresholds
+from mmspec.kernels.block_verification import excess_mass
+from mmspec.kernels.block_verification import gaussian_block_thresholds as thresholds
 from tests.core.rules.quadrature import panels, phi, split
 
 SCALE = 0.7
@@ -80,13 +79,13 @@ MUTANTS = {
         lambda value, q, p, scale: (1.03 * _ratio(value, q, p, scale)).clamp_max(1),
     ),
 }
-_ratio = reflection.reflect_threshold
+_ratio = gaussian.reflect_threshold
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("name", ("1-D", "2-D"))
 def test_a_wrong_reflection_shows(name: str, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflection, *MUTANTS[mutant])
+    monkeypatch.setattr(gaussian, *MUTANTS[mutant])
     assert reflected_error(*means(name)) > 1e-3
 
 
@@ -194,7 +193,7 @@ def _product(log_ratio: Tensor, gap: Tensor, drawn: Tensor) -> tuple[Tensor, Ten
 
 @pytest.mark.parametrize("mutant", (_uncapped, _unweighted, _product))
 def test_wrong_block_thresholds_show(mutant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaussian_block, "gaussian_block_thresholds", mutant)
+    monkeypatch.setattr(gaussian, "gaussian_block_thresholds", mutant)
     assert joint_error(GaussianBlock()) > 1e-4
 
 
@@ -234,8 +233,8 @@ def test_the_residual_is_drawn_from_its_distribution_function(first: float, node
 
 
 def test_a_residual_that_forgets_the_prefix_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = gaussian_block.excess_draw
-    monkeypatch.setattr(gaussian_block, "excess_draw", lambda weight, gap, u: draw(torch.ones_like(weight), gap, u))
+    draw = gaussian.excess_draw
+    monkeypatch.setattr(gaussian, "excess_draw", lambda weight, gap, u: draw(torch.ones_like(weight), gap, u))
     assert residual_error(-0.9, 1) > 1e-2
 
 

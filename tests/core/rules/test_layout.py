@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.rules import Traversal
-from mmspec.core.rules.fan import fans_by_depth, layout_of
-from mmspec.core.rules.laws import laws_of
-from mmspec.core.rules.sequential import _weigh
+from mmspec.core.rules.base import laws_of
+from mmspec.core.rules.rejection import _weigh
+from mmspec.core.rules.siblings import sibling_tables_by_depth, tree_layout
 from mmspec.core.tree import Tree, static_tree
-from mmspec.kernels.siblings import reject_along, reject_in_turn
+from mmspec.kernels.sequential_rejection import reject_chain, reject_siblings
 
 TREES = {
     "chain": (0, 0, 1, 2, 3),
@@ -51,7 +50,7 @@ def test_thresholds_and_residuals_are_those_of_one_fan_after_the_other(
     for seed in range(3):
         draft, evidence = draft_on(tree, batch, size, seed, ragged)
         found = Traversal().weigh(evidence, draft)
-        plain = _weigh(laws_of(evidence, draft), tree, fans_by_depth(tree), "post", False)
+        plain = _weigh(laws_of(evidence, draft), tree, sibling_tables_by_depth(tree), "post", False)
         assert found.order == plain.order
         for part in ("threshold", "alpha", "beta"):
             assert torch.equal(getattr(found, part), getattr(plain, part)), part
@@ -60,7 +59,7 @@ def test_thresholds_and_residuals_are_those_of_one_fan_after_the_other(
 @pytest.mark.parametrize("name", TREES)
 def test_a_layout_holds_every_node_once_and_parents_before_children(name: str) -> None:
     tree = static_tree(TREES[name])
-    layout = layout_of(tree)
+    layout = tree_layout(tree)
     order = [0, *layout.child.tolist()]
     assert sorted(order) == list(range(tree.nodes))
     assert layout.place.tolist() == [order.index(node) for node in range(tree.nodes)]
@@ -74,7 +73,7 @@ def one_by_one(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tenso
     for node in range(p.shape[1]):
         here = slice(node, node + 1)
         there = None if drawn is None else [drawn[:, here]]
-        (weight,), state = reject_in_turn(p[:, here], q[:, here], weight, [child[:, :, here]], there)
+        (weight,), state = reject_siblings(p[:, here], q[:, here], weight, [child[:, :, here]], there)
         found.append(weight)
         states.append(state)
     return torch.cat(found, 1), torch.cat(states, 2)
@@ -90,6 +89,6 @@ def test_a_chain_in_one_step_is_its_nodes_one_after_the_other(length: int, ragge
     child = torch.stack((px, qx, qx, torch.ones_like(qx)))
     weight = torch.rand(4, 1, generator=drawn)
     ends = torch.arange(length) < torch.randint(length + 1, (4, 1), generator=drawn) if ragged else None
-    found, state = reject_along(p, q, weight, child, ends)
+    found, state = reject_chain(p, q, weight, child, ends)
     wanted, states = one_by_one(p, q, weight, child, ends)
     assert torch.equal(found, wanted) and torch.equal(state, states)

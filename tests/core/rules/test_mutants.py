@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.certify.mistakes import Lenient, NoResidual, Wrapped
-from mmspec.core.context_tables import contrasted_tables as laws
-from mmspec.core.context_tables import random_tables
+from mmspec.certify.enumeration import contrasted_tables as laws
+from mmspec.certify.enumeration import enumerate_rule, inexactness, random_tables
+from mmspec.certify.mutants import Lenient, NoResidual, RuleMutant
 from mmspec.core.draft import Drawn
-from mmspec.core.exactness import inexactness, judge_all
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, static_tree
 from tests.core.rules import mutants
@@ -37,7 +36,7 @@ def off(rule: Rule, tree: Tree, drawn: Drawn = WITHOUT, **how: object) -> float:
 
 @every_rule
 @pytest.mark.parametrize("mistake", (Lenient, NoResidual), ids=lambda m: m.__name__)
-def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mistake: type[Wrapped]) -> None:
+def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mistake: type[RuleMutant]) -> None:
     assert off(rule, tree, drawn) < 1e-12
     assert off(mistake(rule), tree, drawn) > VISIBLE
 
@@ -95,7 +94,7 @@ def test_with_replacement_is_not_without() -> None:
 @pytest.mark.parametrize("kind", ("random", "both with zeros"))
 def test_two_scalars_hold_the_whole_residual(tree: Tree, kind: str) -> None:
     p, q = laws(kind, 3, tree.max_depth, seed=2)
-    expected = judge_all(NaiveTraversal(), tree, p, q, grow=GROWS[0](tree))
+    expected = enumerate_rule(NaiveTraversal(), tree, p, q, grow=GROWS[0](tree))
     draft, evidence, real = expected.draft, expected.evidence, Traversal()
     found = real.weigh(evidence, draft)
     live = expected.reach > 1e-12

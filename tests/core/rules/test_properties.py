@@ -7,20 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, root_only, run_of
 from mmspec.core.keys import Keys
-from mmspec.core.rules import (
-    BlockVerification,
-    KSeq,
-    RecursiveRejection,
-    Rule,
-    TargetMatch,
-    TokenWise,
-    Traversal,
-)
+from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
-from mmspec.core.verdict import run_of
 from tests.core.rules.cases import WITH, WITHOUT
 from tests.core.rules.drafting import Fixed, drawn, round_of, rows_of
 from tests.core.rules.mutants import AtMost

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, root_only, run_of
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import GaussianBlock, Reflection, Rule
 from mmspec.core.tree import chain
-from mmspec.core.verdict import run_of
 from tests.core.rules.drafting import round_of
 
 ROWS, DEPTH, WIDTH, SCALE = 20_000, 3, 2, 0.7

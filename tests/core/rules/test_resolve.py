@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law, root_only
 from mmspec.core.rules import (
     BestExact,
     BlockVerification,

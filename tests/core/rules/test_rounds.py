@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.certify.mistakes import NoResidual
+from mmspec.certify.mutants import NoResidual
 from mmspec.certify.samples import chi_square
 from mmspec.core.draft import Drawn
 from mmspec.core.keys import Keys

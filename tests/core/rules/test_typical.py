@@ -7,11 +7,9 @@ import math
 import pytest
 import torch
 
-from mmspec.core.context_tables import LAWS
-from mmspec.core.context_tables import contrasted_tables as laws
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import as_inputs, every_draft
+from mmspec.certify.enumeration import LAWS, as_inputs, every_draft
+from mmspec.certify.enumeration import contrasted_tables as laws
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.rules import BestExact, TargetMatch, resolve
 from mmspec.core.rules.typical import TypicalAcceptance
 from mmspec.core.tree import chain, static_tree

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmspec.core.strict import attention as module
-from mmspec.core.strict.attention import SLOTS, attend_draft, groups, paths
-from mmspec.core.strict.prompts import attend_prompt
+from mmspec.core import strict_ops as module
+from mmspec.core.strict_ops import SLOTS, attend_draft, attend_prompt, leaf_paths, row_groups
 from mmspec.core.tree import Tree, chain, static_tree
-from mmspec.kernels.tree_mask import tree_bias
+from mmspec.kernels.tree_attention import tree_bias
 
 DTYPES = (torch.float32, torch.bfloat16)
 TREES = {
@@ -75,7 +74,7 @@ class Case:
 
 def drafted(case: Case) -> Tensor:
     query, key, value = case.tensors()
-    split = groups(case.pool, case.tree, len(case.lengths))
+    split = row_groups(case.pool, case.tree, len(case.lengths))
     return attend_draft(
         split, case.tree.nodes, key.shape[2], F.scaled_dot_product_attention, query, key, value, case.bias()
     )
@@ -88,7 +87,7 @@ def single(case: Case, row: int, node: int) -> Tensor:
     slots = [*range(case.starts[row], case.lengths[row]), *(case.lengths[row] + n for n in nodes)]
     key, value = key[row : row + 1, :, slots], value[row : row + 1, :, slots]
     step = Case(chain(0), lengths=(len(slots) - 1,), dtype=case.dtype, window=case.window)
-    split, query = groups(step.pool, step.tree, 1), query[row : row + 1, :, node : node + 1]
+    split, query = row_groups(step.pool, step.tree, 1), query[row : row + 1, :, node : node + 1]
     return attend_draft(split, 1, len(slots), F.scaled_dot_product_attention, query, key, value, step.bias())[0, :, 0]
 
 
@@ -131,13 +130,13 @@ def test_it_is_attention(name: str, setting: str) -> None:
     torch.testing.assert_close(drafted(case), wanted, rtol=1e-5, atol=1e-5)
 
 
-def in_place(parent: list[int]) -> list[module.Path]:
-    return [module.Path(list(range(len(parent))), 0)]
+def in_place(parent: list[int]) -> list[module.LeafPath]:
+    return [module.LeafPath(list(range(len(parent))), 0)]
 
 
-def whole_rows(pool: object, tree: Tree, batch: int) -> list[module.Group]:
-    own = paths(tree.parent[0].tolist())
-    return [module.Group(slice(row, row + 1), 0, pool.lengths[row], own) for row in range(batch)]
+def whole_rows(pool: object, tree: Tree, batch: int) -> list[module.RowGroup]:
+    own = leaf_paths(tree.parent[0].tolist())
+    return [module.RowGroup(slice(row, row + 1), 0, pool.lengths[row], own) for row in range(batch)]
 
 
 @pytest.mark.parametrize("wrong", ("slots", "queries", "tree", "padding"))
@@ -151,7 +150,7 @@ def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -
         )
         monkeypatch.setattr(module, "BLOCK", 64)
     elif wrong == "tree":
-        monkeypatch.setattr(module, "paths", in_place)
+        monkeypatch.setattr(module, "leaf_paths", in_place)
     else:
         monkeypatch.setitem(globals(), "groups", whole_rows)
     assert apart(Case(TREES["tree"], **(LONG if wrong == "padding" else RAGGED))) > 0
@@ -159,7 +158,7 @@ def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_every_node_is_asked_once_behind_its_own_path() -> None:
     tree = TREES["tree"]
-    found = paths(tree.parent[0].tolist())
+    found = leaf_paths(tree.parent[0].tolist())
     asked = [node for path in found for node in path.nodes[path.first :]]
     assert sorted(asked) == list(range(tree.nodes))
     for path in found:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmspec.core.strict.mode import Strict
-from mmspec.core.strict.rows import BLOCK, PROMPT_BLOCK, in_blocks, in_vectors
+from mmspec.core.strict import StrictMode
+from mmspec.core.strict_ops import BLOCK, PROMPT_BLOCK, in_blocks, in_vectors
 
 DTYPES = (torch.float32, torch.bfloat16)
 COUNTS = (1, 2, 3, 7, 8, 9, 16, 30)
@@ -95,7 +95,7 @@ def test_models_products_are_taken_in_blocks(name: str) -> None:
     weight, x = noise(688, 256), noise(12, 256, seed=1)
 
     def strict(some: Tensor) -> Tensor:
-        with Strict(BLOCK):
+        with StrictMode(BLOCK):
             return CALLS[name](some, weight)
 
     assert apart(strict, x) == 0

@@ -11,19 +11,18 @@ import pytest
 import torch
 
 from mmspec.evaluate.continuous import certainty
-from mmspec.evaluate.continuous.config import Config
-from mmspec.evaluate.continuous.domain import DOMAIN
-from mmspec.evaluate.continuous.drafters import PARTS
+from mmspec.evaluate.continuous.config import ContinuousBenchConfig
+from mmspec.evaluate.continuous.domain import DOMAIN, predicted_speedup
+from mmspec.evaluate.continuous.methods import PARTS
 from mmspec.evaluate.continuous.page import COLUMNS
 from mmspec.evaluate.continuous.resources import open_continuous, pipeline_of
-from mmspec.evaluate.continuous.rows import predicted
-from mmspec.evaluate.continuous.runner import bits
+from mmspec.evaluate.continuous.runner import token_bytes
 from mmspec.evaluate.continuous.suites import SUITES
 from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
-from mmspec.evaluate.engine.verdict import verdict
-from mmspec.evaluate.pages.markdown import markdown
-from mmspec.evaluate.pages.plots import draw
+from mmspec.evaluate.report.bench_page import markdown
+from mmspec.evaluate.report.plots import draw
 from tests.evaluate.tiny_continuous import captioned, causal, masked, use_tiny_continuous
 
 ROW = {*FIELDS, "guidance", "num_iter", "head_calls", "target_forwards", "acceptance", "gamma", "cost_ratio",
@@ -42,7 +41,7 @@ def tiny() -> Iterator[None]:
 
 def run(**settings: object) -> dict:
     told: list[str] = []
-    config = Config(threads=1, **{"prompts": 2, "batches": (1, 2), "guidance": (2.0,), **settings})
+    config = ContinuousBenchConfig(threads=1, **{"prompts": 2, "batches": (1, 2), "guidance": (2.0,), **settings})
     result = bench(DOMAIN, config, on_run=told.append)
     assert len(told) == config.requests()
     return result
@@ -60,7 +59,7 @@ def rows_of(result: dict) -> dict[str, dict]:
 @pytest.mark.parametrize("model", ["mar", "car"])
 def test_every_row_has_the_shared_fields_and_its_own(model: str, results: dict) -> None:
     result = results[model]
-    assert verdict(DOMAIN, result) == []
+    assert bench_failures(DOMAIN, result) == []
     for row in result["rows"]:
         assert row.keys() >= ROW and not row["failed"] and row["tokens"] == 16 and row["seconds"] > 0
         assert (row["head_steps"], row["values"]) == (4, 16) and row["draw_spread"] > 0.05
@@ -90,7 +89,7 @@ def test_an_exact_row_of_other_bits_fails_the_bench(monkeypatch: pytest.MonkeyPa
     wrong = next(one for one in SUITES["speed"].methods if one.key == "head-4")
     suite = replace(SUITES["speed"], methods=(SUITES["speed"].methods[0], replace(wrong, bitwise=True)))
     monkeypatch.setitem(SUITES, "speed", suite)
-    (said,) = verdict(DOMAIN, run(batches=(1,)))
+    (said,) = bench_failures(DOMAIN, run(batches=(1,)))
     assert "head window 4" in said and "expected the tokens of plain decoding, bit for bit" in said
 
 
@@ -98,7 +97,7 @@ def test_tokens_are_equal_only_where_every_bit_is() -> None:
     tokens = torch.zeros(1, 2, 3)
     other = tokens.clone()
     other[0, 1, 2] = -0.0
-    assert bits(tokens) == bits(tokens.clone()) != bits(other) and len(bits(tokens)[0]) == 2
+    assert token_bytes(tokens) == token_bytes(tokens.clone()) != token_bytes(other) and len(token_bytes(tokens)[0]) == 2
 
 
 def test_windows_are_counted(results: dict) -> None:
@@ -106,7 +105,7 @@ def test_windows_are_counted(results: dict) -> None:
     patch = rows["cspd-patch-derived-4"]
     # one step alone, then windows of four of the fifteen left
     assert (patch["target_passes"], patch["drafter_passes"], patch["head_calls"]) == (5, 15, 4 * (5 + 15))
-    assert patch["predicted_speedup"] == predicted(4, patch["cost_ratio"])
+    assert patch["predicted_speedup"] == predicted_speedup(4, patch["cost_ratio"])
     # c and v are of these seconds, so the whole follows from them but for what is neither drafter nor target
     assert patch["predicted_in_full"] == pytest.approx(
         16 / (1 + 15 * patch["cost_ratio"] + 4 * patch["window_cost"]), 0.01
@@ -126,7 +125,9 @@ def test_a_drafter_of_the_targets_weights_is_accepted(tmp_path: Path) -> None:
 
 def test_the_prediction_is_the_papers() -> None:
     # MAR-H with MAR-B costs 0.398 of a pass: the published 2.33, 2.17, 1.91 and 1.54 or close by
-    assert [predicted(gamma, 0.398) for gamma in (32, 16, 8, 4)] == pytest.approx([2.33, 2.17, 1.91, 1.54], abs=0.006)
+    assert [predicted_speedup(gamma, 0.398) for gamma in (32, 16, 8, 4)] == pytest.approx(
+        [2.33, 2.17, 1.91, 1.54], abs=0.006
+    )
 
 
 def test_schedules_spare_what_they_say(results: dict) -> None:
@@ -152,18 +153,18 @@ def test_the_stack_has_every_combination_once() -> None:
 
 
 def test_two_draws_with_the_same_noise_are_no_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    (setting,) = Config(prompts=2, batches=(2,), guidance=(2.0,), threads=1).settings()
+    (setting,) = ContinuousBenchConfig(prompts=2, batches=(2,), guidance=(2.0,), threads=1).settings()
     resources = open_continuous("mar")
     asked = DOMAIN.cases(resources, setting)[0]
     assert certainty.target_figures(resources, setting, asked)["draw_spread"] > 0.05
-    monkeypatch.setattr(certainty, "OTHER", 0)
+    monkeypatch.setattr(certainty, "SECOND_DRAW_SEED", 0)
     assert certainty.target_figures(resources, setting, asked)["draw_spread"] == 0
 
 
 @pytest.mark.whole
 def test_speed_and_quality_make_a_curve(tmp_path: Path) -> None:
     result = run(suite="pareto", prompts=1, batches=(1,), images=8, methods=("tolerance-0", "tolerance-1", "lazy"))
-    assert verdict(DOMAIN, result) == []
+    assert bench_failures(DOMAIN, result) == []
     for row in result["rows"]:
         low, high = row["frechet_interval"]
         assert low < row["frechet"] < high and 0 <= row["judge"] <= 1 and row["images"] == 8
@@ -202,9 +203,9 @@ def test_a_plot_names_what_nothing_beats() -> None:
 
 def test_quality_alone_and_the_published_suite() -> None:
     result = run(suite="quality", prompts=None, batches=None, images=8, model="car", methods=("reflection-4",))
-    assert [row["key"] for row in result["rows"]] == ["ar", "reflection-4"] and verdict(DOMAIN, result) == []
+    assert [row["key"] for row in result["rows"]] == ["ar", "reflection-4"] and bench_failures(DOMAIN, result) == []
     result = run(suite="published", guidance=None, methods=("cspd-patch-published",), batches=(1,))
-    assert {row["num_iter"] for row in result["rows"]} == {0} and verdict(DOMAIN, result) == []
+    assert {row["num_iter"] for row in result["rows"]} == {0} and bench_failures(DOMAIN, result) == []
     notes = DOMAIN.page(result).notes
     assert any(note.startswith("published for MAR-H with MAR-B") for note in notes)
     assert any(note.startswith("patched windows came to ") for note in notes)
@@ -213,16 +214,16 @@ def test_quality_alone_and_the_published_suite() -> None:
 def test_folders_are_benched(tmp_path: Path) -> None:
     masked(pixels=False, classes=5).save_pretrained(tmp_path / "mar")
     causal().save_pretrained(tmp_path / "car")
-    config = Config(model=str(tmp_path / "mar"), threads=1)
+    config = ContinuousBenchConfig(model=str(tmp_path / "mar"), threads=1)
     assert not any(method.part for method in config.rows) and config.folders() == [tmp_path / "mar"]
     result = run(model=str(tmp_path / "mar"), methods=("head-1",), batches=(2,))
     assert result["env"]["model"] == str(tmp_path / "mar") and rows_of(result)["head-1"]["identical"] == "1/1"
     assert pipeline_of(str(tmp_path / "car")).model.transformer.config.class_num == 64
-    judged = Config(model=str(tmp_path / "mar"), suite="quality", images=8)
+    judged = ContinuousBenchConfig(model=str(tmp_path / "mar"), suite="quality", images=8)
     with pytest.raises(ValueError, match="--model: expected an autoencoder for pictures that are judged"):
         judged.check(open_continuous(judged.model))
     with pytest.raises(ValueError, match="--draft: expected a masked model as --model is"):
-        Config(model=str(tmp_path / "mar"), draft=str(tmp_path / "car"))
+        ContinuousBenchConfig(model=str(tmp_path / "mar"), draft=str(tmp_path / "car"))
 
 
 @pytest.mark.parametrize(
@@ -242,13 +243,13 @@ def test_folders_are_benched(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected .*, got .*, "):
-        Config(**wrong)
+        ContinuousBenchConfig(**wrong)
 
 
 def test_models_without_weights_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["t2i"])
     with pytest.raises(ValueError, match="--model: expected weights of the zoo's mar, got none yet, name a folder"):
-        DOMAIN.resources(Config())
+        DOMAIN.resources(ContinuousBenchConfig())
 
 
 def test_suites_name_columns_and_methods_once() -> None:

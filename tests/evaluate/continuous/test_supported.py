@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.evaluate.continuous.supported import continuous_records
-from mmspec.imagegen import Annealing, HeadWalk, Lazy, ScheduledSteps
+from mmspec.evaluate.supported_decodings import continuous_records
+from mmspec.imagegen import Annealing, HeadSampling, Lazy, ScheduledSteps
 from tests.evaluate.tiny_continuous import masked, use_tiny_continuous
 
 NAMES = {"MARPipeline": "mar", "ContinuousARPipeline": "car"}
@@ -22,7 +22,7 @@ RECORDS = continuous_records()
 def test_a_draw_has_the_law_that_is_said(record: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_tiny_continuous(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    asked, names = record["asked by"], {one.__name__: one for one in (Annealing, HeadWalk, Lazy, ScheduledSteps)}
+    asked, names = record["asked by"], {one.__name__: one for one in (Annealing, HeadSampling, Lazy, ScheduledSteps)}
     if asked.startswith("--"):
         words = ("--model", NAMES[record["model of vectors"]], *shlex.split(asked), "--json", "out.json")
         result = CliRunner().invoke(app, ["image", "3", "--seed", "0", *words])
@@ -30,7 +30,7 @@ def test_a_draw_has_the_law_that_is_said(record: dict, monkeypatch: pytest.Monke
         exact = json.loads(Path("out.json").read_text())["exact"]
     else:
         made = eval(asked.replace("Annealing()", "Annealing(4, 2)"), names)
-        decoding = ScheduledSteps(walk=made) if isinstance(made, HeadWalk) else made
+        decoding = ScheduledSteps(head_sampling=made) if isinstance(made, HeadSampling) else made
         exact = masked()([3], decoding=decoding, seed=0, pixels=False).stats.exact
     assert record["law"] == ("exact" if exact else "relaxed")
 

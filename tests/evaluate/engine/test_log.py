@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.core.interrupts import Stopped
-from mmspec.evaluate.engine import fingerprint as fingerprints
-from mmspec.evaluate.engine.fingerprint import fingerprint
-from mmspec.evaluate.engine.log import BenchLog, log_beside
+from mmspec.evaluate.engine import provenance as fingerprints
+from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.engine.resume_log import BenchLog, log_beside
+from mmspec.io.interrupts import Stopped
 
 ABOUT = {"bench": "b", "settings": {"seed": 0}, "code": "0.1.0+a"}
 

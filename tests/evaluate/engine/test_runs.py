@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.evaluate.engine.ratios import middle, paired_ratios, spread
-from mmspec.evaluate.engine.runs import Failure, Run, completed, failures, interleave
+from mmspec.evaluate.engine.runs import Failure, TimedRun, completed, failures, interleave
+from mmspec.evaluate.engine.statistics import middle, paired_ratios, spread
 
 
-def run(seconds: float) -> Run:
-    return Run(seconds, ((1, 2),), 2, 1.0)
+def run(seconds: float) -> TimedRun:
+    return TimedRun(seconds, ((1, 2),), 2, 1.0)
 
 
 def test_every_method_meets_every_case_in_turn_with_the_case_s_seed() -> None:
@@ -29,7 +29,7 @@ def test_every_method_meets_every_case_in_turn_with_the_case_s_seed() -> None:
 
 
 def test_a_failure_is_kept_with_its_reason_and_leaves_the_others_alone() -> None:
-    def broken(case: str, seed: int) -> Run:
+    def broken(case: str, seed: int) -> TimedRun:
         if case == "y":
             raise ValueError("no\n  such  picture")
         return run(2.0)
@@ -41,9 +41,9 @@ def test_a_failure_is_kept_with_its_reason_and_leaves_the_others_alone() -> None
 
 
 def test_ratios_are_of_seconds_per_token() -> None:
-    short, long = Run(1.0, ((1, 2),), 2, 1.0), Run(3.0, ((1, 2, 3, 4), (5, 6)), 4, 1.5)
+    short, long = TimedRun(1.0, ((1, 2),), 2, 1.0), TimedRun(3.0, ((1, 2, 3, 4), (5, 6)), 4, 1.5)
     assert paired_ratios([[short]], [[long]]) == [pytest.approx(0.5 / 0.5)]
-    assert paired_ratios([[long]], [[Run(1.5, ((1, 2, 3),), 3, 1.0)]]) == [pytest.approx(1.0)]
+    assert paired_ratios([[long]], [[TimedRun(1.5, ((1, 2, 3),), 3, 1.0)]]) == [pytest.approx(1.0)]
 
 
 def test_a_mistake_in_a_runner_is_not_swallowed() -> None:

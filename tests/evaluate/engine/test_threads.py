@@ -14,9 +14,9 @@ import torch
 
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.registry import DOMAINS, config_of
-from mmspec.evaluate.sweep.local import run_local
-from mmspec.evaluate.sweep.plan import Plan
-from mmspec.evaluate.sweep.run import Work
+from mmspec.evaluate.sweep.plan import SweepPlan
+from mmspec.evaluate.sweep.run import SweepWork
+from mmspec.evaluate.sweep.task_runners import run_local
 from tests.evaluate.report.kept import header
 from tests.evaluate.sham.config import Config
 from tests.evaluate.sham.domain import DOMAIN
@@ -64,7 +64,7 @@ def test_a_sweep_computes_with_the_callers_threads_or_those_it_is_given(
     caller: int, named: int | None, tmp_path: Path
 ) -> None:
     whole = plan(files(tmp_path), tmp_path / "run", count=1, decodings=("sjd:window=4",))
-    work = Work.of(replace(whole, threads=named))
+    work = SweepWork.of(replace(whole, threads=named))
     seen: list[int] = []
     assert work.plan.threads == (named or caller)
     run_local(work.plan, header(), work.draws(work.known()), 1, lambda text: seen.append(torch.get_num_threads()))
@@ -73,7 +73,7 @@ def test_a_sweep_computes_with_the_callers_threads_or_those_it_is_given(
 
 def test_a_plan_carries_the_callers_threads_to_worker_processes(caller: int) -> None:
     """A process of its own does not inherit what `torch.set_num_threads` has set."""
-    assert Plan(folder=Path("run"), models=("t2i",)).threads == caller
+    assert SweepPlan(folder=Path("run"), models=("t2i",)).threads == caller
 
 
 def test_the_environments_threads_are_the_callers() -> None:

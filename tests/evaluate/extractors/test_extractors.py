@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torchvision.models.inception import Inception3, InceptionA
 
-from mmspec.evaluate.engine.prompt import Prompt
-from mmspec.evaluate.extractors.by_name import extractor_of
-from mmspec.evaluate.extractors.inception import Inception, published_inception, resized
-from mmspec.evaluate.extractors.rewards import RewardScorer, reward_of
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.quality.features import clip_scores
+from mmspec.evaluate.quality.inception import Inception, published_inception, resized
+from mmspec.evaluate.quality.rewards import RewardScorer, reward_scorer_of
+from mmspec.evaluate.sweep.judges import extractor_of
 from tests.evaluate.sweep.tiny import noise
 
 
@@ -50,10 +50,10 @@ def test_the_zoos_clip_is_the_default_and_says_what_it_is() -> None:
 def test_the_zoos_clip_tells_its_worlds_classes_apart() -> None:
     from PIL import Image
 
-    from mmspec.zoo.world.pictures import HELD_OUT, class_picture, render_picture
+    from mmspec.zoo.world.image import HELD_OUT, class_image_scene, render_image_scene
 
     labels = list(range(0, 64, 4))
-    pictures = [Image.fromarray(render_picture(class_picture(label, HELD_OUT + label))) for label in labels]
+    pictures = [Image.fromarray(render_image_scene(class_image_scene(label, HELD_OUT + label))) for label in labels]
     found = extractor_of("zoo").images(pictures).probabilities.argmax(1)
     assert np.mean(found == labels) > 0.8
 
@@ -184,7 +184,7 @@ def test_a_reward_scores_pictures_and_films_by_the_mean_of_their_frames() -> Non
     scorer = RewardScorer(bright, "hash")
     film = np.stack([np.full((4, 6, 3), value, np.uint8) for value in (10, 30)])
     picture = noise(1, 8)
-    found = scorer([picture, film], [Prompt("a", ("x",)), Prompt("b", ("y",))])
+    found = scorer([picture, film], [EvaluationPrompt("a", ("x",)), EvaluationPrompt("b", ("y",))])
     assert found == pytest.approx([np.asarray(picture).mean(), 20.0])
     assert seen == [((1, 3, 8, 8), torch.uint8, "x"), ((2, 3, 4, 6), torch.uint8, "y")]
 
@@ -194,4 +194,4 @@ def test_other_forms_of_rewards_are_refused(text: str) -> None:
     with pytest.raises(
         ValueError, match="--reward: expected zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
     ):
-        reward_of(text)
+        reward_scorer_of(text)

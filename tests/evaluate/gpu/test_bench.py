@@ -10,16 +10,16 @@ import torch
 from typer.testing import CliRunner
 
 from mmspec.cli.bench import app
-from mmspec.evaluate.gpu import images, texts
-from mmspec.evaluate.gpu.bench import COST, run, shown
-from mmspec.evaluate.gpu.shapes import NAMES, decoder
+from mmspec.evaluate.machine import trained_image, trained_vlm
+from mmspec.evaluate.machine.gpu_bench import COST, run, shown
+from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.zoo.architectures.llava import new_model, new_tokenizer
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pass_over_a_chain_is_what_passes_of_one_value_are(name: str) -> None:
-    model = decoder(name, torch.device("cpu"), torch.float32, 12, True)
+    model = cached_decoder(name, torch.device("cpu"), torch.float32, 12, True)
     alone, several = model.score(1), model.score(4)
     assert several.shape[1] == 4 and model.parameters > 1000
     torch.testing.assert_close(several[:, :1], alone, atol=1e-4, rtol=1e-4)
@@ -37,7 +37,7 @@ def test_the_curve_of_every_shape_starts_at_one() -> None:
 @pytest.mark.whole
 def test_models_trained_on_the_spot_meet_their_baselines() -> None:
     found = run("cpu", tiny=True, steps=("texts", "images"))["rows"]
-    for step, peer in (("texts", texts), ("images", images)):
+    for step, peer in (("texts", trained_vlm), ("images", trained_image)):
         mine = [row for row in found if row["step"] == step]
         assert not any(row["failed"] for row in mine) and len({row["method"] for row in mine}) >= 3
         for row in mine:
@@ -51,8 +51,10 @@ def test_models_trained_on_the_spot_meet_their_baselines() -> None:
 @pytest.mark.whole
 def test_the_models_to_train_are_of_100_million_parameters() -> None:
     with torch.device("meta"):
-        text = sum(one.numel() for one in new_model(new_tokenizer(), texts.TextSizes().size).parameters())
-        image = sum(one.numel() for one in Transformer(images.recipe(images.ImageSizes()).config).parameters())
+        text = sum(one.numel() for one in new_model(new_tokenizer(), trained_vlm.GpuVlmSizes().size).parameters())
+        image = sum(
+            one.numel() for one in Transformer(trained_image.recipe(trained_image.GpuImageSizes()).config).parameters()
+        )
     assert 1e8 < text < 2e8 and 1e8 < image < 2e8
 
 

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.core.interrupts import Stopped
 from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
-from mmspec.evaluate.engine.verdict import verdict
-from mmspec.evaluate.image.config import Config
-from mmspec.evaluate.image.domain import DOMAIN
+from mmspec.evaluate.image.config import ImageBenchConfig
+from mmspec.evaluate.image.domain import DOMAIN, ImageReference
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.page import COLUMNS
-from mmspec.evaluate.image.quality import Reference
 from mmspec.evaluate.image.suites import SUITES
-from mmspec.evaluate.pages.markdown import markdown
-from mmspec.evaluate.pages.plots import draw
-from mmspec.evaluate.pages.tables import tables
+from mmspec.evaluate.report.bench_page import markdown, tables
+from mmspec.evaluate.report.plots import draw
+from mmspec.io.interrupts import Stopped
 from tests.evaluate.tiny_images import use_tiny_images
 
 METHODS = ("auto", "sjd-16", "scd-gumbel-32-tree", "scd-gumbel-32-kseq", "pac-64", "eagle-chain",
@@ -39,7 +37,7 @@ def tiny() -> Iterator[None]:
 
 def run(log: Path | None = None, **settings: object) -> dict:
     told: list[str] = []
-    config = Config(threads=1, **settings)
+    config = ImageBenchConfig(threads=1, **settings)
     result = bench(DOMAIN, config, on_run=told.append, log=log)
     assert len(told) == config.requests()
     return result
@@ -70,7 +68,7 @@ def test_rows_are_the_methods_of_every_setting(result: dict) -> None:
     both = [(1, 1, g, 6, 1.0) for g in (1.0, 3.0)] + [(1, 1, g, 0, 0.0) for g in (1.0, 3.0)]
     assert list(found) == timed + both
     for (prompts, *_, temperature), keys in found.items():
-        config = Config(methods=METHODS if prompts > 1 else ("sjd-16", "zipar"))
+        config = ImageBenchConfig(methods=METHODS if prompts > 1 else ("sjd-16", "zipar"))
         assert keys == [method.key for method in config.rows if method.serves(temperature)]
     assert len(found[timed[0]]) == 12
     assert found[timed[1]] == ["ar", "auto", "sjd-16", "scd-gumbel-32-tree", "pac-64", "eagle-chain", "eagle-tree"]
@@ -106,7 +104,7 @@ def test_exact_methods_give_plain_codes_when_greedy(result: dict) -> None:
     greedy = [row for row in result["rows"] if row["temperature"] == 0]
     assert {row["identical"] for row in greedy if row["batch"] == 1} == {"2/2", "1/1"}
     assert {row["identical"] for row in greedy if row["batch"] == 2} == {"1/1"}
-    assert verdict(DOMAIN, result) == []
+    assert bench_failures(DOMAIN, result) == []
 
 
 def test_a_bench_file_is_plain_json(result: dict) -> None:
@@ -134,8 +132,8 @@ def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pyt
     assert about["about"]["settings"]["suite"] == "pareto"
     # the last row was cut off when the bench was killed
     log.write_text("\n".join(log.read_text().splitlines()[:-1]) + '\n{"method": "MuL')
-    judged, judge = [], Reference.judge
-    monkeypatch.setattr(Reference, "judge", lambda *given: judged.append(given[1].key) or judge(*given))
+    judged, judge = [], ImageReference.judge
+    monkeypatch.setattr(ImageReference, "judge", lambda *given: judged.append(given[1].key) or judge(*given))
     again = run(suite="pareto", images=8, log=log, methods=("sjd-16", "sjd-gsd", "mulo"))
     assert again["rows"] == result["rows"] and judged == ["mulo-0.005"]
     assert [json.loads(line) for line in log.read_text().splitlines()] == [about, *parts]
@@ -155,17 +153,17 @@ def test_a_timed_setting_is_kept_as_a_whole_and_a_stopped_one_timed_again(
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match=r"\(parts: 1\) is kept in .*bench.part.jsonl$"):
-        bench(DOMAIN, Config(threads=1, **asked), on_run=stop, log=log)
+        bench(DOMAIN, ImageBenchConfig(threads=1, **asked), on_run=stop, log=log)
     _, part = (json.loads(line) for line in log.read_text().splitlines())
     assert part["part"] == {"timed": {"batch": 1, "guidance": 3.0, "top_k": 0, "temperature": 1.0}}
     seen.clear()
-    result = bench(DOMAIN, Config(threads=1, **asked), on_run=seen.append, log=log)
+    result = bench(DOMAIN, ImageBenchConfig(threads=1, **asked), on_run=seen.append, log=log)
     assert [row["batch"] for row in result["rows"]] == [1, 1, 2, 2]
     assert all(row.items() >= kept.items() for row, kept in zip(result["rows"][:2], part["value"], strict=True))
     assert {text.endswith("kept") for text in seen if text.startswith("batch 1")} == {True}
-    assert len(seen) == Config(threads=1, **asked).requests()
+    assert len(seen) == ImageBenchConfig(threads=1, **asked).requests()
     seen.clear()
-    other = bench(DOMAIN, Config(threads=1, seed=1, **asked), on_run=seen.append, log=log)
+    other = bench(DOMAIN, ImageBenchConfig(threads=1, seed=1, **asked), on_run=seen.append, log=log)
     assert not any(text.endswith("kept") for text in seen)
     assert [row["seconds"] for row in other["rows"][:2]] != [row["seconds"] for row in part["value"]]
 
@@ -186,20 +184,20 @@ def test_missing_weights_are_a_row_with_the_reason() -> None:
                  methods=("mulo-learned",))  # fmt: skip
     row = result["rows"][1]
     assert "expected weights of t2i/upsampler" in row["failed"] and row["exact"] is None and row["seconds"] is None
-    assert any("expected weights" in one for one in verdict(DOMAIN, result))
+    assert any("expected weights" in one for one in bench_failures(DOMAIN, result))
     assert "MuLo-SD, learned, threshold 0.05 failed in 1 of 1 requests" in markdown(DOMAIN.page(result), result)
 
 
 def test_classes_are_judged_in_words() -> None:
     result = run(suite="quality", model="c2i", images=8, guidance=(1.0,), top_k=(0,), methods=("sjd-16",))
-    assert [row["key"] for row in result["rows"]] == ["ar", "sjd-16"] and verdict(DOMAIN, result) == []
+    assert [row["key"] for row in result["rows"]] == ["ar", "sjd-16"] and bench_failures(DOMAIN, result) == []
 
 
 def test_what_the_zoo_does_not_know_has_no_row() -> None:
-    keys = [method.key for method in Config(model="c2i").rows]
+    keys = [method.key for method in ImageBenchConfig(model="c2i").rows]
     assert "sjd-16" in keys and not any(key.startswith(("eagle", "mulo")) for key in keys)
     with pytest.raises(ValueError, match="--methods: expected some of ar, .*, got 'eagle-tree'"):
-        Config(model="c2i", methods=("eagle-tree",))
+        ImageBenchConfig(model="c2i", methods=("eagle-tree",))
 
 
 def test_verdict_names_rows_that_differ() -> None:
@@ -213,9 +211,9 @@ def test_verdict_names_rows_that_differ() -> None:
         "temperature": 0.0,
         "failed": None,
     }
-    assert "got them in 1 of 2" in verdict(DOMAIN, {"rows": [{**row, "identical": "1/2", "ties": 0}]})[0]
-    assert not verdict(DOMAIN, {"rows": [{**row, "identical": "1/2", "ties": 1}]})
-    assert not verdict(DOMAIN, {"rows": [{**row, "exact": False, "identical": "0/2", "ties": 0}]})
+    assert "got them in 1 of 2" in bench_failures(DOMAIN, {"rows": [{**row, "identical": "1/2", "ties": 0}]})[0]
+    assert not bench_failures(DOMAIN, {"rows": [{**row, "identical": "1/2", "ties": 1}]})
+    assert not bench_failures(DOMAIN, {"rows": [{**row, "exact": False, "identical": "0/2", "ties": 0}]})
 
 
 @pytest.mark.parametrize(
@@ -240,7 +238,7 @@ def test_verdict_names_rows_that_differ() -> None:
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected .*, got .*, "):
-        Config(**wrong)
+        ImageBenchConfig(**wrong)
 
 
 def test_an_empty_name_means_no_row() -> None:
@@ -250,7 +248,7 @@ def test_an_empty_name_means_no_row() -> None:
 
 @pytest.mark.parametrize(("prompts", "batches"), [(1, (1,)), (3, (1, 3)), (8, (1, 8)), (16, (1, 8))])
 def test_batches_left_out_are_no_larger_than_the_prompts(prompts: int, batches: tuple[int, ...]) -> None:
-    assert Config(prompts=prompts).batches == batches
+    assert ImageBenchConfig(prompts=prompts).batches == batches
 
 
 def test_suites_name_columns_and_methods_once() -> None:

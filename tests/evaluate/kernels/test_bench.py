@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from mmspec.cli.bench import app
-from mmspec.evaluate.kernels.bench import COLUMNS, UNMEASURED, run, shown
-from mmspec.evaluate.kernels.cases import cases
+from mmspec.evaluate.machine.kernel_bench import COLUMNS, UNMEASURED, run, shown
+from mmspec.evaluate.machine.kernel_cases import cases
 from mmspec.evaluate.registry import MACHINE, machine_bench
 
 OF_A_GPU = ("microseconds", "floor_microseconds", "bandwidth_share", "launches", "torch_launches")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmspec.evaluate.engine.machine import environment
-from mmspec.evaluate.pages.columns import COLUMNS, chosen
-from mmspec.evaluate.pages.markdown import linked, markdown
-from mmspec.evaluate.pages.page import Page, sections
+from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.report.bench_page import COLUMNS, Page, linked, markdown, sections, selected_columns
 
 HEADS = ("method", "law", "x plain (10-90 %)")
-PAGE = Page("one | another", chosen(COLUMNS, HEADS), ("batch",), lambda rows: f"batch {rows[0]['batch']}", ("quick",))
+PAGE = Page(
+    "one | another", selected_columns(COLUMNS, HEADS), ("batch",), lambda rows: f"batch {rows[0]['batch']}", ("quick",)
+)
 
 
 def row(batch: int, **more: object) -> dict:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.evaluate.pages.curves import training_curve, training_panels
-from mmspec.evaluate.pages.plots import Panel, draw, need_matplotlib
 from mmspec.evaluate.registry import domain_of
+from mmspec.evaluate.report.plots import Panel, draw, need_matplotlib, training_curve, training_panels
 
 
 def log(path: Path, *records: dict) -> Path:

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.evaluate.quality.confidence import inception_score
 from mmspec.evaluate.quality.frechet import frechet
-from mmspec.evaluate.quality.kernel import kernel_distance
+from mmspec.evaluate.quality.generative_metrics import inception_score, kernel_distance
 
 fid, kid, inception = (
     pytest.importorskip(f"torchmetrics.image.{name}", reason='torchmetrics comes with "mmspec[eval]"')

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.evaluate.quality.alignment import clip_score, retrieval
-from mmspec.evaluate.quality.codebook import usage
+from mmspec.evaluate.image.certainty import codebook_usage
+from mmspec.evaluate.quality.features import clip_score, retrieval
 
 
 def test_clip_score_is_the_mean_cosine() -> None:
@@ -25,5 +25,5 @@ def test_retrieval_counts_images_whose_own_prompt_is_nearest() -> None:
 
 
 def test_usage_of_codes() -> None:
-    assert usage(np.array([[0, 1], [2, 3]]), 16) == (4, pytest.approx(4))
-    assert usage(np.zeros((3, 3), dtype=int), 16) == (1, pytest.approx(1))
+    assert codebook_usage(np.array([[0, 1], [2, 3]]), 16) == (4, pytest.approx(4))
+    assert codebook_usage(np.zeros((3, 3), dtype=int), 16) == (1, pytest.approx(1))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.quality.gallery import FIELDS, Galleries
+from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.quality.gallery import FIELDS, GalleryComparison
 
 ASKED = [SimpleNamespace(text=f"prompt {i}") for i in range(12)]
 PLAIN, SHIFTED = Method("ar", "plain"), Method("off", "shifted")
@@ -28,7 +28,7 @@ class Scorer:
         return 0.5 if len(images) == len(asked) else 0.0
 
 
-def galleries(seeds: list[list[int]], seed: int = 0) -> Galleries:
+def galleries(seeds: list[list[int]], seed: int = 0) -> GalleryComparison:
     def make(method: Method):
         def draw(asked: list, given: list[int]) -> SimpleNamespace:
             seeds.append(list(given))
@@ -40,7 +40,7 @@ def galleries(seeds: list[list[int]], seed: int = 0) -> Galleries:
 
         return draw
 
-    return Galleries(PLAIN, make, lambda name: Scorer(), ASKED, batch=5, seed=seed)
+    return GalleryComparison(PLAIN, make, lambda name: Scorer(), ASKED, batch=5, seed=seed)
 
 
 @pytest.mark.parametrize("seed", [0, 2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.evaluate.quality.kernel import _unbiased, _weights, kernel_distance
+from mmspec.evaluate.quality.generative_metrics import _unbiased, _weights, kernel_distance
 
 
 def drawn(seed: int, count: int, mean: float = 0.0) -> np.ndarray:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.evaluate.quality import manifold
-from mmspec.evaluate.quality.confidence import inception_score
+from mmspec.evaluate.quality import generative_metrics
 from mmspec.evaluate.quality.features import clip_scores
-from mmspec.evaluate.quality.manifold import precision_recall
+from mmspec.evaluate.quality.generative_metrics import inception_score, precision_recall
 
 
 def drawn(seed: int, count: int, scale: float = 1.0) -> np.ndarray:
@@ -23,7 +22,7 @@ def by_hand(rows: np.ndarray, centers: np.ndarray, k: int) -> float:
 
 @pytest.mark.parametrize(("k", "counts"), [(1, (9, 12)), (3, (40, 25))])
 def test_every_ball_by_itself(k: int, counts: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifold, "ROWS", 7)
+    monkeypatch.setattr(generative_metrics, "ROWS", 7)
     made, real = drawn(0, counts[0], 1.5), drawn(1, counts[1])
     assert precision_recall(made, real, k) == (by_hand(made, real, k), by_hand(real, made, k))
 

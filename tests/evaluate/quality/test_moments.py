@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.evaluate.quality.frechet import distance, frechet, frechet_interval
-from mmspec.evaluate.quality.moments import Moments
+from mmspec.evaluate.quality.frechet import Moments, distance, frechet, frechet_interval
 
 
 def rows(count: int = 300, mean: float = 1e4, seed: int = 0) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmspec.evaluate.quality.resampling import interval
+from mmspec.evaluate.engine.statistics import interval
 
 
 def width(groups: list) -> float:

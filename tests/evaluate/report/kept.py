@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.sweep.media import stored
-from mmspec.evaluate.sweep.records import packed
+from mmspec.evaluate.sweep.media import store_output
+from mmspec.evaluate.sweep.records import encode_row
 from mmspec.evaluate.sweep.shards import Records, Shard, read_run
 
 ABOUT = {"code": "0.1.0+test", "seed": 0}
@@ -49,12 +49,16 @@ def failed(decoding: str, prompt: int, reason: str = "ValueError: no weights", *
 
 def score(one: Mapping, features: np.ndarray | None = None, **figures: float | None) -> dict:
     """What the judge of `header` says of a sample."""
-    more = {} if features is None else {"features": packed(features), "probabilities": packed(np.array([0.5, 0.5]))}
+    more = (
+        {}
+        if features is None
+        else {"features": encode_row(features), "probabilities": encode_row(np.array([0.5, 0.5]))}
+    )
     return {"kind": "score", "key": one["key"], "by": "j", "figures": figures, **more}
 
 
 def real(prompt: int, features: np.ndarray, model: str = "t2i") -> dict:
-    return {"kind": "real", "model": model, "key": f"p{prompt}", "by": "e", "features": packed(features)}
+    return {"kind": "real", "model": model, "key": f"p{prompt}", "by": "e", "features": encode_row(features)}
 
 
 def written(folder: Path, records: Sequence[dict], first: Mapping | None = None, about: Mapping = ABOUT) -> Records:
@@ -65,7 +69,7 @@ def written(folder: Path, records: Sequence[dict], first: Mapping | None = None,
 
 def with_media(folder: Path, one: dict, made: object) -> dict:
     """A sample whose output lies in the run's folder."""
-    return {**one, "shown": stored(folder, one["key"], made, one["shows"])}
+    return {**one, "shown": store_output(folder, one["key"], made, one["shows"])}
 
 
 def picture(value: int, side: int = 8) -> Image.Image:

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from mmspec.evaluate.quality.frechet import frechet
-from mmspec.evaluate.quality.kernel import kernel_distance
-from mmspec.evaluate.report.acceptance import by_position
+from mmspec.evaluate.quality.generative_metrics import kernel_distance
+from mmspec.evaluate.report.acceptance_curves import acceptance_by_position, by_temperature, without_temperature
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.measures import figures
 from mmspec.evaluate.report.rows import category_rows, rows, tables
-from mmspec.evaluate.report.split import shares, split
 from mmspec.evaluate.report.tables import category_lines
-from mmspec.evaluate.report.temperature import lines, without_temperature
-from mmspec.evaluate.sweep.records import unpacked
+from mmspec.evaluate.report.time_split import shares, split
+from mmspec.evaluate.sweep.records import decode_row
 from tests.evaluate.report.kept import failed, grid, header, real, sample, score, written
 
 
@@ -90,10 +89,10 @@ def test_quality_stands_beside_speed_with_intervals(tmp_path: Path) -> None:
     made = by_method(rows(found))
     exact, relaxed = made["sjd:window=4"], made["sjd + gsd"]
     features = {
-        cell: np.stack([unpacked(found.scores[one["key"], "j"]["features"]) for one in samples])
+        cell: np.stack([decode_row(found.scores[one["key"], "j"]["features"]) for one in samples])
         for cell, samples in tables(found)[0].cells.items()
     }
-    true = np.stack([unpacked(one["features"]) for _, one in sorted(found.real.items())])
+    true = np.stack([decode_row(one["features"]) for _, one in sorted(found.real.items())])
     for row in made.values():
         assert row["frechet"] == pytest.approx(frechet(features[row["key"]], true), rel=1e-5)
         assert row["kernel"] == pytest.approx(kernel_distance(features[row["key"]], true).value, rel=1e-5)
@@ -113,8 +112,10 @@ def test_means_resample_prompts_whole() -> None:
 
 def test_acceptance_is_counted_behind_the_first_round(tmp_path: Path) -> None:
     samples = [sample("eagle", 0, accepted=(9, 0, 2, 3)), sample("eagle", 1, accepted=(9, 1, 3)), failed("eagle", 2)]
-    assert by_position(samples) == [4 / 5, 3 / 5, 2 / 5]
-    assert by_position([sample("ar", 0, accepted=(0, 0, 0))]) == [] and by_position(samples, 2) == [4 / 5, 3 / 5]
+    assert acceptance_by_position(samples) == [4 / 5, 3 / 5, 2 / 5]
+    assert acceptance_by_position([sample("ar", 0, accepted=(0, 0, 0))]) == [] and acceptance_by_position(
+        samples, 2
+    ) == [4 / 5, 3 / 5]
 
 
 def test_the_split_of_time_is_of_plain_decodings_whole(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_accept_lengths_against_temperature_need_two(tmp_path: Path) -> None:
     records += [sample("ar", 0, temperature=0.0)]
     found = written(tmp_path, records)
     said = {table.name: without_temperature(table.said) for table in tables(found)}
-    (methods,) = lines(rows(found), said).values()
+    (methods,) = by_temperature(rows(found), said).values()
     assert methods == {"eagle": [(0.0, 5.0), (0.5, 2.5), (1.0, 2.0)]}
 
 

@@ -12,3 +12,6 @@ class Config(BenchConfig):
 
     suite: str = option("count", "count.")
     step: int = option(1, "By how much a number grows.", least=1)
+
+
+CONFIG = Config

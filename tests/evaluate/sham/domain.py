@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 
 from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.engine.runs import Run
-from mmspec.evaluate.pages.columns import COLUMNS
-from mmspec.evaluate.pages.page import Page
-from mmspec.evaluate.pages.plots import ACCEPT_LENGTH, SPEEDUP, Panel
+from mmspec.evaluate.engine.runs import TimedRun
+from mmspec.evaluate.report.bench_page import COLUMNS, Page
+from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Panel
 from tests.evaluate.sham.config import Config
 
 
@@ -15,7 +14,7 @@ def runner(method, resources, setting):
         passes = 12 // (method.drafted + 1)
         output = tuple(tuple(range(start, start + 12 * resources.step, resources.step)) for start in case)
         parts = {"prefill": 0.0, "draft": 0.1, "target": 0.1 * passes, "verify": 0.1, "other": 0.0}
-        return Run(sum(parts.values()), output, passes, 12 / passes, parts)
+        return TimedRun(sum(parts.values()), output, passes, 12 / passes, parts)
 
     return run
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from mmspec.evaluate.engine.method import Method
-from mmspec.evaluate.engine.suite import Suite
-from mmspec.evaluate.pages.columns import COLUMNS
+from mmspec.evaluate.engine.suite import Method, Suite
+from mmspec.evaluate.report.bench_page import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

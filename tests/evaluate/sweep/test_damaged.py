@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from mmspec.core.files import Unwritten
-from mmspec.evaluate.report import acceptance, split
+from mmspec.evaluate.report import acceptance_curves, time_split
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.rows import category_rows, rows, tables
 from mmspec.evaluate.report.tables import as_csv, page
-from mmspec.evaluate.sweep.media import found
+from mmspec.evaluate.sweep.media import load_output
 from mmspec.evaluate.sweep.schema import RECORDS
 from mmspec.evaluate.sweep.shards import Records, Shard, read_run
+from mmspec.io.files import WriteError
 from tests.damaged import WRONG
 from tests.evaluate.report.kept import ABOUT, grid, header, picture, sample, with_media, written
 
@@ -41,7 +41,7 @@ def used(folder: Path) -> None:
     """Read a run and make all tables of a report."""
     run = read_run(folder)
     made, grouped = rows(run), tables(run)
-    json.dumps([made, acceptance.rows(grouped), split.rows(grouped)], allow_nan=False)
+    json.dumps([made, acceptance_curves.position_rows(grouped), time_split.rows(grouped)], allow_nan=False)
     as_csv(made)
     page(run, made, category_rows(run), [*cautions(run), *failures(run)], {})
 
@@ -153,15 +153,15 @@ def test_a_cell_that_is_no_name_of_a_folder_is_refused(cell: str, tmp_path: Path
 def test_a_picture_that_is_not_the_one_of_its_record_is_refused(tmp_path: Path) -> None:
     one = with_media(tmp_path, sample("ar", 0), picture(3))
     file = tmp_path / one["shown"]["file"]
-    assert found(tmp_path, one["shown"], "picture").size == (8, 8)
+    assert load_output(tmp_path, one["shown"], "picture").size == (8, 8)
     for damage in (lambda: picture(4).save(file), lambda: file.write_bytes(file.read_bytes()[:50]), file.unlink):
         damage()
         with pytest.raises(ValueError, match=f"{file.name}.*expected .*got"):
-            found(tmp_path, one["shown"], "picture")
+            load_output(tmp_path, one["shown"], "picture")
     film = {**one["shown"], "frames": 3}
     picture(3).save(file)
     with pytest.raises(ValueError, match=f"{file.name}.*expected .*got"):
-        found(tmp_path, film, "film")
+        load_output(tmp_path, film, "film")
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_whole_lines_and_a_writer_that_goes_on(
     shard.add(records[:2])
     size = os.path.getsize(shard.file)
     full_disk(size + ROOM)
-    with pytest.raises(Unwritten, match="make room"):
+    with pytest.raises(WriteError, match="make room"):
         shard.add(records[2:])
     assert os.path.getsize(shard.file) == size
     full_disk(1 << 40)
@@ -192,7 +192,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_a_header_to_be_written(
 ) -> None:
     shard = Shard(tmp_path, ABOUT, header())
     full_disk(100)
-    with pytest.raises(Unwritten, match="make room"):
+    with pytest.raises(WriteError, match="make room"):
         shard.add(grid(2))
     full_disk(1 << 40)
     shard.add(grid(2))

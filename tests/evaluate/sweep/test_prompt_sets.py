@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.evaluate.engine.prompt import Prompt, Spec, named, set_digest
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title, set_digest
 from mmspec.evaluate.image.sweep import SWEEP as PICTURES
-from mmspec.evaluate.sweep.plan import Plan
+from mmspec.evaluate.sweep.plan import SweepPlan
 from mmspec.evaluate.sweep.prompt_sets import prompts_for
 from tests.evaluate.sweep.tiny import noise
 
 TEXTS = replace(PICTURES, shows="text")
 
 
-def read(prompts: str, sweep=PICTURES, **changed: object) -> list[Prompt]:
-    return prompts_for(Plan(folder=Path("run"), models=("t2i",), prompts=prompts, **changed), sweep, "t2i")
+def read(prompts: str, sweep=PICTURES, **changed: object) -> list[EvaluationPrompt]:
+    return prompts_for(SweepPlan(folder=Path("run"), models=("t2i",), prompts=prompts, **changed), sweep, "t2i")
 
 
 @pytest.fixture
@@ -151,28 +151,28 @@ def test_what_is_no_set_is_refused_in_one_sentence(text: str, said: str, tmp_pat
 
 
 def test_a_digest_is_of_all_that_a_model_sees() -> None:
-    base = Prompt("a", ("x",), pictures=(lambda: noise(1),))
-    same = Prompt("b", ("x",), pictures=(lambda: noise(1),), category="other")
+    base = EvaluationPrompt("a", ("x",), pictures=(lambda: noise(1),))
+    same = EvaluationPrompt("b", ("x",), pictures=(lambda: noise(1),), category="other")
     others = [
-        Prompt("a", ("y",), pictures=base.pictures),
-        Prompt("a", ("x", "x"), pictures=base.pictures),
-        Prompt("a", ("x",), 1, base.pictures),
-        Prompt("a", ("x",), pictures=(lambda: noise(2),)),
-        Prompt("a", ("x",)),
+        EvaluationPrompt("a", ("y",), pictures=base.pictures),
+        EvaluationPrompt("a", ("x", "x"), pictures=base.pictures),
+        EvaluationPrompt("a", ("x",), 1, base.pictures),
+        EvaluationPrompt("a", ("x",), pictures=(lambda: noise(2),)),
+        EvaluationPrompt("a", ("x",)),
     ]
     assert base.digest() == same.digest() and len({one.digest() for one in (base, *others)}) == 6
     assert set_digest(["a", "b"]) != set_digest(["b", "a"])
 
 
 def test_names_and_settings_are_read_from_one_text() -> None:
-    spec = Spec.read("sjd:window=32,init=up", "--decoding")
+    spec = MethodText.read("sjd:window=32,init=up", "--decoding")
     assert (spec.name, spec.settings) == ("sjd", {"window": "32", "init": "up"})
     assert spec.values("--decoding", window=int, init=str) == {"window": 32, "init": "up"}
-    assert named("sjd:window=32", "lantern:delta=0.2", {"sjd": "SJD"}) == "SJD (window 32) + lantern (delta 0.2)"
+    assert method_title("sjd:window=32", "lantern:delta=0.2", {"sjd": "SJD"}) == "SJD (window 32) + lantern (delta 0.2)"
     for text in ("", ":a=1", "sjd:window", "sjd:=3", "sjd:window="):
         with pytest.raises(ValueError, match="--decoding: expected name or name:setting=value"):
-            Spec.read(text, "--decoding")
+            MethodText.read(text, "--decoding")
     with pytest.raises(ValueError, match="expected settings that sjd takes"):
         spec.values("--decoding", window=int)
     with pytest.raises(ValueError, match="expected a number for window of sjd, got '3.5'"):
-        Spec.read("sjd:window=3.5", "--decoding").values("--decoding", window=int)
+        MethodText.read("sjd:window=3.5", "--decoding").values("--decoding", window=int)

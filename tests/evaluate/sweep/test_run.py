@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmspec.core.files import Unwritten
-from mmspec.evaluate.quality.moments import Moments
+from mmspec.evaluate.quality.frechet import Moments
 from mmspec.evaluate.report.measures import features
-from mmspec.evaluate.sweep.local import run_local
 from mmspec.evaluate.sweep.records import without_times
-from mmspec.evaluate.sweep.run import Work, check_engine, run_sweep
+from mmspec.evaluate.sweep.run import SweepWork, check_engine, run_sweep
 from mmspec.evaluate.sweep.shards import Records, read_run, read_shards
+from mmspec.evaluate.sweep.task_runners import run_local
+from mmspec.io.files import WriteError
 from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import files, hashes, lasting, plan
 from tests.house.tree import ROOT
@@ -29,7 +29,7 @@ HEADER = header()
 WRITER = """
 import sys
 from pathlib import Path
-from mmspec.evaluate.sweep.local import run_local
+from mmspec.evaluate.sweep.task_runners import run_local
 from mmspec.evaluate.sweep.run import Work
 from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import plan
@@ -49,7 +49,7 @@ def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Records:
     return run_sweep(plan(made, tmp_path_factory.mktemp("whole")))
 
 
-def drawn(work: Work, workers: int = 1, engine: str = "local") -> Records:
+def drawn(work: SweepWork, workers: int = 1, engine: str = "local") -> Records:
     """What a work lacks, drawn and not judged."""
     work.plan.folder.mkdir(parents=True, exist_ok=True)
     tasks = work.draws(work.known())
@@ -99,13 +99,13 @@ def test_nothing_is_made_twice_and_a_larger_plan_goes_on(
     told: list[str] = []
     again = run_sweep(plan(made, whole.folder), on_task=told.append)
     assert not told and again.samples == whole.samples
-    more = Work.of(plan(made, whole.folder, count=6))
+    more = SweepWork.of(plan(made, whole.folder, count=6))
     assert len(more.draws(again)) == 2 and more.missing(again) == 6
 
 
 def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        drawn(Work.of(plan(made, tmp_path / f"{number}", part=(number, 3))))
+        drawn(SweepWork.of(plan(made, tmp_path / f"{number}", part=(number, 3))))
     for number in (2, 3):
         for file in (path for path in (tmp_path / f"{number}").rglob("*") if path.is_file()):
             there = tmp_path / "1" / file.relative_to(tmp_path / f"{number}")
@@ -122,7 +122,7 @@ def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, t
 
 @pytest.mark.whole
 def test_three_workers_draw_what_one_draws(made: Path, whole: Records, tmp_path: Path) -> None:
-    work = Work.of(plan(made, tmp_path / "three"))
+    work = SweepWork.of(plan(made, tmp_path / "three"))
     three = drawn(work, workers=3)
     assert hashes(three) == hashes(whole) and lasting(three)["samples"] == lasting(whole)["samples"]
     assert len(list((tmp_path / "three" / "shards").iterdir())) >= 1
@@ -132,7 +132,7 @@ def test_three_workers_draw_what_one_draws(made: Path, whole: Records, tmp_path:
 def test_ray_draws_what_one_worker_draws(made: Path, whole: Records, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason='ray comes with "mmspec[scale]"')
     for workers in (1, 3):
-        found = drawn(Work.of(plan(made, tmp_path / f"{workers}")), workers, "ray")
+        found = drawn(SweepWork.of(plan(made, tmp_path / f"{workers}")), workers, "ray")
         assert hashes(found) == hashes(whole) and lasting(found)["samples"] == lasting(whole)["samples"]
 
 
@@ -152,8 +152,8 @@ def test_a_killed_writer_and_one_beside_it_leave_a_run_that_goes_on(made: Path, 
     longest = max((folder / "shards").iterdir(), key=lambda file: file.stat().st_size)
     lines = longest.read_bytes().splitlines(keepends=True)
     longest.write_bytes(b"".join(lines[: len(lines) // 2]) + lines[len(lines) // 2][:40])
-    resumed = drawn(Work.of(plan(made, folder, samples=4)))
-    alone = drawn(Work.of(plan(made, tmp_path / "alone", samples=4)))
+    resumed = drawn(SweepWork.of(plan(made, folder, samples=4)))
+    alone = drawn(SweepWork.of(plan(made, tmp_path / "alone", samples=4)))
     assert lasting(resumed)["samples"] == lasting(alone)["samples"] and len(alone.samples) == 48
 
 
@@ -172,12 +172,12 @@ def wait_for_shard(folder: Path, writers: list[subprocess.Popen]) -> subprocess.
 def test_a_shard_that_a_kill_has_cut_anywhere_goes_on_to_the_same_run(
     left: float, made: Path, whole: Records, tmp_path: Path
 ) -> None:
-    first = drawn(Work.of(plan(made, tmp_path)))
+    first = drawn(SweepWork.of(plan(made, tmp_path)))
     (shard,) = (tmp_path / "shards").iterdir()
     content = shard.read_bytes()
     shard.write_bytes(content[: int(len(content) * left)])
     assert len(read_shards(tmp_path, first.headers[0]["run"]).samples) < 12
-    resumed = drawn(Work.of(plan(made, tmp_path)))
+    resumed = drawn(SweepWork.of(plan(made, tmp_path)))
     assert lasting(resumed)["samples"] == lasting(whole)["samples"]
 
 
@@ -187,12 +187,12 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_sentence_and_the_run_goes_on(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))  # bytes of any file: some samples, and not all
     try:
-        with pytest.raises(Unwritten, match=r"expected to write .*shards.*\.jsonl"):
-            drawn(Work.of(plan(made, tmp_path)))
+        with pytest.raises(WriteError, match=r"expected to write .*shards.*\.jsonl"):
+            drawn(SweepWork.of(plan(made, tmp_path)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert 0 < len(read_run(tmp_path).samples) < 12
-    assert lasting(drawn(Work.of(plan(made, tmp_path))))["samples"] == lasting(whole)["samples"]
+    assert lasting(drawn(SweepWork.of(plan(made, tmp_path))))["samples"] == lasting(whole)["samples"]
 
 
 def test_another_seed_is_another_run(made: Path, whole: Records) -> None:
@@ -207,7 +207,7 @@ def test_records_without_times_are_what_is_compared(whole: Records) -> None:
 
 
 def test_what_a_cell_cannot_do_is_a_record_with_the_reason(made: Path, tmp_path: Path) -> None:
-    work = Work.of(plan(made, tmp_path, decodings=("eagle", "sjd:window=4"), rules=("exact", "token"), count=1))
+    work = SweepWork.of(plan(made, tmp_path, decodings=("eagle", "sjd:window=4"), rules=("exact", "token"), count=1))
     found = drawn(work)
     failed = {
         (one["of"]["decoding"], one["of"]["rule"]): one["failed"] for one in found.samples.values() if one["failed"]

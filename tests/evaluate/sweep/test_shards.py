@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.evaluate.sweep.media import found, inside, run_folder, stored
-from mmspec.evaluate.sweep.records import packed, request_seed, unpacked
+from mmspec.evaluate.sweep.media import inside, load_output, run_folder, store_output
+from mmspec.evaluate.sweep.records import decode_row, encode_row, request_seed
 from mmspec.evaluate.sweep.shards import Shard, read_run, read_shards, run_name
 from tests.evaluate.report import kept
 
@@ -118,7 +118,7 @@ def test_a_record_that_leads_out_of_the_run_is_refused(name: str, tmp_path: Path
     (run / "media" / "link.png").symlink_to(tmp_path / "outside.png")
     (run / "linked").symlink_to(tmp_path)
     with pytest.raises(ValueError, match="expected records that name files inside the run's folder"):
-        found(run, {"file": name, "frames": 1}, "picture")
+        load_output(run, {"file": name, "frames": 1}, "picture")
 
 
 def test_a_shard_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -133,21 +133,25 @@ def test_a_shard_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
 
 def test_pictures_and_films_come_back_bit_for_bit(tmp_path: Path) -> None:
     film = np.random.default_rng(0).integers(0, 256, (5, 6, 8, 3), "uint8")
-    kept = stored(tmp_path, "cell/../../prompt with / and é@1/0", film, "film")
+    kept = store_output(tmp_path, "cell/../../prompt with / and é@1/0", film, "film")
     assert kept["frames"] == 5 and inside(tmp_path, kept["file"]).is_file()
-    assert np.array_equal(found(tmp_path, kept, "film"), film)
+    assert np.array_equal(load_output(tmp_path, kept, "film"), film)
     picture = Image.fromarray(film[0])
-    again = found(tmp_path, stored(tmp_path, "cell/p@1/0", picture, "picture"), "picture")
-    assert np.array_equal(again, picture) and found(tmp_path, stored(tmp_path, "k", "said", "text"), "text") == "said"
+    again = load_output(tmp_path, store_output(tmp_path, "cell/p@1/0", picture, "picture"), "picture")
+    assert (
+        np.array_equal(again, picture)
+        and load_output(tmp_path, store_output(tmp_path, "k", "said", "text"), "text") == "said"
+    )
     names = [
-        stored(tmp_path, f"cell/{text}@1/0", picture, "picture")["file"] for text in ("a b", "a-b", "a/b", "x" * 400)
+        store_output(tmp_path, f"cell/{text}@1/0", picture, "picture")["file"]
+        for text in ("a b", "a-b", "a/b", "x" * 400)
     ]
     assert len(set(names)) == 4
 
 
 def test_rows_of_features_come_back_bit_for_bit() -> None:
     row = np.random.default_rng(0).normal(size=97).astype(np.float32)
-    assert np.array_equal(unpacked(packed(row)), row)
+    assert np.array_equal(decode_row(encode_row(row)), row)
 
 
 def test_seeds_do_not_collide_and_never_change() -> None:

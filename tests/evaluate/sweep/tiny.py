@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.sweep.plan import Plan
+from mmspec.evaluate.sweep.plan import SweepPlan
 from mmspec.evaluate.sweep.records import TIMES
 from mmspec.evaluate.sweep.shards import Records
 from tests.evaluate.tiny_images import classed
@@ -32,9 +32,9 @@ def files(folder: Path, count: int = 6) -> Path:
     return folder
 
 
-def plan(made: Path, run: Path, **changed: object) -> Plan:
+def plan(made: Path, run: Path, **changed: object) -> SweepPlan:
     """A grid of three decodings and one relaxed rule over the prompts of `files`."""
-    whole = Plan(
+    whole = SweepPlan(
         folder=run,
         models=(f"image={made / 'model'}",),
         decodings=DECODINGS,

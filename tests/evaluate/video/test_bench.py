@@ -13,24 +13,21 @@ import pytest
 import torch
 
 from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
-from mmspec.evaluate.engine.verdict import verdict
-from mmspec.evaluate.pages.markdown import markdown
-from mmspec.evaluate.pages.plots import draw
+from mmspec.evaluate.report.bench_page import markdown
+from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.video import quality
-from mmspec.evaluate.video.calibration import calibration
-from mmspec.evaluate.video.config import Config
+from mmspec.evaluate.video.config import VideoBenchConfig
 from mmspec.evaluate.video.domain import DOMAIN
-from mmspec.evaluate.video.methods import Way
+from mmspec.evaluate.video.methods import PipelineCall, router_calibration
 from mmspec.evaluate.video.page import COLUMNS
-from mmspec.evaluate.video.prediction import Prices, predicted, prices
-from mmspec.evaluate.video.requests import CALIBRATION, prompts_of
-from mmspec.evaluate.video.resources import open_video
+from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts, open_video
+from mmspec.evaluate.video.rows import PassCosts, pass_costs, predicted_seconds
 from mmspec.evaluate.video.runner import runner
 from mmspec.evaluate.video.suites import SUITES
-from mmspec.zoo.world.moving import sample_moving
-from mmspec.zoo.world.moving_frames import render_frames
-from mmspec.zoo.world.moving_prompts import moving_prompt
+from mmspec.zoo.world.video import render_frames, sample_video_scene
+from mmspec.zoo.world.video_prompts import video_prompt
 from tests.evaluate.tiny_video import BLOCKS, saved, tiny_video_zoo, use_tiny_video
 
 TIMED = {*FIELDS, "vae_share", "reward_share", "other_share", "acceptance", "accepted_share", "target_blocks",
@@ -48,9 +45,9 @@ def tiny() -> Iterator[None]:
 
 def run(**settings: object) -> dict:
     told: list[str] = []
-    config = Config(threads=1, calibration=10, **settings)
+    config = VideoBenchConfig(threads=1, calibration=10, **settings)
     result = bench(DOMAIN, config, on_run=told.append)
-    assert len(told) == config.requests() and verdict(DOMAIN, result) == []
+    assert len(told) == config.requests() and bench_failures(DOMAIN, result) == []
     assert json.loads(json.dumps(result, allow_nan=False))["rows"] == result["rows"]
     return result
 
@@ -97,17 +94,17 @@ def test_blocks_are_counted_by_who_drew_them(speed: dict) -> None:
 
 
 def test_the_prediction_counts_what_was_done(speed: dict) -> None:
-    price = Prices(target=1.0, drafter=0.0, decode=0.0, reward=0.0)
-    (setting,) = Config(prompts=2, batches=(2,), calibration=10).settings()
+    price = PassCosts(target=1.0, drafter=0.0, decode=0.0, reward=0.0)
+    (setting,) = VideoBenchConfig(prompts=2, batches=(2,), calibration=10).settings()
     resources = open_video("video")
     (asked,) = DOMAIN.cases(resources, setting)
     for method in (one for one in SUITES["speed"].methods if one.key in ("ar", "sdvg-all", "strided-0.75", "sdvg-0.5")):
         made = runner(method, resources, setting)(asked, 0)
-        assert predicted(made, price) == made.stats.target_forwards
-        drafts = Prices(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
-        assert predicted(made, drafts) == made.stats.drafter_passes
+        assert predicted_seconds(made, price) == made.stats.target_forwards
+        drafts = PassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
+        assert predicted_seconds(made, drafts) == made.stats.drafter_passes
     # without the drafter alone its passes in drafted requests are priced
-    assert prices([], [], [made]).drafter == made.parts["draft"] / made.stats.drafter_passes > 0
+    assert pass_costs([], [], [made]).drafter == made.parts["draft"] / made.stats.drafter_passes > 0
     assert all(row["prediction_ratio"] > 0.5 for row in speed["rows"])
 
 
@@ -126,12 +123,12 @@ def test_judged_rows_say_what_is_kept(judged: dict) -> None:
 
 
 def test_blind_routers_get_the_budget_of_every_single_video(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Config(suite="routers", judged_prompts=3, draws=1, calibration=10, methods=("mean-0.5",))
+    config = VideoBenchConfig(suite="routers", judged_prompts=3, draws=1, calibration=10, methods=("mean-0.5",))
     (setting,) = config.judged()
     used: dict[str, dict[int, int]] = defaultdict(dict)  # of a rule: target blocks of a seed's video
     drawn, whole = Counter(), quality.draw
 
-    def watched(way: Way, asked: Sequence[object], setting: object, seed: Sequence[int]):
+    def watched(way: PipelineCall, asked: Sequence[object], setting: object, seed: Sequence[int]):
         out = whole(way, asked, setting, seed)
         rule = out.stats.rule.split()[0]
         used[rule] |= dict(zip(seed, out.stats.target_blocks, strict=True))
@@ -139,7 +136,7 @@ def test_blind_routers_get_the_budget_of_every_single_video(monkeypatch: pytest.
         return out
 
     monkeypatch.setattr(quality, "draw", watched)
-    reference = quality.Reference(config, open_video("video"), setting)
+    reference = quality.VideoReference(config, open_video("video"), setting)
     method = next(one for one in config.rows if one.key == "mean-0.5")
     reference.judge(method)
     assert drawn == {"exact": 3, "reward": 3, "strided": 3, "random": 3}
@@ -152,18 +149,20 @@ def test_the_truth_of_rendered_scenes_is_nearly_whole_and_of_others_not() -> Non
     def bright(frames: torch.Tensor, prompt: str) -> torch.Tensor:
         return torch.ones(len(frames))
 
-    scenes = [sample_moving((1 << 31) + i) for i in range(12)]
-    texts = [moving_prompt(one, 0) for one in scenes]
+    scenes = [sample_video_scene((1 << 31) + i) for i in range(12)]
+    texts = [video_prompt(one, 0) for one in scenes]
     frames = [render_frames(one, 12) for one in scenes]
     pipe = tiny_video_zoo()["video"]
-    own = [quality.measured(video, text, bright, pipe)[1] for video, text in zip(frames, texts, strict=True)]
-    other = [quality.measured(video, text, bright, pipe)[1] for video, text in zip(frames, texts[1:], strict=False)]
+    own = [quality.measure_video(video, text, bright, pipe)[1] for video, text in zip(frames, texts, strict=True)]
+    other = [
+        quality.measure_video(video, text, bright, pipe)[1] for video, text in zip(frames, texts[1:], strict=False)
+    ]
     assert np.mean(own) > 0.9 > 0.5 > np.mean(other)
     parts = np.array(
-        [quality.measured(video, text, bright, pipe)[3:] for video, text in zip(frames, texts, strict=True)]
+        [quality.measure_video(video, text, bright, pipe)[3:] for video, text in zip(frames, texts, strict=True)]
     )
     assert (np.nanmean(parts, 0) > 0.85).all() and np.isnan(parts[:, 2]).any()  # digits have no shape to be told by
-    assert np.isnan(quality.measured(frames[0], "nothing at all", bright, pipe)[3:]).all()
+    assert np.isnan(quality.measure_video(frames[0], "nothing at all", bright, pipe)[3:]).all()
 
 
 def test_a_seam_is_a_jump_across_a_boundary() -> None:
@@ -181,10 +180,10 @@ def test_boundaries_are_where_blocks_begin() -> None:
 
 
 def test_routers_are_fitted_on_other_prompts() -> None:
-    measured = {one.text for seed in (0, 1) for one in prompts_of(64, seed)}
-    assert not measured & {one.text for one in prompts_of(16, 0, CALIBRATION)}
-    (setting,) = Config(calibration=10).settings()
-    found = calibration(open_video("video"), setting)
+    measured = {one.text for seed in (0, 1) for one in motion_prompts(64, seed)}
+    assert not measured & {one.text for one in motion_prompts(16, 0, CALIBRATION)}
+    (setting,) = VideoBenchConfig(calibration=10).settings()
+    found = router_calibration(open_video("video"), setting)
     scores, anchors = found.scores()
     assert len(scores) == len(anchors) == 10 * (BLOCKS - 1) and len(set(anchors)) == 10
     model = found.advantage()
@@ -219,14 +218,14 @@ def test_codes_are_drafted_exactly_in_fewer_passes() -> None:
 
 def test_folders_are_benched(tmp_path: Path) -> None:
     big, small = saved(tmp_path / "big"), saved(tmp_path / "small", 1)
-    assert [one.key for one in Config(model=str(big)).rows] == ["ar"]
+    assert [one.key for one in VideoBenchConfig(model=str(big)).rows] == ["ar"]
     config = dict(model=str(big), draft=str(small), blocks=3, prompts=1, repeats=1)
     result = run(methods=("strided",), **config)
-    assert rows_of(result)["strided-0.75"]["blocks"] == 3 and Config(**config).folders() == [big, small]
+    assert rows_of(result)["strided-0.75"]["blocks"] == 3 and VideoBenchConfig(**config).folders() == [big, small]
     tiny_video_zoo()["video/tokens"].save_pretrained(tmp_path / "codes")
     assert open_video(str(tmp_path / "codes")).kind == "codes"
     with pytest.raises(ValueError, match="--draft: expected a folder with a saved pipeline of blocks"):
-        Config(model=str(big), draft=str(tmp_path / "codes"))
+        VideoBenchConfig(model=str(big), draft=str(tmp_path / "codes"))
 
 
 @pytest.mark.parametrize(
@@ -252,14 +251,14 @@ def test_folders_are_benched(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected .*, got .*, "):
-        Config(**wrong)
+        VideoBenchConfig(**wrong)
 
 
 def test_models_without_weights_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["t2i"])
     with pytest.raises(ValueError, match="--model: expected weights of the zoo's video, got none yet, run `mmspec zoo"):
-        DOMAIN.resources(Config())
-    assert [one.key for one in Config().rows] == ["ar"]
+        DOMAIN.resources(VideoBenchConfig())
+    assert [one.key for one in VideoBenchConfig().rows] == ["ar"]
 
 
 def test_suites_name_columns_and_methods_once() -> None:

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from mmspec import video
 from mmspec.cli import app
-from mmspec.evaluate.video.kinds import BLOCKS, CODES
-from mmspec.evaluate.video.routers import ROUTERS
-from mmspec.evaluate.video.supported import router_records, video_model_records
+from mmspec.evaluate.model_kinds import BLOCKS, CODES
+from mmspec.evaluate.supported_decodings import router_records, video_model_records
+from mmspec.evaluate.video.decodings import ROUTERS
 from mmspec.video.routing.learned import Advantage, AdvantageConfig
 from tests.evaluate.tiny_video import tiny_video_zoo, use_tiny_video
 from tests.video.decoding.tiny import bright

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
-from mmspec.evaluate.engine.verdict import verdict
-from mmspec.evaluate.pages.markdown import markdown
-from mmspec.evaluate.pages.tables import tables
-from mmspec.evaluate.vlm.config import Config
+from mmspec.evaluate.report.bench_page import markdown, tables
+from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
 from tests.evaluate.tiny_zoo import use_tiny_zoo
 
@@ -24,7 +23,7 @@ def result() -> dict:
     patch = pytest.MonkeyPatch()
     use_tiny_zoo(patch)
     told = []
-    config = Config(prompts=2, new_tokens=8, batches=(1, 2), threads=1)
+    config = VlmBenchConfig(prompts=2, new_tokens=8, batches=(1, 2), threads=1)
     try:
         result = bench(DOMAIN, config, on_run=told.append)
     finally:
@@ -37,7 +36,7 @@ def test_rows_are_the_methods_of_every_setting(result: dict) -> None:
     for batch in (1, 2):
         for temperature in (0.0, 1.0):
             keys = [r["key"] for r in result["rows"] if (r["batch"], r["temperature"]) == (batch, temperature)]
-            assert keys == [method.key for method in Config().rows if method.serves(temperature)]
+            assert keys == [method.key for method in VlmBenchConfig().rows if method.serves(temperature)]
     assert all(row.keys() >= COLUMNS for row in result["rows"])
 
 
@@ -60,7 +59,7 @@ def test_greedy_rows_give_transformers_tokens(result: dict) -> None:
     greedy = [row for row in result["rows"] if row["temperature"] == 0 and not row["failed"]]
     assert {row["identical"] for row in greedy if row["batch"] == 1} == {"2/2"}
     assert {row["identical"] for row in greedy if row["batch"] == 2} == {"1/1"}
-    assert verdict(DOMAIN, result) == []
+    assert bench_failures(DOMAIN, result) == []
 
 
 def test_what_transformers_refuses_is_recorded(result: dict) -> None:
@@ -99,9 +98,11 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
         "identical": "1/2",
         "failed": None,
     }
-    assert "1 of 2" in verdict(DOMAIN, {"rows": [row]})[0]
-    assert verdict(DOMAIN, {"rows": [{**row, "exact": None, "identical": None, "failed": "ValueError: x"}]})
-    assert not verdict(DOMAIN, {"rows": [{**row, "key": "hf-lookup", "exact": None, "identical": None, "failed": "x"}]})
+    assert "1 of 2" in bench_failures(DOMAIN, {"rows": [row]})[0]
+    assert bench_failures(DOMAIN, {"rows": [{**row, "exact": None, "identical": None, "failed": "ValueError: x"}]})
+    assert not bench_failures(
+        DOMAIN, {"rows": [{**row, "key": "hf-lookup", "exact": None, "identical": None, "failed": "x"}]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,29 +125,29 @@ def test_verdict_names_rows_that_differ_or_fail() -> None:
 )
 def test_a_wrong_setting_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="expected .*, got .*, "):
-        Config(**wrong)
+        VlmBenchConfig(**wrong)
 
 
 @pytest.mark.parametrize(("prompts", "batches"), [(1, (1,)), (3, (1, 3)), (30, (1, 4))])
 def test_batches_left_out_are_no_larger_than_the_prompts(prompts: int, batches: tuple[int, ...]) -> None:
-    assert Config(prompts=prompts).batches == batches
+    assert VlmBenchConfig(prompts=prompts).batches == batches
 
 
 def test_the_two_baselines_always_run() -> None:
-    assert [method.key for method in Config(methods=("lookup",)).rows] == ["hf", "plain", "lookup"]
+    assert [method.key for method in VlmBenchConfig(methods=("lookup",)).rows] == ["hf", "plain", "lookup"]
 
 
 def test_methods_may_have_the_names_the_zoo_gives_them() -> None:
-    keys = [method.key for method in Config(suite="drafters", methods=("vlm/specvlm", "msd")).rows]
+    keys = [method.key for method in VlmBenchConfig(suite="drafters", methods=("vlm/specvlm", "msd")).rows]
     assert keys == ["hf", "plain", "msd", "specvlm"]
     with pytest.raises(ValueError, match="got 'vlm/magic', pick from these"):
-        Config(methods=("vlm/magic",))
+        VlmBenchConfig(methods=("vlm/magic",))
 
 
 def test_a_saved_drafter_that_cannot_be_read_is_refused_before_the_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_tiny_zoo(monkeypatch)
-    config = Config(suite="drafters", saved=(("mine", str(tmp_path)),))
+    config = VlmBenchConfig(suite="drafters", saved=(("mine", str(tmp_path)),))
     with pytest.raises(ValueError, match="expected config.json"):
         config.check(DOMAIN.resources(config))

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from mmspec.evaluate.engine.bench import bench
-from mmspec.evaluate.engine.verdict import verdict
-from mmspec.evaluate.pages.markdown import markdown
+from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.registry import sweep_of
-from mmspec.evaluate.vlm.config import Config
+from mmspec.evaluate.report.bench_page import markdown
+from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
-from mmspec.evaluate.vlm.drafters import drafter_names, short_name
 from mmspec.evaluate.vlm.quality import evaluate_hybrid
 from mmspec.evaluate.vlm.requests import DOCUMENTS, documents, held_out_documents
-from mmspec.evaluate.vlm.resources import zoo_resources
+from mmspec.evaluate.vlm.resources import drafter_names, short_name, zoo_resources
 from mmspec.evaluate.vlm.sweep import WordsRight
 from mmspec.zoo.world.scene import EVAL_START
 from tests.evaluate.tiny_hybrid import tiny_hybrid, use_tiny_hybrid
@@ -27,14 +26,14 @@ def result() -> dict:
     patch = pytest.MonkeyPatch()
     use_tiny_hybrid(patch)
     try:
-        return bench(DOMAIN, Config(suite="hybrid", prompts=2, new_tokens=6, batches=(1, 2), threads=1))
+        return bench(DOMAIN, VlmBenchConfig(suite="hybrid", prompts=2, new_tokens=6, batches=(1, 2), threads=1))
     finally:
         patch.undo()
 
 
 @pytest.mark.whole
 def test_every_row_gives_the_hybrids_own_words(result: dict) -> None:
-    assert not verdict(DOMAIN, result)
+    assert not bench_failures(DOMAIN, result)
     keys = {row["key"] for row in result["rows"]}
     assert keys == {"hf", "plain", "dflash", "dflash-tree", "mtp", "mtp-tree", "lookup", "recycling"}
     assert not [row["failed"] for row in result["rows"] if row["failed"]]
@@ -91,7 +90,7 @@ def test_every_other_prompt_of_the_hybrids_sweep_is_a_document(monkeypatch: pyte
 def test_without_weights_the_suite_says_how_to_build_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.files.registry.WEIGHTS", tmp_path)
     monkeypatch.setattr("mmspec.zoo.files.registry.UNSHIPPED", ("vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp"))
-    config = Config(suite="hybrid", prompts=1)
+    config = VlmBenchConfig(suite="hybrid", prompts=1)
     assert [method.key for method in config.rows] == ["hf", "plain", "lookup", "recycling"]
     with pytest.raises(ValueError, match="mmspec zoo build vlm/hybrid"):
         DOMAIN.resources(config)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mmspec.evaluate.vlm.requests import Prompt, albums, demo_scenes, encode, held_out, questions
+from mmspec.evaluate.vlm.requests import VlmPrompt, albums, demo_scenes, encode, held_out, questions
 from mmspec.zoo.world.scene import is_eval_seed
 from tests.evaluate.tiny_zoo import byte_processor
 
@@ -55,11 +55,11 @@ def test_a_batch_is_padded_on_the_left_and_holds_all_pictures() -> None:
 
 def test_a_prompt_without_pictures_and_without_template() -> None:
     processor = byte_processor()
-    assert "pixel_values" not in encode(processor, [Prompt("Hello", ())])
+    assert "pixel_values" not in encode(processor, [VlmPrompt("Hello", ())])
     processor.chat_template = None
-    assert (encode(processor, [Prompt("Hello", held_out(1)[0].images)])["input_ids"] == 3).sum().item() == 4
+    assert (encode(processor, [VlmPrompt("Hello", held_out(1)[0].images)])["input_ids"] == 3).sum().item() == 4
 
 
 def test_a_placeholder_in_the_text_is_refused() -> None:
     with pytest.raises(ValueError, match="placeholder"):
-        encode(byte_processor(), [Prompt("what is <image>?", held_out(1)[0].images)])
+        encode(byte_processor(), [VlmPrompt("what is <image>?", held_out(1)[0].images)])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mmspec.evaluate.engine.bench import bench
-from mmspec.evaluate.engine.verdict import verdict
-from mmspec.evaluate.pages.markdown import markdown
-from mmspec.evaluate.pages.plots import draw
-from mmspec.evaluate.vlm.config import Config
+from mmspec.evaluate.engine.domain import bench_failures
+from mmspec.evaluate.report.bench_page import markdown
+from mmspec.evaluate.report.plots import draw
+from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.page import COLUMNS
 from mmspec.evaluate.vlm.suites import SUITES
@@ -38,7 +38,7 @@ def results() -> dict[str, dict]:
     patch = pytest.MonkeyPatch()
     use_tiny_zoo(patch)
     try:
-        return {name: bench(DOMAIN, Config(suite=name, **SMALL, **asked)) for name, asked in ASKED.items()}
+        return {name: bench(DOMAIN, VlmBenchConfig(suite=name, **SMALL, **asked)) for name, asked in ASKED.items()}
     finally:
         patch.undo()
 
@@ -49,7 +49,7 @@ def rows(result: dict, *keys: str) -> list[dict]:
 
 def test_every_suite_ran_and_gave_the_targets_words(results: dict) -> None:
     for name, result in results.items():
-        wrong = [one for one in verdict(DOMAIN, result) if "ViSpec" not in one]
+        wrong = [one for one in bench_failures(DOMAIN, result) if "ViSpec" not in one]
         assert not wrong, (name, wrong)
         assert all(row["tokens"] <= 6 for row in result["rows"] if not row["failed"])
         assert all(f"| {row['method']} |" in markdown(DOMAIN.page(result), result) for row in result["rows"])
@@ -129,9 +129,9 @@ def test_a_saved_drafter_gets_the_rows_of_the_suite(monkeypatch: pytest.MonkeyPa
     use_tiny_zoo(monkeypatch)
     tiny_zoo()["vlm/flash"].save_pretrained(tmp_path)
     saved = (("plain-flash", str(tmp_path)),)
-    config = Config(suite="blocks", saved=saved, methods=("plain-flash-2",), temperatures=(0.0,), **SMALL)
+    config = VlmBenchConfig(suite="blocks", saved=saved, methods=("plain-flash-2",), temperatures=(0.0,), **SMALL)
     result = bench(DOMAIN, config)
-    assert not verdict(DOMAIN, result)
+    assert not bench_failures(DOMAIN, result)
     (row, _) = rows(result, "plain-flash-2")
     assert row["drafter"] == str(tmp_path) and row["method"] == "plain-flash, 2 a pass"
 
@@ -139,11 +139,11 @@ def test_a_saved_drafter_gets_the_rows_of_the_suite(monkeypatch: pytest.MonkeyPa
 def test_the_acceptance_head_has_a_row_where_the_zoo_has_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
     head = AcceptanceHead(AcceptanceConfig(WIDTH)).eval().requires_grad_(False)
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["vlm/eagle"])
-    assert "eagle-specdecpp" not in [method.key for method in Config(suite="drafters").rows]
+    assert "eagle-specdecpp" not in [method.key for method in VlmBenchConfig(suite="drafters").rows]
     monkeypatch.setattr("mmspec.zoo.names", lambda: [HEAD, "vlm/eagle"])
     monkeypatch.setattr("mmspec.zoo.load", lambda name: head if name == HEAD else load(name))
-    result = bench(DOMAIN, Config(suite="drafters", batches=(1,), methods=("eagle-specdecpp",), **SMALL))
-    assert not verdict(DOMAIN, result)
+    result = bench(DOMAIN, VlmBenchConfig(suite="drafters", batches=(1,), methods=("eagle-specdecpp",), **SMALL))
+    assert not bench_failures(DOMAIN, result)
     assert {row["exact"] for row in rows(result, "eagle-specdecpp")} == {True}
 
 

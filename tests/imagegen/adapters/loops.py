@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tests.imagegen.adapters.models import (
+from tests.imagegen.adapters.models import (  # fmt: skip
     BEGIN,
     BOS,
     CHAMELEON_IDS,
@@ -23,7 +23,7 @@ from tests.imagegen.adapters.models import (
     batch,
     grids,
     tiny,
-)  # fmt: skip
+)
 
 
 def janus(rows: tuple[Tensor, ...], scale: float) -> Tensor:

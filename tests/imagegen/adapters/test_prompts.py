@@ -8,11 +8,11 @@ import torch
 from mmspec.imagegen import pipeline_for
 from mmspec.imagegen.adapters.chameleon import Chameleon
 from mmspec.imagegen.adapters.emu3 import NEGATIVE_PROMPT, Emu3
-from mmspec.imagegen.adapters.glm_image import GlmImage, places, preview_of
+from mmspec.imagegen.adapters.glm_image import GlmImage, axis_positions, preview_grid
 from mmspec.imagegen.adapters.janus import Janus
 from mmspec.imagegen.adapters.registry import FAMILIES, supported
 from mmspec.imagegen.geometry import Geometry
-from tests.imagegen.adapters.models import (
+from tests.imagegen.adapters.models import (  # fmt: skip
     BEGIN,
     BOS,
     COLS,
@@ -25,7 +25,7 @@ from tests.imagegen.adapters.models import (
     grids,
     prompts,
     tiny,
-)  # fmt: skip
+)
 from tests.imagegen.adapters.pipelines import pipeline
 from tests.imagegen.adapters.processors import NUMBERS, SPECIAL, TALK, processor
 
@@ -68,7 +68,7 @@ def test_glm_image_names_both_grids() -> None:
 def test_glm_image_takes_the_grids_of_its_processor() -> None:
     given = processor("glm_image")(text=TEXTS, target_h=128, target_w=96, padding=True, return_tensors="pt")
     model = pipeline_for(tiny("glm_image"), size=(128, 96)).model
-    assert model.geometry.grids == (preview_of(4, 3), (4, 3))
+    assert model.geometry.grids == (preview_grid(4, 3), (4, 3))
     assert model.rows(model.prepare(given)) == 2
     with pytest.raises(ValueError, match="image_grid_thw: expected .* open the pipeline with the size"):
         pipeline_for(tiny("glm_image")).model.prepare(given)
@@ -78,7 +78,7 @@ def test_glm_image_places_are_those_of_its_own_index() -> None:
     rows = prompts((3, 7))
     model = tiny("glm_image").model
     model.get_rope_index(**batch(rows), **grids(2))
-    ours = places(Geometry((SMALL, LARGE)))
+    ours = axis_positions(Geometry((SMALL, LARGE)))
     for found, row in zip(model._cached_decode_position_ids, rows, strict=True):
         assert torch.equal(found[:, :-1], ours + len(row))
 

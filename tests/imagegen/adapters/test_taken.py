@@ -10,8 +10,8 @@ import transformers as hf
 from torch import Tensor, nn
 
 from mmspec.imagegen import SJD, pipeline_for
+from mmspec.imagegen.adapters.decoder_model import ImageVocabulary
 from mmspec.imagegen.adapters.registry import AdapterPipeline
-from mmspec.imagegen.adapters.vocabulary import Vocabulary
 from tests.imagegen.adapters.models import CODES, DECODER, SIDE, batch, prompts, tiny
 
 PROMPTS = (3, 7)
@@ -100,7 +100,7 @@ class Adapted(nn.Linear):
 )
 @torch.no_grad()
 def test_logits_of_codes_are_those_of_the_whole_head(head: nn.Linear, codes: list[int]) -> None:
-    vocabulary, hidden = Vocabulary(codes, (4, 5), torch.device("cpu")), torch.randn(2, 3, 8)
+    vocabulary, hidden = ImageVocabulary(codes, (4, 5), torch.device("cpu")), torch.randn(2, 3, 8)
     found = vocabulary.logits(head, hidden)
     torch.testing.assert_close(found[..., :CODES], head(hidden)[..., vocabulary.ids[:CODES]])
     assert found.shape[-1] == CODES + 2

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.head import Gaussian
-from mmspec.imagegen.continuous.hold import HoldClean
-from mmspec.imagegen.continuous.sde_head import Velocity
+from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian
+from mmspec.imagegen.continuous.head_sampling.sde_head import Velocity
 
 
 class WaveHead:
@@ -35,8 +34,8 @@ class WaveHead:
     def watch(self, rows: int, dtype: torch.dtype = torch.float32) -> None:
         self.seen = torch.full((rows, self.steps, self.dim), torch.nan, dtype=dtype)
 
-    def hold(self) -> HoldClean:
-        return HoldClean(self.pull, self.push, self.low, self.high)
+    def step_drafter(self) -> CleanTokenDrafter:
+        return CleanTokenDrafter(self.pull, self.push, self.low, self.high)
 
     def predict(self, x: Tensor, step: Tensor, z: Tensor) -> Tensor:
         tilt = 0.3 * step[:, None] / self.steps

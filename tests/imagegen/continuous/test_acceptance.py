@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.acceptance import (
+from mmspec.imagegen.continuous.cspd.acceptance import (
     Relaxation,
     log1mexp,
     log_density,
     log_ratio,
     log_residual,
-    published,
+    published_relaxation,
+    residual_sample,
 )
-from mmspec.imagegen.continuous.head import Gaussian, Trajectory
-from mmspec.imagegen.continuous.residual import residual_sample
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
 from tests.core.rules.quadrature import panels, phi
 from tests.parity import case
 
@@ -78,13 +78,13 @@ def test_the_same_draws_give_the_public_tokens_but_for_its_slips(scenario: str) 
     noise, u = public[f"{scenario}.residual_randn"], public[f"{scenario}.residual_u"]
     kept, expected = public[f"{scenario}.accept"], public[f"{scenario}.out"]
     proposal = target.last.mean + target.last.log_scale.exp() * noise
-    passed = u.double().log() < log_residual(proposal, draft, target, published())
+    passed = u.double().log() < log_residual(proposal, draft, target, published_relaxation())
     last = len(u) - 1 - passed.flip(0).int().argmax(0)
     latest = torch.where(passed.any(0)[:, None], proposal[last, torch.arange(len(last))], 0.0)
     torch.testing.assert_close(
         torch.where(kept[:, None], public[f"{scenario}.x"], latest), expected, atol=1e-5, rtol=1e-5
     )
-    value, tries = residual_sample(draft, target, noise, u, published())
+    value, tries = residual_sample(draft, target, noise, u, published_relaxation())
     once = passed.sum(0) == 1
     torch.testing.assert_close(value[once & ~kept], expected[once & ~kept], atol=1e-5, rtol=1e-5)
     assert torch.equal(tries > 0, passed.any(0))
@@ -115,7 +115,7 @@ def test_the_ratio_of_shared_noise_is_the_ratio_of_the_trajectories_densities() 
         densities.append(phi(state, 0.0, scale[0]) * phi(x, walk.last.mean, scale[1]))
     wanted = densities[1] / densities[0]
     assert abs(log_ratio(x, draft, target, Relaxation(1.0)).exp() / wanted - 1).max() < 1e-12
-    assert abs(log_ratio(x, draft, target, published()).exp() / wanted - 1).min() > 0.1
+    assert abs(log_ratio(x, draft, target, published_relaxation()).exp() / wanted - 1).min() > 0.1
 
 
 def emitted_error(relaxation: Relaxation, last: tuple[float, float]) -> float:
@@ -134,7 +134,12 @@ def emitted_error(relaxation: Relaxation, last: tuple[float, float]) -> float:
 @pytest.mark.parametrize("last", [(0.5, 0.5), (0.4, 0.6), (0.6, 0.4)])
 def test_without_determinants_and_relaxation_a_drawn_last_step_keeps_the_targets_law(last: tuple[float, float]) -> None:
     assert emitted_error(Relaxation(1.0, "none"), last) < 1e-4  # panels do not end at the kinks
-    for relaxed in (Relaxation(1.0, "derived"), Relaxation(1.0, "published"), Relaxation(2.0, "none"), published()):
+    for relaxed in (
+        Relaxation(1.0, "derived"),
+        Relaxation(1.0, "published"),
+        Relaxation(2.0, "none"),
+        published_relaxation(),
+    ):
         assert emitted_error(relaxed, last) > 1e-2
 
 
@@ -170,11 +175,11 @@ def test_rows_of_a_batch_do_not_touch_each_other_and_shapes_may_have_more_axes()
     mean = torch.randn(2, 3, 4)
     one, other = (Trajectory(m, Gaussian(m, m.sin()), m, m.sum(-1)) for m in (mean, mean + 0.3))
     x = torch.randn(2, 3, 4)
-    whole = log_ratio(x, one, other, published())
+    whole = log_ratio(x, one, other, published_relaxation())
     flat = [Trajectory(t.value[1], Gaussian(t.last.mean[1], t.last.log_scale[1]), t.state[1], t.log_det[1])
             for t in (one, other)]  # fmt: skip
-    assert whole.shape == (2, 3) and torch.equal(log_ratio(x[1], *flat, published()), whole[1])
-    value, tries = residual_sample(one, other, torch.randn(5, 2, 3, 4), torch.rand(5, 2, 3), published())
+    assert whole.shape == (2, 3) and torch.equal(log_ratio(x[1], *flat, published_relaxation()), whole[1])
+    value, tries = residual_sample(one, other, torch.randn(5, 2, 3, 4), torch.rand(5, 2, 3), published_relaxation())
     assert value.shape == (2, 3, 4) and tries.shape == (2, 3) and value.dtype == torch.float32
 
 
@@ -199,4 +204,4 @@ def test_wrong_settings_are_refused() -> None:
     draft, target = pair(0.0, 1.0)
     with pytest.raises(ValueError, match="temperature: expected a number above 0, got 0"):
         log_density(draft.value, draft.last, 0.0)
-    assert published() == Relaxation(42.0, "published")
+    assert published_relaxation() == Relaxation(42.0, "published")

@@ -9,21 +9,26 @@ import torch
 from torch import Tensor
 
 from mmspec.core.keys import Keys
-from mmspec.imagegen.continuous import coupling
-from mmspec.imagegen.continuous.coupling import SLACK, Mirror, Normal, Ratio
+from mmspec.imagegen.continuous.head_sampling import speculation
+from mmspec.imagegen.continuous.head_sampling.speculation import (
+    SLACK,
+    DiagonalNormal,
+    RatioCoupling,
+    ReflectionCoupling,
+)
 from tests.core.rules.quadrature import panels, phi, split
 
 
-def normal(mean: list[float], scale: list[float], rows: int) -> Normal:
+def normal(mean: list[float], scale: list[float], rows: int) -> DiagonalNormal:
     made = [torch.tensor(x, dtype=torch.float64).expand(rows, -1) for x in (mean, scale)]
-    return Normal(*made)
+    return DiagonalNormal(*made)
 
 
-def density(law: Normal, at: Tensor) -> Tensor:
+def density(law: DiagonalNormal, at: Tensor) -> Tensor:
     return law.log_density(at).exp() / (2 * math.pi) ** (at.shape[-1] / 2)
 
 
-def grid(law: Normal, count: int = 81) -> tuple[Tensor, float]:
+def grid(law: DiagonalNormal, count: int = 81) -> tuple[Tensor, float]:
     """Points [count^d, d] around a law's mean, and the volume that each stands for."""
     reach = torch.linspace(-7, 7, count, dtype=torch.float64)
     axes = [float(m) + float(s) * reach for m, s in zip(law.mean[0], law.scale[0], strict=True)]
@@ -34,7 +39,7 @@ def grid(law: Normal, count: int = 81) -> tuple[Tensor, float]:
 def mirror_error(q: tuple, p: tuple) -> float:
     """Total variation of what Mirror emits. The mirror is its own inverse with the laws exchanged, which is checked."""
     y, volume = grid(normal(*p, 1))
-    q, p, rule = normal(*q, len(y)), normal(*p, len(y)), Mirror()
+    q, p, rule = normal(*q, len(y)), normal(*p, len(y)), ReflectionCoupling()
     x = rule.replacement(y, p, q, None)
     found = density(q, y) * rule.probability(y, q, p) + density(q, x) * (1 - rule.probability(x, q, p))
     back = (rule.replacement(x, q, p, None) - y).abs().amax(-1)
@@ -46,7 +51,7 @@ def ratio_error(q: tuple, p: tuple) -> float:
     law of a replacement times the chance of a rejection, if only both have one mass: total masses are compared too.
     """
     y, volume = grid(normal(*p, 1))
-    q, p, rule = normal(*q, len(y)), normal(*p, len(y)), Ratio()
+    q, p, rule = normal(*q, len(y)), normal(*p, len(y)), RatioCoupling()
     stands, passes = density(q, y) * rule.probability(y, q, p), density(p, y) * rule.passes(y, q, p)
     return float((stands + passes - density(p, y)).abs().sum() * volume / 2)
 
@@ -83,7 +88,7 @@ def test_the_ratio_emits_the_targets_density_for_any_two_scales(name: str) -> No
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_a_ratio_whose_proposals_forget_the_slack_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Ratio, "passes", lambda self, x, q, p: 1 - (q.log_density(x) - p.log_density(x)).clamp_max(0).exp()
+        RatioCoupling, "passes", lambda self, x, q, p: 1 - (q.log_density(x) - p.log_density(x)).clamp_max(0).exp()
     )
     assert ratio_error(*UNEQUAL[name]) > SLACK / 20
 
@@ -101,8 +106,8 @@ def test_rejections_and_passes_have_one_mass() -> None:
     edges = torch.tensor(sorted([-9.0, *crossings, 9.0]), dtype=torch.float64)
     x, w = panels(edges, 12)
     q, p = normal([q_mean], [q_scale], len(x)), normal([p_mean], [p_scale], len(x))
-    rejected = 1 - (density(q, x[:, None]) * Ratio().probability(x[:, None], q, p) * w).sum()
-    passed = (density(p, x[:, None]) * Ratio().passes(x[:, None], q, p) * w).sum()
+    rejected = 1 - (density(q, x[:, None]) * RatioCoupling().probability(x[:, None], q, p) * w).sum()
+    passed = (density(p, x[:, None]) * RatioCoupling().passes(x[:, None], q, p) * w).sum()
     assert abs(float(rejected - passed)) < 1e-12
 
 
@@ -111,7 +116,10 @@ def test_the_mirror_accepts_with_twice_the_tail_of_half_the_distance(gap: float)
     x, w = split(torch.tensor(gap / 2).double(), 0.0, 1.0)
     q, p = normal([0.0], [1.0], len(x)), normal([gap], [1.0], len(x))
     assert (
-        abs(float((phi(x, 0.0, 1.0) * Mirror().probability(x[:, None], q, p) * w).sum()) - math.erfc(gap / 8**0.5))
+        abs(
+            float((phi(x, 0.0, 1.0) * ReflectionCoupling().probability(x[:, None], q, p) * w).sum())
+            - math.erfc(gap / 8**0.5)
+        )
         < 1e-12
     )
 
@@ -120,30 +128,30 @@ def test_replacements_of_the_ratio_have_the_law_of_the_rest() -> None:
     rows = 20_000
     q, p = normal([0.0], [0.5], rows), normal([0.1], [0.55], rows)
     keys = Keys.of(3, rows)
-    drawn = Ratio().replacement(q.mean, q, p, keys)[:, 0]
+    drawn = RatioCoupling().replacement(q.mean, q, p, keys)[:, 0]
     x, w = split(torch.tensor(0.1).double(), 0.1, 0.55)
     one, other = normal([0.0], [0.5], len(x)), normal([0.1], [0.55], len(x))
-    law = density(other, x[:, None]) * Ratio().passes(x[:, None], one, other) * w
+    law = density(other, x[:, None]) * RatioCoupling().passes(x[:, None], one, other) * w
     for power in (1, 2, 3):
         wanted = float((law * x**power).sum() / law.sum())
         sample = drawn**power
         assert abs(float(sample.mean()) - wanted) < 5 * float(sample.std()) / rows**0.5
     # no row depends on another
     some = torch.tensor([5, 77, 1234])
-    alone = Ratio().replacement(q.mean[some], q.rows(some), p.rows(some), Keys(keys.seeds[some]))
+    alone = RatioCoupling().replacement(q.mean[some], q.rows(some), p.rows(some), Keys(keys.seeds[some]))
     torch.testing.assert_close(alone[:, 0], drawn[some], rtol=1e-12, atol=1e-12)
 
 
 def test_equal_laws_never_wait_for_a_replacement() -> None:
     q = normal([0.0, 1.0], [0.5, 0.5], 200)
-    drawn = Ratio().replacement(q.mean, q, q, Keys.of(0, 200))
+    drawn = RatioCoupling().replacement(q.mean, q, q, Keys.of(0, 200))
     assert drawn.isfinite().all()
-    assert abs(float(Ratio().probability(q.mean, q, q)[0]) - (1 - SLACK)) < 1e-12
+    assert abs(float(RatioCoupling().probability(q.mean, q, q)[0]) - (1 - SLACK)) < 1e-12
 
 
 def test_what_is_not_finite_is_not_waited_for() -> None:
     q = normal([0.0], [0.5], 3)
-    broken = Normal(torch.tensor([[0.3], [torch.nan], [0.3]]).double(), q.scale)
-    drawn = Ratio().replacement(q.mean, q, broken, Keys.of(0, 3))
+    broken = DiagonalNormal(torch.tensor([[0.3], [torch.nan], [0.3]]).double(), q.scale)
+    drawn = RatioCoupling().replacement(q.mean, q, broken, Keys.of(0, 3))
     assert drawn[[0, 2]].isfinite().all() and drawn[1].isnan().all()
-    assert coupling.TRIES > 1
+    assert speculation.PROPOSALS > 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.continuous import ratio_rule
-from mmspec.imagegen.continuous.acceptance import Relaxation, published
-from mmspec.imagegen.continuous.cspd import CSpD
-from mmspec.imagegen.continuous.disa import Annealing
-from mmspec.imagegen.continuous.lazy import Lazy, LazyModel
+from mmspec.imagegen.continuous.cspd import rules
+from mmspec.imagegen.continuous.cspd.acceptance import Relaxation, published_relaxation
+from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.pipeline import MARPipeline
-from mmspec.imagegen.continuous.stack import ScheduledSteps
-from mmspec.imagegen.continuous.walk import HeadWalk
+from mmspec.imagegen.continuous.schedules.feature_cache import FeatureCachedModel, Lazy
+from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from tests.imagegen.continuous.tiny import SIZES, redrawn, transformer
 
 LABELS, SEEDS = [1, 4, 0], [5, 6, 7]
@@ -45,7 +45,7 @@ def near(one: torch.Tensor, same: torch.Tensor) -> None:
 @pytest.fixture
 def all_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ratio is 1: random heads have scales of their own, so no relaxation of distances alone lets all drafts stand."""
-    monkeypatch.setattr(ratio_rule, "log_ratio", lambda value, *_: torch.zeros(value.shape[:-1]).double())
+    monkeypatch.setattr(rules, "log_ratio", lambda value, *_: torch.zeros(value.shape[:-1]).double())
 
 
 @pytest.mark.parametrize("gamma", (1, 3, 20))
@@ -110,7 +110,7 @@ def test_a_window_that_stands_is_kept_whole(window: str, all_stand: None) -> Non
 
 
 def test_the_public_codes_setting_decodes() -> None:
-    out = run(pipeline(), CSpD(other(), gamma=4, relaxation=published(), prefill=0.15))
+    out = run(pipeline(), CSpD(other(), gamma=4, relaxation=published_relaxation(), prefill=0.15))
     assert out.tokens.isfinite().all() and out.stats.emitted == [16] * 3 and out.stats.drafter == "cspd patch 4"
 
 
@@ -186,8 +186,8 @@ def test_a_shorter_walk_of_the_drafter_goes_with_a_tolerance() -> None:
 
 
 def test_annealed_walks_are_drafted_and_judged_alike() -> None:
-    pipe, walk = pipeline(), HeadWalk(annealing=Annealing(4, 2))
-    out = run(pipe, CSpD(pipe, window="truncate", gamma=3, tolerance=1e-2, walk=walk), num_sampling_steps=4)
+    pipe, walk = pipeline(), HeadSampling(annealing=Annealing(4, 2))
+    out = run(pipe, CSpD(pipe, window="truncate", gamma=3, tolerance=1e-2, head_sampling=walk), num_sampling_steps=4)
     assert all(sum(row) > 0 for row in out.stats.accepted[2:]) and not out.stats.exact
 
 
@@ -195,7 +195,7 @@ def test_annealed_walks_are_drafted_and_judged_alike() -> None:
 def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
     """Of as many steps as its first autoregressive step has: the target's and those of the drafter, one a step."""
     annealing, gamma, total = Annealing(16, 2), 3, 11
-    decoding = CSpD(other(), gamma=gamma, prefill=prefill, walk=HeadWalk(annealing=annealing))
+    decoding = CSpD(other(), gamma=gamma, prefill=prefill, head_sampling=HeadSampling(annealing=annealing))
     request = pipeline().start(
         LABELS, decoding=decoding, seed=SEEDS, num_iter=total, guidance_scale=2.0, num_sampling_steps=16
     )
@@ -212,7 +212,7 @@ def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
 
 @pytest.mark.parametrize(
     "schedules",
-    [{"reconstruct": 2}, {"walk": HeadWalk(3)}, {"walk": HeadWalk(2, Annealing(4, 2)), "reconstruct": 1}],
+    [{"reconstruct": 2}, {"walk": HeadSampling(3)}, {"walk": HeadSampling(2, Annealing(4, 2)), "reconstruct": 1}],
 )
 def test_tolerance_zero_is_the_same_schedules_without_drafts(schedules: dict) -> None:
     how = dict(guidance_scale=2.0, num_sampling_steps=4)
@@ -227,7 +227,7 @@ def test_a_lazy_request_has_caches_of_its_own_for_both_models() -> None:
     target = pipe.start(LABELS, decoding=decoding, seed=SEEDS, **how).target
     drafter = decoding.open(target)
     for request in (target, drafter):
-        assert isinstance(request.model, LazyModel) and request.model is not decoding.drafter
+        assert isinstance(request.model, FeatureCachedModel) and request.model is not decoding.drafter
     out = run(pipe, decoding, **how)
     assert (out.stats.target_passes, out.stats.drafter_passes) == (5, 15)
     near(

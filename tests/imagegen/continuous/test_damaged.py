@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from mmspec.imagegen import ContinuousARPipeline, MARPipeline, kl_from_state_dict, mar_from_state_dict
-from mmspec.imagegen.continuous.causal.config import CausalConfig
-from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
 from tests.damaged import ABSURD, FILES, WRONG, loads_or_refuses, other_fields, refused
 from tests.imagegen.continuous.tiny import autoencoder, pipeline, redrawn
 

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from mmspec.imagegen.continuous.head import Gaussian, Head, sample
-from mmspec.imagegen.continuous.mar import timed_mlp
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head, sample
+from mmspec.imagegen.continuous.head_sampling.sde_head import SDEHead
+from mmspec.imagegen.continuous.mar import diffusion_head
 from mmspec.imagegen.continuous.mar.diffusion import diffusion, thinned
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
-from mmspec.imagegen.continuous.sde_head import SDEHead
 from tests.imagegen.continuous.tiny import redrawn
 
 
@@ -70,7 +70,7 @@ def test_rows_may_stand_at_different_steps(name: str) -> None:
 @pytest.mark.parametrize("ahead", (1, 7, 512))
 def test_a_token_may_have_several_states(name: str, ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many steps the modulations are computed for at once."""
-    monkeypatch.setattr(timed_mlp, "AHEAD", ahead)
+    monkeypatch.setattr(diffusion_head, "TABLE_SIZE", ahead)
     head = heads()[name]
     z, _, _ = inputs(head)
     row, step = torch.tensor([2, 0, 2, 3, 3, 0]), torch.tensor([1, 0, 2, 1, 0, head.steps - 1])

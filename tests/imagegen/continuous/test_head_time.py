@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from mmspec.core.keys import Keys, Purpose
-from mmspec.imagegen.continuous.coupling import Mirror, Ratio
-from mmspec.imagegen.continuous.head import Gaussian, Head, sample
-from mmspec.imagegen.continuous.head_time import Speculated, _Walk, speculate
-from mmspec.imagegen.continuous.hold import HoldClean
+from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, Head, sample
+from mmspec.imagegen.continuous.head_sampling.speculation import (
+    RatioCoupling,
+    ReflectionCoupling,
+    SpeculativeSample,
+    _SpeculativeSampler,
+    speculate,
+)
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from tests.core.rules.quadrature import phi
 from tests.imagegen.continuous.heads import WaveHead
@@ -47,12 +51,12 @@ class Forced:
         for step, forced in zip((2, 1), stands, strict=True):
             self.uniform[:, step] = 0.0 if forced else 1.0
 
-    def run(self, noise_2: Tensor | float, noise_1: Tensor | float) -> tuple[Tensor, Tensor, Speculated]:
+    def run(self, noise_2: Tensor | float, noise_1: Tensor | float) -> tuple[Tensor, Tensor, SpeculativeSample]:
         """x_2 and x_1, float64 [R] both, for the noise of the two steps."""
         self.head.watch(self.rows, torch.float64)
         self.noise[:, 2, 0], self.noise[:, 1, 0] = noise_2, noise_1
         made = speculate(
-            self.head, self.z, self.initial, self.noise, self.uniform, self.head.hold(), window=self.window
+            self.head, self.z, self.initial, self.noise, self.uniform, self.head.step_drafter(), window=self.window
         )
         return self.head.seen[:, 1, 0], made.trajectory.state[:, 0], made
 
@@ -110,24 +114,30 @@ def test_two_drafted_steps_have_plain_samplings_joint_density(window: int) -> No
     assert two_step_error(window) < 1e-10
 
 
-def _plain_draw(self: _Walk, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor) -> Tensor:
+def _plain_draw(
+    self: _SpeculativeSampler, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor
+) -> Tensor:
     return _follow(self, states, Gaussian(drafted.mean[:, :0], drafted.log_scale[:, :0]), law, step, count)
 
 
 def _always_the_first(
-    self: _Walk, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor
+    self: _SpeculativeSampler, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor
 ) -> tuple[Tensor, Tensor]:
     """A second draft is judged by the law at the state before the first."""
     law.mean[:, 1:] = law.mean[:, :1].clone()
-    return _judge(self, states, drafted, law, step)
+    return _verify(self, states, drafted, law, step)
 
 
-_follow, _judge, _chance = _Walk._follow, _Walk._judge, Mirror.probability
+_follow, _verify, _chance = _SpeculativeSampler._follow, _SpeculativeSampler._verify, ReflectionCoupling.probability
 MUTANTS = {
-    "a rejected step is drawn from the target": (_Walk, "_follow", _plain_draw),
-    "judged at the wrong state": (_Walk, "_judge", _always_the_first),
-    "not mirrored": (Mirror, "replacement", lambda self, x, q, p, keys: p.mean + x - q.mean),
-    "3 % too lenient": (Mirror, "probability", lambda self, x, q, p: (1.03 * _chance(self, x, q, p)).clamp_max(1)),
+    "a rejected step is drawn from the target": (_SpeculativeSampler, "_follow", _plain_draw),
+    "judged at the wrong state": (_SpeculativeSampler, "_verify", _always_the_first),
+    "not mirrored": (ReflectionCoupling, "replacement", lambda self, x, q, p, keys: p.mean + x - q.mean),
+    "3 % too lenient": (
+        ReflectionCoupling,
+        "probability",
+        lambda self, x, q, p: (1.03 * _chance(self, x, q, p)).clamp_max(1),
+    ),
 }
 
 
@@ -177,7 +187,15 @@ def paths(setting: dict, seed: int, speculated: bool, uniform: Tensor | None = N
     if speculated:
         accept = accept if uniform is None else uniform
         made = speculate(
-            head, z, initial, noise, accept, head.hold(), window=4, keys=keys.at(torch.zeros(ROWS, 1).long()), **how
+            head,
+            z,
+            initial,
+            noise,
+            accept,
+            head.step_drafter(),
+            window=4,
+            keys=keys.at(torch.zeros(ROWS, 1).long()),
+            **how,
         )
         assert made.calls <= STEPS and float(made.accepted.double().mean()) > 0.3
         walk = made.trajectory
@@ -222,8 +240,8 @@ def test_uniforms_made_of_the_noise_show() -> None:
 
 
 def test_drafts_of_predicted_scales_judged_by_the_mirror_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ratio, "probability", Mirror.probability)
-    monkeypatch.setattr(Ratio, "replacement", Mirror.replacement)
+    monkeypatch.setattr(RatioCoupling, "probability", ReflectionCoupling.probability)
+    monkeypatch.setattr(RatioCoupling, "replacement", ReflectionCoupling.replacement)
     setting = SETTINGS["predicted scales"]
     assert worst(paths(setting, 1, True), paths(setting, 2, False)) > LIMIT
 
@@ -240,7 +258,7 @@ def test_mars_own_head_keeps_its_law(guided: bool) -> None:
         if seed == 2:
             made.append(sample(*given, **how))
             continue
-        found = speculate(*given, uniform, head.hold(), window=3, keys=keys.child(0), **how)
+        found = speculate(*given, uniform, head.step_drafter(), window=3, keys=keys.child(0), **how)
         assert float(found.accepted.double().mean()) > 0.3
         made.append(found.trajectory)
     one, other = (torch.stack((walk.state, walk.value), 1) for walk in made)
@@ -260,7 +278,7 @@ def small_mar_head() -> Head:
 def test_a_window_of_one_is_plain_sampling(setting: dict) -> None:
     head = WaveHead(STEPS, DIM, **setting)
     z, initial, noise, uniform, keys = request(50)
-    made = speculate(head, z, initial, noise, uniform, head.hold(), window=1, temperature=0.7)
+    made = speculate(head, z, initial, noise, uniform, head.step_drafter(), window=1, temperature=0.7)
     plain = sample(head, z, initial, noise, temperature=0.7)
     for one, other in ((made.trajectory.value, plain.value), (made.trajectory.state, plain.state),
                        (made.trajectory.last.mean, plain.last.mean), (made.trajectory.log_det, plain.log_det)):  # fmt: skip
@@ -273,7 +291,7 @@ def test_a_window_of_one_is_plain_sampling(setting: dict) -> None:
 def test_a_prediction_that_holds_makes_every_draft_stand_on_the_plain_path(window: int, last_noise: bool) -> None:
     head = WaveHead(STEPS, DIM, bend=0.0, last_noise=last_noise)
     z, initial, noise, _, _ = request(50)
-    made = speculate(head, z, initial, noise, torch.full((50, STEPS), 0.999), head.hold(), window=window)
+    made = speculate(head, z, initial, noise, torch.full((50, STEPS), 0.999), head.step_drafter(), window=window)
     plain = sample(head, z, initial, noise)
     assert made.calls == 1 + math.ceil((STEPS - 1) / window)
     torch.testing.assert_close(made.trajectory.value, plain.value, rtol=1e-4, atol=1e-4)
@@ -283,7 +301,7 @@ def test_a_prediction_that_holds_makes_every_draft_stand_on_the_plain_path(windo
 def test_a_rejected_draft_costs_no_more_than_plain_sampling() -> None:
     head = WaveHead(STEPS, DIM)
     z, initial, noise, _, _ = request(50)
-    made = speculate(head, z, initial, noise, torch.ones(50, STEPS), head.hold(), window=4)
+    made = speculate(head, z, initial, noise, torch.ones(50, STEPS), head.step_drafter(), window=4)
     assert made.calls == STEPS and (made.accepted == 0).all()
 
 
@@ -292,7 +310,14 @@ def test_rows_do_not_depend_on_the_batch(network_variance: bool) -> None:
     head = WaveHead(STEPS, DIM, network_variance=network_variance)
     z, initial, noise, uniform, keys = request(60)
     run: Callable = lambda rows: speculate(  # noqa: E731
-        head, z[rows], initial[rows], noise[rows], uniform[rows], head.hold(), window=3, keys=Keys(keys.seeds[rows])
+        head,
+        z[rows],
+        initial[rows],
+        noise[rows],
+        uniform[rows],
+        head.step_drafter(),
+        window=3,
+        keys=Keys(keys.seeds[rows]),
     )
     whole, some = run(torch.arange(60)), torch.tensor([3, 17, 58])
     part = run(some)
@@ -304,8 +329,8 @@ def test_rows_do_not_depend_on_the_batch(network_variance: bool) -> None:
 def test_wrong_settings_are_refused() -> None:
     head = WaveHead(STEPS, DIM, network_variance=True)
     z, initial, noise, uniform, _ = request(3)
-    run: Callable = lambda head=head, hold=head.hold(), **how: speculate(  # noqa: E731, B008
-        head, z, initial, noise, uniform, hold, **how
+    run: Callable = lambda head=head, step_drafter=head.step_drafter(), **how: speculate(  # noqa: E731, B008
+        head, z, initial, noise, uniform, step_drafter, **how
     )
     with pytest.raises(ValueError, match="window: expected at least 1 state, got 0"):
         run(window=0)
@@ -314,6 +339,6 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="keys: expected one row a token for a head that predicts its scale"):
         run()
     table = WaveHead(STEPS, DIM)
-    other = HoldClean(table.pull, table.push, table.low + 0.1, table.high + 0.1)
-    with pytest.raises(ValueError, match="hold: expected the head's own scales"):
+    other = CleanTokenDrafter(table.pull, table.push, table.low + 0.1, table.high + 0.1)
+    with pytest.raises(ValueError, match="step_drafter: expected the head's own scales"):
         run(table, other)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.continuous.head import Gaussian, Head
-from mmspec.imagegen.continuous.sde_head import SDEHead
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head
+from mmspec.imagegen.continuous.head_sampling.sde_head import SDEHead
 from tests.imagegen.continuous.heads import Field, WaveHead
 from tests.imagegen.continuous.tiny import transformer
 
@@ -25,7 +25,7 @@ def heads() -> dict[str, Head]:
 
 def laid_out(head: Head, held: object, x: torch.Tensor, step: torch.Tensor) -> Gaussian:
     """The law of one step at state x [R, d], step int64 [R]."""
-    ahead = head.hold().ahead(held, step[:, None])
+    ahead = head.step_drafter().ahead(held, step[:, None])
     return Gaussian(ahead.pull[:, 0] * x + ahead.shift[:, 0], ahead.log_scale[:, 0])
 
 
@@ -36,7 +36,7 @@ def test_held_and_laid_out_at_its_own_state_a_law_is_itself(name: str) -> None:
     z = 0.3 * torch.randn(head.steps, 24)
     x, step = torch.randn(head.steps, head.dim), torch.arange(head.steps)
     law = head.gaussian(x, step, head.about(z))
-    found = laid_out(head, head.hold().read(law, x, step), x, step)
+    found = laid_out(head, head.step_drafter().read(law, x, step), x, step)
     torch.testing.assert_close(found.mean, law.mean, rtol=1e-4, atol=1e-4)
     drawn = law.log_scale.isfinite()
     torch.testing.assert_close(found.log_scale[drawn], law.log_scale[drawn], rtol=1e-4, atol=1e-4)
@@ -49,7 +49,7 @@ def test_the_tables_of_a_flow_are_those_of_its_clean_token(span: float) -> None:
     token = torch.tensor([[0.5, -1.0, 2.0]])
     head = SDEHead(Field(lambda x, t, z: (token - x) / (1 - t.reshape(-1, 1) / 1000)), 3, steps=7, span=span)
     x, first = torch.randn(head.steps, 3), torch.full((head.steps,), head.steps - 1)
-    held = head.hold().read(head.gaussian(x, first, head.about(x)), x, first)
+    held = head.step_drafter().read(head.gaussian(x, first, head.about(x)), x, first)
     torch.testing.assert_close(held.clean, token.expand_as(x), rtol=1e-4, atol=1e-4)
     step, other = torch.arange(head.steps), torch.randn(head.steps, 3)
     torch.testing.assert_close(

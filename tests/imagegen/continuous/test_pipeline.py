@@ -14,12 +14,12 @@ import torch
 from mmspec.core.keys import Keys
 from mmspec.core.rules import TokenWise
 from mmspec.imagegen import MARPipeline
-from mmspec.imagegen.continuous.guidance import TokenGuidance
-from mmspec.imagegen.continuous.head import sample
+from mmspec.imagegen.continuous.head_sampling.head import sample
+from mmspec.imagegen.continuous.head_sampling.sampling import GivenNoise, KeyedNoise
 from mmspec.imagegen.continuous.mar.config import MARConfig
-from mmspec.imagegen.continuous.mar.order import cosine_steps
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.noise import GivenNoise, KeyedNoise
+from mmspec.imagegen.continuous.masked_target import TokenGuidance
+from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
 from tests.house.tree import ROOT
 from tests.imagegen.continuous.tiny import pipeline, transformer
 
@@ -242,10 +242,9 @@ def test_rules_for_other_drafts_are_refused_in_the_round() -> None:
 
 
 def test_an_autoencoder_of_another_model_is_refused() -> None:
-    from mmspec.imagegen.continuous.kl.config import KLConfig
-    from mmspec.imagegen.continuous.kl.load import build
+    from mmspec.imagegen.continuous.kl import KLConfig, build_kl
 
-    other = build(KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1), num_res_blocks=1, norm_groups=4))
+    other = build_kl(KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1), num_res_blocks=1, norm_groups=4))
     with pytest.raises(ValueError, match="vae: expected 3 channels at a stride of 2, got 4 at 4"):
         MARPipeline(transformer(), other)
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from mmspec.core.keys import Keys
-from mmspec.imagegen.continuous.disa import Annealing
-from mmspec.imagegen.continuous.gtr import checkerboard_orders, checkerboard_steps
-from mmspec.imagegen.continuous.mar.order import cosine_steps
+from mmspec.imagegen.continuous.schedules.generation_order import checkerboard_orders, checkerboard_steps, cosine_steps
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 
 
 def test_linear_annealing_is_the_published_index() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.head import sample
-from mmspec.imagegen.continuous.sde_head import SDEHead
+from mmspec.imagegen.continuous.head_sampling.head import sample
+from mmspec.imagegen.continuous.head_sampling.sde_head import SDEHead
 from tests.imagegen.continuous.heads import Field
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.continuous.cspd import CSpD
-from mmspec.imagegen.continuous.disa import Annealing
-from mmspec.imagegen.continuous.lazy import Lazy
-from mmspec.imagegen.continuous.stack import ScheduledSteps
-from mmspec.imagegen.continuous.walk import HeadWalk
+from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
+from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from tests.imagegen.continuous.tiny import pipeline
 
 
@@ -25,8 +25,8 @@ def run(decoding: object = None, **how) -> object:
         ScheduledSteps(lazy=Lazy(5, 1)),
         ScheduledSteps(lazy=Lazy(5, 1, tokens=0.1)),
         ScheduledSteps(lazy=Lazy(1, 3, null=False, tokens=1.0)),
-        ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 4))),
-        ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2, "constant"))),
+        ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(4, 4))),
+        ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(4, 2, "constant"))),
     ],
 )
 def test_settings_that_change_nothing_are_plain_decoding(decoding: ScheduledSteps) -> None:
@@ -38,15 +38,18 @@ def test_settings_that_change_nothing_are_plain_decoding(decoding: ScheduledStep
 @pytest.mark.parametrize(
     ("decoding", "exact"),
     [
-        (ScheduledSteps(walk=HeadWalk(3)), True),
+        (ScheduledSteps(head_sampling=HeadSampling(3)), True),
         (ScheduledSteps(lazy=Lazy(1, 3)), False),
         (ScheduledSteps(lazy=Lazy(1, 3, tokens=0.2)), False),
         (ScheduledSteps(lazy=Lazy(1, 1, tokens=0.2)), True),
         (ScheduledSteps(lazy=Lazy(1, 3, null=False, tokens=0.2)), False),
         (ScheduledSteps(lazy=Lazy(1, 3, null=False, tokens=1)), True),
         (ScheduledSteps(reconstruct=1), False),
-        (ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2))), False),
-        (ScheduledSteps(walk=HeadWalk(3, Annealing(4, 2)), reconstruct=1, lazy=Lazy(1, 3, tokens=0.0)), False),
+        (ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(4, 2))), False),
+        (
+            ScheduledSteps(head_sampling=HeadSampling(3, Annealing(4, 2)), reconstruct=1, lazy=Lazy(1, 3, tokens=0.0)),
+            False,
+        ),
     ],
 )
 def test_every_image_is_filled_and_says_whether_it_is_exact(decoding: ScheduledSteps, exact: bool) -> None:
@@ -101,7 +104,7 @@ def test_a_bare_pair_is_refused(kind: object) -> None:
 
 
 def test_annealing_walks_as_long_as_its_schedule_says() -> None:
-    decoding = ScheduledSteps(walk=HeadWalk(annealing=Annealing(4, 2)))
+    decoding = ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(4, 2)))
     request = pipeline().start([1, 2], decoding=decoding, num_iter=6, seed=0, num_sampling_steps=4)
     request.run()
     plan = request.target.steps
@@ -110,17 +113,17 @@ def test_annealing_walks_as_long_as_its_schedule_says() -> None:
 
 def test_more_steps_than_there_is_noise_for_are_refused() -> None:
     with pytest.raises(ValueError, match="annealing: expected at most 4 denoising steps"):
-        run(ScheduledSteps(walk=HeadWalk(annealing=Annealing(9, 2))), num_sampling_steps=4)
+        run(ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(9, 2))), num_sampling_steps=4)
 
 
 def test_a_window_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="window: expected at least 1 state"):
-        HeadWalk(0)
+        HeadSampling(0)
 
 
 def test_without_noise_nothing_is_drafted() -> None:
     """Refused before a pass is made."""
-    for decoding in (ScheduledSteps(walk=HeadWalk(4)), CSpD(pipeline())):
+    for decoding in (ScheduledSteps(head_sampling=HeadSampling(4)), CSpD(pipeline())):
         with pytest.raises(ValueError, match="temperature: expected a number above 0"):
             pipeline().start([1], decoding=decoding, temperature=0)
     assert pipeline().start([1], decoding=CSpD(pipeline(), window="truncate", tolerance=0.0), temperature=0).step()

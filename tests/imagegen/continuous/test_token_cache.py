@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.imagegen.continuous import token_cache
-from mmspec.imagegen.continuous.lazy import Lazy, LazyModel
 from mmspec.imagegen.continuous.mar.adapter import MARModel
-from mmspec.imagegen.continuous.token_cache import least_like
+from mmspec.imagegen.continuous.schedules import token_cache
+from mmspec.imagegen.continuous.schedules.feature_cache import FeatureCachedModel, Lazy
+from mmspec.imagegen.continuous.schedules.token_cache import least_similar
 from tests.imagegen.continuous.mar.reference import State, conditions, decoder_input, linear, norm
 from tests.imagegen.continuous.tiny import SIZES, transformer
 
@@ -119,8 +119,8 @@ def by_hand(lazy: Lazy, null: bool) -> tuple[list[Tensor], list[list[int]]]:
     return made, counts
 
 
-def built(lazy: Lazy, rows: slice = slice(None)) -> tuple[list[Tensor], LazyModel]:
-    model, made = LazyModel(MARModel(transformer()), lazy), []
+def built(lazy: Lazy, rows: slice = slice(None)) -> tuple[list[Tensor], FeatureCachedModel]:
+    model, made = FeatureCachedModel(MARModel(transformer()), lazy), []
     for tokens, mask, wanted in given():
         made.append(model.condition(tokens[rows], mask[rows], LABELS[rows], True, wanted[rows]).clone())
     return made, model
@@ -146,11 +146,11 @@ def stale_keys_and_values(patch: pytest.MonkeyPatch) -> None:
     def put(self: object, number: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return tuple(one.now for one in self.cache.layers[number])
 
-    patch.setattr(token_cache._Part, "_put", put)
+    patch.setattr(token_cache._PartialPass, "_put", put)
 
 
 def stale_inputs(patch: pytest.MonkeyPatch) -> None:
-    enter = token_cache._Part.enter
+    enter = token_cache._PartialPass.enter
 
     def forgetful(self: object, x: Tensor) -> Tensor:
         before = self.cache.inputs.all.clone()
@@ -158,30 +158,30 @@ def stale_inputs(patch: pytest.MonkeyPatch) -> None:
         self.cache.inputs.all.copy_(before)
         return chosen
 
-    patch.setattr(token_cache._Part, "enter", forgetful)
+    patch.setattr(token_cache._PartialPass, "enter", forgetful)
 
 
 def stale_outputs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(token_cache._Part, "leave", lambda self, x: self.cache.outputs.now)
+    patch.setattr(token_cache._PartialPass, "leave", lambda self, x: self.cache.outputs.now)
 
 
 def stale_whole_passes(patch: pytest.MonkeyPatch) -> None:
-    keep = token_cache._Whole._keep
+    keep = token_cache._FullPass._keep
 
     def once(self: object, number: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return (keys, values) if number in self.cache.layers else keep(self, number, keys, values)
 
-    patch.setattr(token_cache._Whole, "_keep", once)
+    patch.setattr(token_cache._FullPass, "_keep", once)
 
 
 def changes_unseen(patch: pytest.MonkeyPatch) -> None:
-    slots = LazyModel._slots
+    slots = FeatureCachedModel._slots
 
     def blind(self: object, tokens: Tensor, mask: Tensor, *rest: object) -> object:
         self._seen = tokens, mask
         return slots(self, tokens, mask, *rest)
 
-    patch.setattr(LazyModel, "_slots", blind)
+    patch.setattr(FeatureCachedModel, "_slots", blind)
 
 
 MUTANTS = (stale_keys_and_values, stale_inputs, stale_outputs, stale_whole_passes, changes_unseen)
@@ -233,7 +233,7 @@ def test_what_is_wanted_or_changed_is_computed_and_the_share_beside_it() -> None
 
 @torch.no_grad()
 def test_without_anything_wanted_or_changed_a_pass_gives_the_last_one_and_without_a_word_all_are_wanted() -> None:
-    model, (tokens, mask, _) = LazyModel(MARModel(transformer()), Lazy(1, 9, tokens=0.0)), given()[2]
+    model, (tokens, mask, _) = FeatureCachedModel(MARModel(transformer()), Lazy(1, 9, tokens=0.0)), given()[2]
     nothing = torch.full((3, 2), 16)
     first = model.condition(tokens, mask, LABELS, True, nothing)
     assert torch.equal(model.condition(tokens, mask, LABELS, True, nothing)[0], first[0])
@@ -244,7 +244,7 @@ def test_without_anything_wanted_or_changed_a_pass_gives_the_last_one_and_withou
 @torch.no_grad()
 def test_requests_that_interleave_have_each_a_cache_of_its_own() -> None:
     lazy, inner = Lazy(1, 9, tokens=0.2), MARModel(transformer())
-    one, other = LazyModel(inner, lazy), LazyModel(inner, lazy)
+    one, other = FeatureCachedModel(inner, lazy), FeatureCachedModel(inner, lazy)
     for (tokens, mask, wanted), expected in zip(given(), built(lazy)[0], strict=True):
         assert torch.equal(one.condition(tokens, mask, LABELS, True, wanted), expected)
         other.condition(-tokens, mask, LABELS.flip(0), True, wanted)
@@ -258,7 +258,7 @@ def test_the_least_alike_come_beside_those_that_must_and_the_unchanged_last() ->
     must[0, 5], must[1, [2, 4, 7]] = True, True
     like = F.cosine_similarity(x, last, dim=-1)
     for share, extra in ((0.0, 0), (0.25, 3), (0.3, 4), (0.75, 9), (1.0, 12)):
-        place, counts = least_like(x, last, must, share)
+        place, counts = least_similar(x, last, must, share)
         assert counts == [min(1 + extra, 12), min(3 + extra, 12)] and place.shape == (2, max(counts))
         for row in range(2):
             chosen = place[row, : counts[row]].tolist()

@@ -6,16 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Law
+from mmspec.core.draft import Law, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chains
-from mmspec.core.verdict import Verdict
-from mmspec.imagegen.continuous.acceptance import Relaxation
-from mmspec.imagegen.continuous.evidence import TokenEvidence
-from mmspec.imagegen.continuous.head import Gaussian, Trajectory
-from mmspec.imagegen.continuous.own_within import OwnWithin
-from mmspec.imagegen.continuous.ratio_rule import TrajectoryRatio
-from mmspec.imagegen.continuous.window import WindowDraft, settles
+from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
+from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
+from mmspec.imagegen.continuous.cspd.window import WindowDraft, settled_nodes
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
+from mmspec.imagegen.continuous.masked_target import TokenEvidence
 
 # a pad, then steps of two, one, two and one tokens; the second row ends early
 STEP = torch.tensor([[-1, 0, 0, 1, 2, 2, 3], [-1, 0, 0, 1, 2, -1, -1]])
@@ -56,15 +54,16 @@ def at(*nodes: tuple[int, int]) -> Tensor:
 def test_a_step_that_holds_a_rejection_is_the_last_to_be_settled() -> None:
     keep = torch.ones(2, 7, dtype=torch.bool)
     keep[0, 3] = False
-    assert settles(WindowDraft(None, None, None, step=STEP), keep, True).tolist() == [
+    assert settled_nodes(WindowDraft(None, None, None, step=STEP), keep, True).tolist() == [
         [False, True, True, True, False, False, False],
         [False, True, True, True, True, False, False],
     ]
     keep[0, 1] = False  # the other token of its step is settled with it
     assert (
-        settles(WindowDraft(None, None, None, step=STEP), keep, True)[0].tolist() == [False, True, True] + [False] * 4
+        settled_nodes(WindowDraft(None, None, None, step=STEP), keep, True)[0].tolist()
+        == [False, True, True] + [False] * 4
     )
-    assert torch.equal(settles(WindowDraft(None, None, None, step=STEP), keep, False), STEP >= 0)
+    assert torch.equal(settled_nodes(WindowDraft(None, None, None, step=STEP), keep, False), STEP >= 0)
 
 
 def test_patching_puts_right_what_falls_and_keeps_all_behind_it() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mmspec.imagegen.continuous.kl.config import KLConfig
-from mmspec.imagegen.continuous.kl.load import build
+from mmspec.imagegen.continuous.kl import KLConfig, build_kl
 from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.pipeline import MARPipeline
 
 SIZES = MARConfig(img_size=8, vae_stride=2, vae_embed_dim=3, encoder_embed_dim=16, encoder_depth=2, encoder_num_heads=2,
                   decoder_embed_dim=24, decoder_depth=2, decoder_num_heads=4, class_num=5, buffer_size=3, diffloss_d=2,
@@ -36,7 +35,7 @@ def transformer(config: MARConfig = SIZES, seed: int = 0) -> MAR:
 
 def autoencoder() -> nn.Module:
     torch.manual_seed(3)
-    return build(KL).eval().requires_grad_(False)
+    return build_kl(KL).eval().requires_grad_(False)
 
 
 def pipeline(pixels: bool = False, **how) -> MARPipeline:

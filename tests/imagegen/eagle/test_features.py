@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
-from mmspec.imagegen.eagle.published import drafter_from_state_dict
-from mmspec.imagegen.eagle.rotary import grid_rotary
-from mmspec.imagegen.eagle.teacher_pass import teacher_pass
-from mmspec.imagegen.eagle.training import EagleLoss, unrolled
+from mmspec.imagegen.eagle.loading import drafter_from_state_dict
+from mmspec.imagegen.eagle.training import EagleLoss, teacher_pass, unrolled_states
 from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.grid_rope import cell_rotary
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import CHAIN, drafter_for
 from tests.imagegen.eagle.test_published import random_state
@@ -27,7 +26,7 @@ def test_drafting_computes_what_training_unrolls() -> None:
     settings = dict(guidance_scale=2.0, temperature=0)
     values = generate(model, LABELS, drafter, **settings).tokens
     teacher_batch = teacher_pass(model, torch.tensor(LABELS), values, paired=True)
-    wanted = unrolled(drafter, model, teacher_batch, EagleLoss(depths=2, noise=0), torch.Generator())
+    wanted = unrolled_states(drafter, model, teacher_batch, EagleLoss(depths=2, noise=0), torch.Generator())
     run = ImagePipeline(model).start(LABELS, decoding=drafter, **settings)
     rows = torch.arange(3)
     for _ in range(6):
@@ -51,7 +50,7 @@ def sides(rows: Tensor, row: Tensor, place: Tensor) -> Tensor:
 @pytest.mark.parametrize("cell", [(0, 0), (1, 2), (2, 1)])
 def test_rotary_rows_are_the_cells_and_zero_elsewhere(cell: tuple[int, int]) -> None:
     geometry = Geometry(((3, 3),), tail=(9,))
-    table = grid_rotary(geometry, 8, 100.0, 20, torch.device("cpu"))
+    table = cell_rotary(geometry, 8, 100.0, 20, torch.device("cpu"))
     assert table.shape == (30, 2, 8) and not table[9:].any()
     row, column = cell
     angle = torch.tensor([row * 1.0, row * 0.1, column * 1.0, column * 0.1])
@@ -61,7 +60,7 @@ def test_rotary_rows_are_the_cells_and_zero_elsewhere(cell: tuple[int, int]) -> 
 
 def test_time_turns_the_first_pairs_of_a_video() -> None:
     geometry = Geometry(((2, 2),), frames=3)
-    table = grid_rotary(geometry, 8, 100.0, 1, torch.device("cpu"), time_pairs=2)
+    table = cell_rotary(geometry, 8, 100.0, 1, torch.device("cpu"), time_pairs=2)
     angle = torch.tensor([2 * 1.0, 2 * 0.1, 1.0, 0.0])  # frame 2, row 1, column 0
     assert torch.allclose(table[10, 0], angle.cos().repeat(2)) and torch.allclose(table[10, 1, 4:], angle.sin())
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mmspec.certify.samples import chi_square
 from mmspec.imagegen.eagle.drafter import ImageEagle
-from mmspec.imagegen.eagle.teacher_pass import teacher_pass
+from mmspec.imagegen.eagle.training import teacher_pass
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.sampling import Guidance
+from mmspec.imagegen.target import Guidance
 from tests.imagegen.eagle.small import ALIKE, CHAIN, SHAPES, TREE, drafter_for, lined
 from tests.imagegen.tiny import TinyModel, generate
 

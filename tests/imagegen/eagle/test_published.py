@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.eagle.drafter import ImageEagle
-from mmspec.imagegen.eagle.published import drafter_from_state_dict
+from mmspec.imagegen.eagle.loading import drafter_from_state_dict
 from tests.imagegen.eagle.small import CHAIN
 from tests.imagegen.tiny import DIM, TinyModel, generate
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from mmspec import imagegen
 from mmspec.imagegen.eagle.drafter import ImageEagle
-from mmspec.imagegen.eagle.teacher_pass import teacher_pass
-from mmspec.imagegen.eagle.training import EagleLoss, loss_of
+from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss, teacher_pass
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import CHAIN, drafter_for, lined
 from tests.imagegen.tiny import ColourTable, TableModel, TinyModel, generate
@@ -34,7 +33,7 @@ def test_thirty_steps_lengthen_what_is_accepted() -> None:
     model = TinyModel()
     drafter = drafter_for(model)
     untrained = accept_length(model, drafter)
-    loss = loss_of(
+    loss = image_eagle_loss(
         drafter, model, batches(model), EagleLoss(words=1.0, depths=2, noise=0, guided_share=0.5, guidance=2)
     )
     drafter.train().requires_grad_(True)
@@ -52,7 +51,7 @@ def test_thirty_steps_lengthen_what_is_accepted() -> None:
 def test_a_step_is_a_pure_function_and_reaches_every_weight(loss: EagleLoss) -> None:
     model = TinyModel()
     drafter = drafter_for(model).train().requires_grad_(True)
-    of = loss_of(drafter, model, batches(model), loss)
+    of = image_eagle_loss(drafter, model, batches(model), loss)
     first, again = of(3)[0], of(3)[0]
     assert torch.equal(first, again)
     first.backward()
@@ -74,7 +73,7 @@ def test_shares_weigh_the_branches() -> None:
     for share in (0.0, 0.25, 1.0):
         # a share of guided words of weight 0 keeps both branches running
         settings = EagleLoss(noise=0, words=0, unconditional=share, guided_share=0.5)
-        parts.append(loss_of(drafter, model, batches(model), settings)(0)[0])
+        parts.append(image_eagle_loss(drafter, model, batches(model), settings)(0)[0])
     assert torch.allclose(parts[1], 0.75 * parts[0] + 0.25 * parts[2])
 
 

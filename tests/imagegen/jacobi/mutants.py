@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.core.rules import BlockVerification
 from mmspec.imagegen.jacobi import SJD
-from mmspec.imagegen.jacobi.state import JacobiState
+from mmspec.imagegen.jacobi.drafter import JacobiState
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,14 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, root_only, run_of
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Decoding, Drafter
+from mmspec.core.loop import DecodingRun, Drafter
 from mmspec.core.rules.base import Rule
-from mmspec.core.verdict import run_of
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi.ring import Ring
-from mmspec.imagegen.jacobi.state import JacobiState
-from mmspec.kernels.select import select_path
+from mmspec.imagegen.jacobi.drafter import JacobiState
+from mmspec.imagegen.jacobi.initialisation import PositionRing
+from mmspec.kernels.path_selection import select_path
 
 
 class Fork(Exception):
@@ -151,7 +149,7 @@ def take(thing: object, row: Tensor) -> object:
     names = made.__slots__ if isinstance(made, Canvas) else vars(made)
     for name in names:
         value = getattr(made, name)
-        if name != "tables" and isinstance(value, Tensor | Ring):
+        if name != "tables" and isinstance(value, Tensor | PositionRing):
             setattr(made, name, take(value, row))
         elif isinstance(value, deque):  # of pairs of tensors
             setattr(made, name, deque((tuple(part[row] for part in pair) for pair in value), value.maxlen))
@@ -162,7 +160,7 @@ def fingerprint(canvas: Canvas, state: JacobiState) -> Tensor:
     """int64 [S], equal for rows in equal states."""
     parts = [canvas.values, canvas.pending[:, None], canvas.uniform]
     for value in vars(state).values():
-        value = value.table if isinstance(value, Ring) else value
+        value = value.table if isinstance(value, PositionRing) else value
         parts += [value] if isinstance(value, Tensor) else []
         parts += [part for pair in value for part in pair] if isinstance(value, deque) else []
     bits = torch.cat([p.double().reshape(canvas.batch, -1) for p in parts], 1).view(torch.int64)
@@ -216,7 +214,7 @@ def one_round(drafter: Drafter, rule: Rule, canvas: Canvas, state: JacobiState |
     first = state is None
     draft = root_only(canvas.pending) if first else state.propose(canvas, keys)
     evidence = canvas.score(draft)
-    verdict = Decoding(canvas, drafter, rule, keys).judge(draft, evidence)
+    verdict = DecodingRun(canvas, drafter, rule, keys).verify(draft, evidence)
     state = drafter.open(canvas) if first else state
     canvas.commit(draft, verdict)
     state.observe(canvas, draft, evidence, verdict)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.keys import Keys, Purpose
-from mmspec.imagegen.jacobi.coupling import gumbel_pick, maximal_law
+from mmspec.imagegen.jacobi.drafter import gumbel_pick, maximal_law
 from tests.imagegen.jacobi.mutants import keep_above
 
 OLD, NEW, TARGET = (torch.tensor(law, dtype=torch.float64) for law in (

@@ -10,8 +10,8 @@ from mmspec.certify.samples import chi_square
 from mmspec.core.keys import Keys
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SCD, SJD, Proactive
-from mmspec.imagegen.jacobi.initialisation import INITS, Window, sources_of
-from mmspec.imagegen.jacobi.state import JacobiState
+from mmspec.imagegen.jacobi.drafter import JacobiState
+from mmspec.imagegen.jacobi.initialisation import INITS, JacobiWindow, sources_of
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
 FORCED = Geometry(((3, 4),), row_end=16, tail=(17,))
@@ -91,7 +91,7 @@ def test_sampled_videos_have_the_targets_law(drafter: SJD) -> None:
 def test_copies_take_the_newest_known_code_but_at_the_start_of_a_row() -> None:
     geometry = Geometry(((3, 4),), row_end=16)  # places 4, 9 and 14 end the rows
     sources = sources_of(geometry, torch.device("cpu"))
-    window = Window.of(torch.tensor([1, 0]), torch.tensor([1, 4]), 8, geometry.total)
+    window = JacobiWindow.of(torch.tensor([1, 0]), torch.tensor([1, 4]), 8, geometry.total)
     first, second = sources.near("repeat_left", window).tolist()
     assert first[1:] == [2, 2, 5, 2, 2, 2, 2]  # place 5 starts a row and has no neighbour; forced ones are pinned later
     assert second[4:] == [5, 3, 3, 3]  # the newest known place is forced: the one before it

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.keys import Keys
 from mmspec.core.rules import TokenWise
-from mmspec.core.rules.laws import at
+from mmspec.core.rules.base import at_node
 from mmspec.core.tree import chain
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
@@ -38,7 +37,7 @@ def test_a_step_of_the_public_code(name: str) -> None:
         law = law / law.sum(-1, keepdim=True)
         # a row whose drafts all passed has its bonus there, and no replacement
         rejected, place = committed < length, committed.clamp(max=length - 1)
-        replaced = at(found["out.replacement_law"][run], place)
+        replaced = at_node(found["out.replacement_law"][run], place)
         assert torch.allclose(law[rejected], replaced[rejected], atol=1e-6)
 
         verdict = rule.resample(evidence, draft, weights, verdict, Keys.of(0, batch))

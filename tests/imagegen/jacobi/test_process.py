@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.context_tables import random_tables, target_law
+from mmspec.certify.enumeration import random_tables, target_law
 from mmspec.core.rules import Rule
-from mmspec.core.rules.resolve import resolve
+from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SCD, SJD, Proactive
 from mmspec.imagegen.jacobi.initialisation import INITS
@@ -146,7 +146,7 @@ def test_wrong_laws_on_record_show() -> None:
 
 @pytest.mark.parametrize("tau", (0.5, 1.0))
 def test_keeping_confident_values_shows(tau: float) -> None:
-    with patch("mmspec.imagegen.jacobi.state.maximal_law", mutants.keep_above(tau)):
+    with patch("mmspec.imagegen.jacobi.drafter.maximal_law", mutants.keep_above(tau)):
         assert distance(SJD(3, coupling="maximal")) > 1e-3
 
 

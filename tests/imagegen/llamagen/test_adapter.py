@@ -14,7 +14,7 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.transformer import Transformer
-from mmspec.imagegen.sampling import Guidance
+from mmspec.imagegen.target import Guidance
 from tests.imagegen.llamagen.tiny import CAPTION, CLASS, tokenizer_model, transformer
 from tests.parity import case
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mmspec.imagegen.components import read_component, read_weights
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.convert import convert, main
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
-from mmspec.imagegen.llamagen.store import read_component, read_weights
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 

@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.load import (
-    check_pair,
-    llamagen_from_state_dict,
-    vq_from_state_dict,
-)
+from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 from tests.imagegen.llamagen.published import (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmspec.imagegen import LlamaGenPipeline
-from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.imagegen.pixels import to_pil
 from tests.imagegen.llamagen.tiny import CAPTION, CLASS, text_encoder, tokenizer_model, transformer, word_tokenizer
 

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from mmspec.imagegen.llamagen.rope import GridTable, grid_table, rotate
+from mmspec.imagegen.grid_rope import GridRotary, apply_rotary, grid_table
 from tests.parity import case
 
 
@@ -25,19 +25,19 @@ def test_tables_equal_the_public_code() -> None:
 @pytest.mark.parametrize(("grid", "head_dim", "prefix", "given"), [(4, 16, 8, "apply.x"), (4, 20, 1, "apply.x_hd20")])
 def test_turning_equals_the_public_code(grid: int, head_dim: int, prefix: int, given: str) -> None:
     data = case("llamagen/rope2d")
-    table = GridTable(grid, head_dim, prefix, 10000)
+    table = GridRotary(grid, head_dim, prefix, 10000)
     expected = data[f"apply.out_grid{grid}_hd{head_dim}_prefix{prefix}"]
     x = data[given][:, : expected.shape[1]]
     position = torch.arange(expected.shape[1])
     for at in (position, position.expand(len(x), -1)):
-        torch.testing.assert_close(rotate(x, table.at(at)), expected, atol=1e-6, rtol=0)
-    assert not rotate(x, table.at(position))[:, :prefix].any()
+        torch.testing.assert_close(apply_rotary(x, table.at(at)), expected, atol=1e-6, rtol=0)
+    assert not apply_rotary(x, table.at(position))[:, :prefix].any()
 
 
 def test_turning_keeps_the_type_and_the_gradient() -> None:
-    table = GridTable(2, 8, 1, 10000)
+    table = GridRotary(2, 8, 1, 10000)
     x = torch.randn(1, 5, 2, 8, dtype=torch.bfloat16, requires_grad=True)
-    turned = rotate(x, table.at(torch.arange(5)))
+    turned = apply_rotary(x, table.at(torch.arange(5)))
     assert turned.dtype == torch.bfloat16
     turned.float().square().sum().backward()
     assert not x.grad[:, 0].any() and x.grad[:, 1:].any()

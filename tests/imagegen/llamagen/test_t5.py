@@ -12,10 +12,10 @@ from torch import Tensor
 from transformers import MT5Config, MT5EncoderModel, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
 from mmspec.imagegen.llamagen import t5
+from mmspec.imagegen.llamagen.captions import FileTokenizer, read_encoder
 from mmspec.imagegen.llamagen.load import t5_from_state_dict
 from mmspec.imagegen.llamagen.t5 import T5Config as Config
 from mmspec.imagegen.llamagen.t5 import T5Encoder
-from mmspec.imagegen.llamagen.text_files import FileTokenizer, read_encoder
 from tests.imagegen.llamagen.tiny import word_tokenizer
 
 SIZES = dict(vocab_size=37, d_model=24, d_kv=5, d_ff=40, num_layers=3, num_heads=4, relative_attention_num_buckets=12,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.llamagen.cleaning import clean
-from mmspec.imagegen.llamagen.text import CaptionEncoder, to_the_right
+from mmspec.imagegen.llamagen.captions import CaptionEncoder, clean_caption, to_the_right
 from tests.imagegen.llamagen.tiny import text_encoder, word_tokenizer
 
 
@@ -29,8 +28,8 @@ from tests.imagegen.llamagen.tiny import text_encoder, word_tokenizer
     ],
 )
 def test_captions_are_cleaned(text: str, expected: str) -> None:
-    assert clean(text) == expected
-    assert clean(clean(expected)) == clean(expected)
+    assert clean_caption(text) == expected
+    assert clean_caption(clean_caption(expected)) == clean_caption(expected)
 
 
 def test_real_tokens_come_last() -> None:

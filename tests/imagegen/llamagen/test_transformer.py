@@ -9,7 +9,7 @@ from torch import Tensor
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
-from mmspec.imagegen.sampling import Guidance
+from mmspec.imagegen.target import Guidance
 from tests.parity import case
 
 PARITY = GPTConfig(dim=64, n_layer=2, n_head=4, vocab_size=64, block_size=16, num_classes=10)

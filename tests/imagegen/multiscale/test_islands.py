@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.multiscale.islands import expand, island_order, label
+from mmspec.imagegen.multiscale.local_threshold import fallen_region, island_order, label_islands
 
 SHAPES = ((1, 1), (5, 6), (9, 4), (1, 8))
 
@@ -37,7 +37,7 @@ def flood(mask: Tensor) -> list[list[int]]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_islands_are_eight_connected_and_in_raster_order(shape: tuple[int, int]) -> None:
     mask = masks(shape)
-    labels, order = label(mask), island_order(mask)
+    labels, order = label_islands(mask), island_order(mask)
     for row, one in enumerate(mask):
         found = [[cell for cell in island if cell >= 0] for island in order[row].tolist()]
         expected = flood(one)
@@ -56,7 +56,7 @@ def test_a_winding_island_is_one() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("radius", (0, 1, 3, None))
 def test_nothing_before_the_first_rejection_falls(shape: tuple[int, int], radius: int | None) -> None:
-    for one, fallen in zip(masks(shape), expand(masks(shape), radius), strict=True):
+    for one, fallen in zip(masks(shape), fallen_region(masks(shape), radius), strict=True):
         cells = one.nonzero().tolist()
         for r in range(shape[0]):
             for c in range(shape[1]):

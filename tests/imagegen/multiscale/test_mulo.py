@@ -8,17 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chains
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.multiscale import MuLo
-from mmspec.imagegen.multiscale.low_res import sketch
-from mmspec.imagegen.multiscale.rule import LocalThreshold, pools
+from mmspec.imagegen.multiscale.local_threshold import LocalThreshold, code_pools
+from mmspec.imagegen.multiscale.low_resolution import draft_low_resolution
 from mmspec.imagegen.pipeline import ImagePipeline
-from mmspec.imagegen.sampling import Guidance, Warp
+from mmspec.imagegen.target import Guidance, Warp
 from tests.imagegen.tiny import TinyModel, generate
 
 PLAIN = (Geometry(((4, 6),)), Geometry(((2, 3),)))
@@ -97,7 +96,7 @@ def test_what_falls_around_a_failure(radius: int | None, fallen: list[int]) -> N
     pooled = torch.full((12,), 0.5)
     pooled[6] = 0.05
     draft, evidence = drafted(pooled)
-    rule = LocalThreshold(0.1, pools(torch.eye(2), 1), radius, Geometry(((3, 4),)))
+    rule = LocalThreshold(0.1, code_pools(torch.eye(2), 1), radius, Geometry(((3, 4),)))
     rule.check(draft)
     weights = rule.weigh(evidence, draft)
     verdict = rule.select(weights, torch.zeros(1, 12), draft)
@@ -108,14 +107,14 @@ def test_what_falls_around_a_failure(radius: int | None, fallen: list[int]) -> N
 
 def test_pools_hold_the_code_itself_and_add_up() -> None:
     book = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    assert pools(book, 3)[:, 0].tolist() == list(range(6)) and pools(book, 6).sort(1).values[2].tolist() == list(
-        range(6)
-    )
+    assert code_pools(book, 3)[:, 0].tolist() == list(range(6)) and code_pools(book, 6).sort(1).values[
+        2
+    ].tolist() == list(range(6))
     draft, evidence = drafted(torch.full((12,), 0.05))
-    whole = LocalThreshold(0.99, pools(torch.eye(2), 2), 1, Geometry(((3, 4),)))
+    whole = LocalThreshold(0.99, code_pools(torch.eye(2), 2), 1, Geometry(((3, 4),)))
     assert bool((whole.weigh(evidence, draft).threshold == 1).all())
     with pytest.raises(ValueError, match="expected 1 to 6"):
-        pools(book, 7)
+        code_pools(book, 7)
 
 
 @pytest.mark.parametrize("geometries", (PLAIN, ENDS), ids=("plain", "row ends"))
@@ -172,9 +171,9 @@ def test_the_drafter_goes_on_behind_given_rows(geometry: Geometry, drafter: SJD 
     plain = generate(model, [0, 1], temperature=0, guidance_scale=2.0).tokens.view(2, 2, 3)
     empty = plain[:, :0]
     for start in (empty, plain[:, :1]):
-        rows, _ = sketch(model, torch.tensor([0, 1]), before=start, rows=1, **settings)
+        rows, _ = draft_low_resolution(model, torch.tensor([0, 1]), before=start, rows=1, **settings)
         assert torch.equal(rows, plain[:, start.shape[1] : start.shape[1] + 1])
-    whole, passes = sketch(model, torch.tensor([0, 1]), before=empty, rows=2, **settings)
+    whole, passes = draft_low_resolution(model, torch.tensor([0, 1]), before=empty, rows=2, **settings)
     assert torch.equal(whole, plain) and passes <= geometry.total
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.imagegen.multiscale.latent_upsampler import LatentUpsampler, UpsamplerConfig
-from mmspec.imagegen.multiscale.upsampler import PixelUpsampler
-from mmspec.zoo.training.pictures.build_upsampler import UpsamplerRecipe, evaluate_upsampler, train_upsampler
+from mmspec.imagegen.multiscale.upsamplers import LatentUpsampler, PixelUpsampler, UpsamplerConfig
+from mmspec.zoo.training.image.build_upsampler import UpsamplerRecipe, evaluate_upsampler, train_upsampler
 
 
 @pytest.fixture(scope="module")

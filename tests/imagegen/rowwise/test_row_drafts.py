@@ -10,7 +10,7 @@ from mmspec.certify.samples import chi_square
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive
-from mmspec.imagegen.model import Scored
+from mmspec.imagegen.model import ImageModelOutput
 from mmspec.imagegen.rowwise import RowDrafts
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
@@ -60,7 +60,7 @@ def test_sampled_images_have_the_targets_law(geometry: Geometry, drafter: RowDra
 class Watching(TinyModel):
     """Notes the places of every pass, the root's first."""
 
-    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> Scored:
+    def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
         self.seen.append(index[0].tolist())
         return super().forward(value, index, bias, cache)
 

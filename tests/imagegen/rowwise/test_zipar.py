@@ -8,8 +8,7 @@ import torch
 from mmspec.certify.samples import chi_square
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.rowwise import PJD, ZipAR
-from mmspec.imagegen.rowwise.lines import lines_of
-from mmspec.imagegen.rowwise.schedule import schedule
+from mmspec.imagegen.rowwise.row_schedule import row_schedule, row_spans
 from mmspec.imagegen.rules.gsd import GSD
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
@@ -23,7 +22,7 @@ SERIAL = [ZipAR(8), ZipAR(8, adaptive=True), PJD(8, 3)]
 @pytest.mark.parametrize("side", (1, 4, 7))
 @pytest.mark.parametrize("window", (1, 2, 7))
 def test_a_fixed_window_takes_n_plus_w_times_n_minus_1_passes(side: int, window: int) -> None:
-    rounds = schedule(Geometry.square(side), window)
+    rounds = row_schedule(Geometry.square(side), window)
     assert len(rounds) + 1 == side + min(window, side) * (side - 1)
     asked = [feed.place + 1 for feeds in rounds for feed in feeds if feed.open]
     assert sorted([0, *asked]) == list(range(side * side))
@@ -36,7 +35,7 @@ def test_a_fixed_window_takes_n_plus_w_times_n_minus_1_passes(side: int, window:
 def test_every_value_is_fed_once_it_is_known_and_stand_ins_only_before(geometry: Geometry, window: int) -> None:
     known = {0, *(i for i, value in enumerate(geometry.forced.tolist()) if value >= 0)}
     fed: set[int] = set()
-    rounds = schedule(geometry, window)
+    rounds = row_schedule(geometry, window)
     for feeds in rounds:
         for feed in feeds:
             assert feed.source in known and (feed.place == feed.source or feed.place not in known)
@@ -44,7 +43,7 @@ def test_every_value_is_fed_once_it_is_known_and_stand_ins_only_before(geometry:
         assert len(true) == len(set(true)) and not fed & set(true)
         fed |= set(true)
         known |= {feed.place + 1 for feed in feeds if feed.open}
-    ends = {line.start + line.codes - 1 for line in lines_of(geometry)[:-1]}
+    ends = {line.start + line.codes - 1 for line in row_spans(geometry)[:-1]}
     assert ends <= fed and known == set(range(geometry.total))
 
 

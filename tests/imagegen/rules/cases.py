@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence
 from mmspec.core.rules import Rule
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
-from mmspec.imagegen.rules.neighbours import neighbours
+from mmspec.imagegen.rules.lantern import nearest_codes
 from tests.core.rules.drafting import drawn
 
 WITHOUT = "without_replacement"
@@ -22,7 +21,7 @@ def codebook(codes: int, seed: int = 0) -> Tensor:
 
 
 def table(codes: int) -> Tensor:
-    return neighbours(codebook(codes), codes - 1)
+    return nearest_codes(codebook(codes), codes - 1)
 
 
 def exact_settings(codes: int) -> dict[str, Rule]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.rules.resolve import names
+from mmspec.core.rules.by_name import rule_names
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
-from mmspec.imagegen.multiscale.rule import pools
+from mmspec.imagegen.multiscale.local_threshold import code_pools
 from mmspec.imagegen.rules.by_name import relaxed_names, rule_from_name
 from tests.imagegen.rules.cases import codebook
 
@@ -44,13 +44,13 @@ def test_neighbours_lie_in_the_models_own_geometry() -> None:
     rows = Long().codebook()
     apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
     assert torch.equal(rule_from_name("lantern:k=5", Long()).table, apart.topk(6, largest=False).indices)
-    assert torch.equal(pools(rows, 4)[:, 1:], apart.topk(3, largest=False).indices)
+    assert torch.equal(code_pools(rows, 4)[:, 1:], apart.topk(3, largest=False).indices)
 
 
 def test_every_name_works_alone_and_exact_ones_are_passed_on() -> None:
     for name in relaxed_names():
         assert not rule_from_name(name, Codes()).exact
-    for name in names():
+    for name in rule_names():
         assert rule_from_name(name, Codes()) == name
 
 

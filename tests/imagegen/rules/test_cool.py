@@ -7,8 +7,7 @@ import math
 import pytest
 import torch
 
-from mmspec.core.context_tables import random_tables
-from mmspec.core.exactness import inexactness
+from mmspec.certify.enumeration import inexactness, random_tables
 from mmspec.core.rules import RecursiveRejection, TokenWise
 from mmspec.core.tree import chain, static_tree
 from mmspec.imagegen.rules.cool import CoolSD

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmspec.core.context_tables import LAWS
-from mmspec.core.context_tables import contrasted_tables as laws
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import inexactness
+from mmspec.certify.enumeration import LAWS, inexactness
+from mmspec.certify.enumeration import contrasted_tables as laws
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.tree import chain
 from mmspec.imagegen.rules.gsd import GSD
 from tests.imagegen.rules.cases import WITHOUT, codebook

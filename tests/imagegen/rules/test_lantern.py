@@ -6,14 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.context_tables import random_tables, total_variation
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import inexactness, joint_law, judge_all
+from mmspec.certify.enumeration import enumerate_rule, inexactness, joint_law, random_tables, total_variation
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.rules import Rule
 from mmspec.core.tree import chain, static_tree
-from mmspec.imagegen.rules.lantern import Lantern, LanternPlus
-from mmspec.imagegen.rules.neighbours import neighbours
+from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
 from tests.core.rules.drafting import Fixed, round_of
 from tests.imagegen.rules.cases import WITHOUT, codebook, table
 
@@ -22,7 +19,7 @@ SIZE = 6
 
 def emitted(rule: Rule, p: list[Tensor], q: list[Tensor], tree: object = None) -> Tensor:
     """The law of the first value that a round emits, float64 [V]."""
-    found = joint_law(judge_all(rule, tree or chain(1), p, q), p)
+    found = joint_law(enumerate_rule(rule, tree or chain(1), p, q), p)
     return found.view(p[0].shape[-1], -1).sum(-1)
 
 
@@ -38,13 +35,13 @@ def borrowed(near: Tensor, p: Tensor, code: int, k: int, budget: float) -> float
 @pytest.mark.parametrize("normalise", (False, True))
 def test_neighbours_are_the_nearest_others(normalise: bool) -> None:
     book = codebook(600) * torch.rand(600, 1)
-    near = neighbours(book, 5, normalise)
+    near = nearest_codes(book, 5, normalise)
     code = torch.nn.functional.normalize(book.double(), dim=-1) if normalise else book.double()
     distance = torch.cdist(code, code, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(torch.inf)
     assert torch.equal(near, distance.argsort(-1)[:, :5]) and near.dtype == torch.long
     for wrong in (0, 600):
         with pytest.raises(ValueError, match="expected 1 to 599 neighbours of 600 codes"):
-            neighbours(book, wrong)
+            nearest_codes(book, wrong)
 
 
 @pytest.mark.parametrize("k", (2, 5, 1000))

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.context_tables import random_tables
-from mmspec.core.exactness import joint_law, judge_all
+from mmspec.certify.enumeration import enumerate_rule, joint_law, random_tables
 from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
@@ -39,7 +38,7 @@ class Step:
 def first(rule: Rule, seed: int, tree: Tree | None = None) -> Step:
     """The first value."""
     p, q = random_tables(SIZE, 2, seed), random_tables(SIZE, 1, seed + 100)
-    judged, target = judge_all(rule, tree or chain(1), p, q), p[0][0]
+    judged, target = enumerate_rule(rule, tree or chain(1), p, q), p[0][0]
     kept = torch.zeros(SIZE, dtype=torch.float64)
     kept.index_put_((judged.drafts.value[:, 1:],), judged.reach[:, 1:], accumulate=True)
     law = joint_law(judged, p)[0].view(SIZE, -1).sum(-1)
@@ -49,7 +48,7 @@ def first(rule: Rule, seed: int, tree: Tree | None = None) -> Step:
 def second(rule: Rule, seed: int) -> list[Step]:
     """The second value of a chain, behind each first value that stands."""
     p, q = random_tables(SIZE, 3, seed), random_tables(SIZE, 2, seed + 100)
-    judged = judge_all(rule, chain(2), p, q)
+    judged = enumerate_rule(rule, chain(2), p, q)
     threshold, steps = judged.weights.threshold.double(), []
     for x in range(SIZE):
         stands = judged.drafts.chance * threshold[:, 1] * (judged.drafts.value[:, 1] == x)

@@ -6,14 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.rules import RecursiveRejection, TargetMatch
 from mmspec.core.tree import static_tree
-from mmspec.imagegen.rules.lantern import Lantern, LanternPlus
-from mmspec.imagegen.rules.neighbours import neighbours
-from mmspec.imagegen.rules.relaxed import exact_twin
-from mmspec.imagegen.rules.siblingwise import siblingwise, subtract
+from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
+from mmspec.imagegen.rules.relaxed import exact_rule_for, siblingwise, subtract_share
 from tests.parity import case
 
 CASE = "llamagen/lantern_acceptance"
@@ -38,7 +35,7 @@ def drafted(public: dict[str, Tensor], processor: str, tree: str, count: int) ->
 
 def test_neighbours_of_raw_rows_are_the_public_table() -> None:
     public = case(CASE)
-    found = neighbours(public["in.codebook"], 63, normalise=False)
+    found = nearest_codes(public["in.codebook"], 63, normalise=False)
     assert (found == public["out.neighbours"]).all()
 
 
@@ -52,7 +49,7 @@ def test_ratios_and_residuals_are_the_public_codes(tree: str, processor: str, se
     expected_law = public[f"{processor}.out.{tree}_residual"][setting]
     for count in (1, 2, 3):
         draft, evidence = drafted(public, processor, tree, count)
-        weights = exact_twin(draft).weigh(evidence, draft)
+        weights = exact_rule_for(draft).weigh(evidence, draft)
         if on:
             table = public["out.neighbours"]
             make = LanternPlus if value > 1 else Lantern
@@ -63,7 +60,7 @@ def test_ratios_and_residuals_are_the_public_codes(tree: str, processor: str, se
             law = rule.residual(evidence, draft, weights, torch.zeros(12, dtype=torch.long))
         else:  # without relaxation the public code is recursive rejection, or target-match
             ratio, law = siblingwise(
-                weights, draft, None, lambda siblings: siblings.of(siblings.law) / siblings.own_share(), subtract
+                weights, draft, None, lambda siblings: siblings.of(siblings.law) / siblings.own_share(), subtract_share
             )
             law = law[:, 0]
             exact = (RecursiveRejection() if tree == "static" else TargetMatch()).weigh(evidence, draft)

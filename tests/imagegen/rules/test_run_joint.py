@@ -8,10 +8,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from mmspec.core.context_tables import random_tables
-from mmspec.core.exactness import expected_accepted, inexactness
+from mmspec.certify.enumeration import expected_accepted, inexactness, random_tables
 from mmspec.core.rules import BlockVerification, TokenWise
-from mmspec.core.rules.laws import laws_of
+from mmspec.core.rules.base import laws_of
 from mmspec.core.tree import chain
 from mmspec.imagegen.rules.run_joint import RunJoint
 from tests.imagegen.rules.cases import CHAIN, WITHOUT, case

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmspec.evaluate.kernels.bench import run
+from mmspec.evaluate.machine.kernel_bench import run
 
 # launches of ours from the target's logits to the token behind the path
 MOST = {"text chain, block": 14, "text tree, traversal": 16, "text chain, greedy": 4, "commit": 1, "tree attention": 2}

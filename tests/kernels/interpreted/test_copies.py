@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.core.tree import static_tree
-from mmspec.kernels.neighbours import (
+from mmspec.kernels.neighbour_pooling import (
     borrowed_mass,
     borrowed_mass_reference,
     pooled_mass,
@@ -14,7 +14,7 @@ from mmspec.kernels.neighbours import (
     ranked_window,
     ranked_window_reference,
 )
-from mmspec.kernels.reflect import log_ratio, log_ratio_reference, reflect_point, reflect_point_reference
+from mmspec.kernels.reflection_coupling import log_ratio, log_ratio_reference, reflect_point, reflect_point_reference
 from mmspec.kernels.slots import move_slots, move_slots_reference, take_nodes, take_nodes_reference
 from mmspec.kernels.tree_attention import ancestor_bits, tree_attention, tree_attention_reference
 from tests.kernels.interpreted.laws import scores

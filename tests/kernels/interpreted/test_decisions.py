@@ -7,13 +7,22 @@ import torch
 from torch import Tensor
 
 from mmspec.core.tree import chain, static_tree
-from mmspec.kernels.block import block_thresholds, block_thresholds_reference
-from mmspec.kernels.kseq import kseq_discount, kseq_discount_reference
+from mmspec.kernels.block_verification import block_thresholds, block_thresholds_reference
 from mmspec.kernels.law import TINY, mass_at
-from mmspec.kernels.match import match_thresholds, match_thresholds_reference
-from mmspec.kernels.race import Residual, race_reference, residual_race
-from mmspec.kernels.select import select_path, select_path_reference
-from mmspec.kernels.siblings import mass_left, mass_left_reference, reject_in_turn, reject_in_turn_reference
+from mmspec.kernels.path_selection import select_path, select_path_reference
+from mmspec.kernels.residual_sampling import Residual, residual_sample, residual_sample_reference
+from mmspec.kernels.sequential_rejection import (
+    mass_left,
+    mass_left_reference,
+    reject_siblings,
+    reject_siblings_reference,
+)
+from mmspec.kernels.sibling_thresholds import (
+    kseq_discount,
+    kseq_discount_reference,
+    match_thresholds,
+    match_thresholds_reference,
+)
 from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
 
 over_sizes = pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES, ids=IDS)
@@ -63,8 +72,8 @@ def test_siblings_rejected_in_turn(size: int, nodes: int, dtype: torch.dtype, ra
         child.append(torch.cat((at, (at[1] / rest).clamp_min(TINY)[None], rest.reciprocal()[None])))
     weight = torch.rand(2, parents, dtype=p.dtype)
     weight[0, 0] = 1
-    found, state = reject_in_turn(p, q, weight, child, drawn)
-    same, end = reject_in_turn_reference(dense_p, dense_q, weight, child, drawn)
+    found, state = reject_siblings(p, q, weight, child, drawn)
+    same, end = reject_siblings_reference(dense_p, dense_q, weight, child, drawn)
     for one, other, (px, qx, share, _) in zip(found, same, child, strict=True):
         # where rejection could not happen the scalars are of no meaning, and neither is what follows
         sound = (px + qx + share).isfinite() & (other < 1)
@@ -151,10 +160,10 @@ def test_races_have_the_winner_of_the_reference(size: int, nodes: int, dtype: to
     node = torch.randint(nodes, (batch,), generator=generator)
     seeds = torch.zeros(batch, dtype=torch.long)
     for name, residual in forms(size, nodes, dtype, batch).items():
-        found = residual_race(residual, node, seeds, 0, uniform)
+        found = residual_sample(residual, node, seeds, 0, uniform)
         weight = residual.at(node)
         weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, residual.p.at(node).dense()[:, 0])
-        expected = race_reference(weight, weight, uniform)
+        expected = residual_sample_reference(weight, weight, uniform)
         pace = weight.double() / -uniform.clamp(2.0**-53, 1 - 2.0**-53).log()
         best, other = (pace.gather(1, one[:, None])[:, 0] for one in (expected, found))
         assert (weight.gather(1, found[:, None]) > 0).all(), name
@@ -164,18 +173,18 @@ def test_races_have_the_winner_of_the_reference(size: int, nodes: int, dtype: to
 def test_a_race_without_a_law_stays_in_range() -> None:
     p, _ = both_forms(torch.full((2, 1, 5000), torch.nan))
     for residual in (Residual("without", p), Residual("scaled", p, p, torch.zeros(1).long(), *torch.ones(2, 2, 1))):
-        found = residual_race(residual, torch.zeros(2).long(), torch.arange(2), 3)
+        found = residual_sample(residual, torch.zeros(2).long(), torch.arange(2), 3)
         assert ((found >= 0) & (found < 5000)).all()
 
 
 def test_a_race_reads_the_rows_own_lanes_in_any_slot() -> None:
     p, _ = both_forms(scores(1013, 1, torch.float32, 9, batch=4))
     seeds, node = torch.tensor([5, -7, 11, 2**61]), torch.zeros(4, dtype=torch.long)
-    found = residual_race(Residual("without", p), node, seeds, 77)
+    found = residual_sample(Residual("without", p), node, seeds, 77)
     from mmspec.kernels.counter import uniforms_reference
 
-    expected = race_reference(p.dense()[:, 0], p.dense()[:, 0], uniforms_reference(seeds, 77, 1013))
+    expected = residual_sample_reference(p.dense()[:, 0], p.dense()[:, 0], uniforms_reference(seeds, 77, 1013))
     assert torch.equal(found, expected)
     order = torch.tensor([2, 0, 3, 1])
     moved, _ = both_forms(p.scores[order])
-    assert torch.equal(residual_race(Residual("without", moved), node, seeds[order], torch.tensor(77)), found[order])
+    assert torch.equal(residual_sample(Residual("without", moved), node, seeds[order], torch.tensor(77)), found[order])

@@ -8,20 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Drawn
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Drawn, Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import RecursiveRejection, Rule, Traversal
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
-from mmspec.imagegen.rules.lantern import Lantern
-from mmspec.imagegen.rules.neighbours import neighbours
-from mmspec.kernels import backend
+from mmspec.imagegen.rules.lantern import Lantern, nearest_codes
+from mmspec.kernels import dispatch
 from tests.core.rules.simulation import markov_draft
 
 SIZE = 11
-NEAR = neighbours(torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(0)), 5)
+NEAR = nearest_codes(torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(0)), 5)
 TREE = static_tree([0, 0, 0, 1])
 CASES = [
     (Lantern(NEAR, 4, 0.3), chain(2), "without_replacement", False),
@@ -44,7 +42,7 @@ def test_a_rule_decides_as_on_the_references(
     p = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64).softmax(-1)
     q = (p.log() + 0.7 * torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)).softmax(-1)
     found = judged(rule, tree, drawn, per_row, p, q)
-    monkeypatch.setattr(backend, "INTERPRETED", False)
+    monkeypatch.setattr(dispatch, "INTERPRETED", False)
     for ours, expected in zip(found, judged(rule, tree, drawn, per_row, p, q), strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-4)
 

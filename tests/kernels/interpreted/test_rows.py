@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from mmspec.kernels.counter import row_keys, uniforms, uniforms_reference
-from mmspec.kernels.cut import cut_floor, cut_floor_reference, without_tail
 from mmspec.kernels.law import (
     LogLaw,
     law_of,
@@ -15,8 +14,11 @@ from mmspec.kernels.law import (
     mass_at_reference,
     residual_mass,
     residual_mass_reference,
+    row_best,
+    row_stats,
+    row_stats_reference,
 )
-from mmspec.kernels.stats import row_best, row_stats, row_stats_reference
+from mmspec.kernels.sampling import truncated_scores, truncation_floor, truncation_floor_reference
 from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
 
 over_sizes = pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES, ids=IDS)
@@ -106,14 +108,14 @@ def test_cuts_are_where_a_sort_finds_them(
     given = scores(size, nodes, dtype, 6, batch=1)
     given[:, -1] = given[:, -1].round()  # ties at the cut all stay
     inverse = torch.tensor([0.7])
-    found = cut_floor(given, top_k, top_p, inverse, order)
-    expected = cut_floor_reference(given, top_k if top_k < size else 0, top_p, inverse, order)
+    found = truncation_floor(given, top_k, top_p, inverse, order)
+    expected = truncation_floor_reference(given, top_k if top_k < size else 0, top_p, inverse, order)
     assert torch.equal(found, expected)
 
 
 def test_a_cut_is_what_a_row_keeps_at_least_k_of() -> None:
     given = scores(127, 2, torch.float32, 7)
-    kept = without_tail(given, 20, 1.0) > -torch.inf
+    kept = truncated_scores(given, 20, 1.0) > -torch.inf
     assert (kept.sum(-1) >= 20).all() and (given[kept].min() >= given.topk(20, -1).values.amin()).all()
-    spoiled = cut_floor(scores(127, 3, torch.float32, 7, batch=1, spoiled=True), 20, 0.9)
+    spoiled = truncation_floor(scores(127, 3, torch.float32, 7, batch=1, spoiled=True), 20, 0.9)
     assert spoiled[0, [0, 2]].isnan().all() and spoiled[0, 1] == -torch.inf

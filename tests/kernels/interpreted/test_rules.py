@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.certify.mistakes import Lenient, NoResidual
-from mmspec.core.context_tables import contrasted_tables as laws
-from mmspec.core.draft import Drawn
-from mmspec.core.evidence import Evidence
-from mmspec.core.exactness import inexactness
+from mmspec.certify.enumeration import contrasted_tables as laws
+from mmspec.certify.enumeration import inexactness
+from mmspec.certify.mutants import Lenient, NoResidual
+from mmspec.core.draft import Drawn, Evidence
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.law import LogLaw
-from mmspec.kernels.race import race_reference
+from mmspec.kernels.residual_sampling import residual_sample_reference
 from tests.core.rules.simulation import markov_draft
 
 TREE = static_tree([0, 0, 0])
@@ -57,4 +56,4 @@ def test_what_follows_a_rejection_wins_the_residuals_race(rule: Rule, tree: Tree
     node = torch.tensor([0, 1, 0])
     law = rule.residual(evidence, draft, weights, node)
     lanes = uniforms_reference(keys.seeds, keys.stream(Purpose.RESIDUAL), size)
-    assert torch.equal(rule.draw(evidence, draft, weights, node, keys), race_reference(law, law, lanes))
+    assert torch.equal(rule.draw(evidence, draft, weights, node, keys), residual_sample_reference(law, law, lanes))

@@ -18,7 +18,7 @@ from mmspec.video import (
     VideoGuidance,
     ZeroStarGuidance,
 )
-from mmspec.video.generation.pyramid import Pyramid, lower_factor
+from mmspec.video.adapters.schedulers import Pyramid, lower_factor
 from tests.video.adapters.test_pipelines import CHANNELS, NEGATIVE, TEXT, helios, quiet, staged, vae
 from tests.video.tiny import apart
 

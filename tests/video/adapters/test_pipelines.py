@@ -12,8 +12,8 @@ from mmspec.video import BlockPlan, FlowMap, GivenBlockNoise
 from mmspec.video.adapters.anyflow import AnyFlowVideo
 from mmspec.video.adapters.guidance import VideoGuidance
 from mmspec.video.adapters.helios import HeliosVideo
+from mmspec.video.adapters.schedulers import Scheduled
 from mmspec.video.adapters.skyreels import SkyReelsVideo
-from mmspec.video.generation.scheduled import Scheduled
 from tests.video.tiny import apart, noise, randomised
 
 CHANNELS, SIZE, STEPS = 4, (4, 4), 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.video import SDVG, AnyFlowVideo, FlowMap, HeliosVideo, SkyReelsVideo, ZeroStarGuidance, from_diffusers
-from mmspec.video.generation.pyramid import Pyramid
+from mmspec.video.adapters.schedulers import Pyramid
 from tests.video.adapters.test_pipelines import anyflow, helios, quiet, skyreels, staged, vae
 from tests.video.decoding.tiny import bright
 from tests.video.test_pipeline import encoder

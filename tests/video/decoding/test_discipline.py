@@ -9,7 +9,7 @@ import torch
 
 from mmspec.core.keys import Keys
 from mmspec.video import Cached, KeyedBlockNoise, Rebuilt
-from mmspec.video.decoding.row import FilmRow
+from mmspec.video.decoding.request import VideoRowState
 from mmspec.video.decoding.sdvg import SDVGState
 from tests.video.decoding.tiny import drafter, encode, pipeline, sdvg, told_by, vae
 from tests.video.tiny import GRID, apart, video
@@ -52,15 +52,17 @@ def test_every_block_is_its_models_own_from_nothing(way: str) -> None:
     assert [row[1:] for row in zip(*run.stats.accepted, strict=True)] == PATTERNS
     for number, (row, prompt, pattern) in enumerate(zip(run.target.rows, prompts, PATTERNS, strict=True)):
         for block, kept in enumerate((False, *pattern)):
-            other = fresh(small if kept else large, prompt, number).generate(row.film[:block])
-            assert apart(row.film[block], other) < 1e-5, (pattern, block)
+            other = fresh(small if kept else large, prompt, number).generate(row.committed[:block])
+            assert apart(row.committed[block], other) < 1e-5, (pattern, block)
         held = run._state.states[number]
         for state, model in ((row.state, large), (held, small)):  # and so is the next one, whoever is to draw it
-            assert apart(state.generate(row.film), fresh(model, prompt, number).generate(row.film)) < 1e-5, pattern
-        whole, place = vae().decode(torch.cat(row.film, 2))
+            assert apart(state.generate(row.committed), fresh(model, prompt, number).generate(row.committed)) < 1e-5, (
+                pattern
+            )
+        whole, place = vae().decode(torch.cat(row.committed, 2))
         shown = ((whole[0].transpose(0, 1) + 1) * 127.5).round()
         assert (torch.cat(row.frames).float() - shown).abs().max() <= 1
-        for one, other in zip(row.place.entries, place.entries, strict=True):
+        for one, other in zip(row.vae_state.entries, place.entries, strict=True):
             assert not isinstance(one, torch.Tensor) or apart(one, other) < 1e-4
 
 
@@ -75,13 +77,13 @@ def test_a_rejected_draft_leaves_no_trace(optimistic: bool) -> None:
     for _ in range(4):
         run.step(), plain.step()
         row, other = run.target.rows[0], plain.target.rows[0]
-        assert all(map(torch.equal, row.film, other.film)) and len(row.film) == len(other.film)
+        assert all(map(torch.equal, row.committed, other.committed)) and len(row.committed) == len(other.committed)
         assert not row.slots and not row.decoded
-        for one, wanted in zip(row.place.entries, other.place.entries, strict=True):
+        for one, wanted in zip(row.vae_state.entries, other.vae_state.entries, strict=True):
             assert torch.equal(one, wanted) if isinstance(one, torch.Tensor) else one == wanted
     state = run._state.states[0]
     for each in (state, reader):
-        each.absorb(row.film)
+        each.absorb(row.committed)
     assert state.watermark == reader.watermark == 4 and state.cache.staged == 0
     for layer in range(2):
         assert all(map(torch.equal, state.cache.layer(layer), reader.cache.layer(layer)))
@@ -99,14 +101,14 @@ def keeps_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def moves_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft moves the place in the autoencoder, kept or not."""
-    take = FilmRow.take
+    take = VideoRowState.commit
 
-    def taken(self: FilmRow, handle: int, kept: bool) -> None:
+    def taken(self: VideoRowState, handle: int, kept: bool) -> None:
         drafts = [one.after for key, one in self.decoded.items() if key % 2]
         take(self, handle, kept)
-        self.place = drafts[-1] if drafts else self.place
+        self.vae_state = drafts[-1] if drafts else self.vae_state
 
-    monkeypatch.setattr(FilmRow, "take", taken)
+    monkeypatch.setattr(VideoRowState, "commit", taken)
 
 
 def draws_with_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,7 @@ def test_a_failed_draft_ahead_is_taken_back() -> None:
     while run.step():
         pass
     plain = pipeline(blocks=4)(["rrr"], seed=[7])
-    assert torch.equal(torch.cat(run.target.rows[0].film, 2)[0], plain.latents[0])
+    assert torch.equal(torch.cat(run.target.rows[0].committed, 2)[0], plain.latents[0])
 
 
 def test_a_lazy_target_reads_no_block_that_it_draws_nothing_behind() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmspec.video import SDVG, BlockPlan, BlockVideoPipeline, Random, Strided, Threshold, VideoStopped
-from mmspec.video.wan.state import WanState
+from mmspec.video.wan.video import WanState
 from tests.video.decoding.tiny import SIZE, bright, drafter, encode, pipeline, sdvg, vae
 from tests.video.tiny import video, wan
 from tests.video.vae.tiny import autoencoder

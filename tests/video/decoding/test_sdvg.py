@@ -223,9 +223,9 @@ def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt
     row = run.target.rows[0]
     while attended.append(0) or run.step():
         state = run._state.states[0]
-        held.append((row.place.nbytes, row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded)))
+        held.append((row.vae_state.nbytes, row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded)))
         passes.append(row.state.passes + state.passes)
-    assert len(row.film) == 40 and len(set(held[5:])) == 1 and held[-1][1:3] <= (6, 6) and held[-1][3] == 0
+    assert len(row.committed) == 40 and len(set(held[5:])) == 1 and held[-1][1:3] <= (6, 6) and held[-1][3] == 0
     third = [after - before for before, after in zip(passes[6::3], passes[9::3], strict=False)]
     assert max(third) - min(third) <= 3  # as many passes in the end as in the beginning
     work = [
@@ -235,5 +235,5 @@ def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt
     same = pipe.start("a", seed=0, decoding=sdvg(Told({"a": pattern}), drafter=drafter(Cached(6, 1))))
     for _ in range(21):
         same.step()
-    assert all(map(torch.equal, row.film[:20], same.target.rows[0].film))
-    assert not row.records[20].kept and not torch.equal(row.film[20], same.target.rows[0].film[20])
+    assert all(map(torch.equal, row.committed[:20], same.target.rows[0].committed))
+    assert not row.records[20].kept and not torch.equal(row.committed[20], same.target.rows[0].committed[20])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video import FewStep, FlowMap
-from mmspec.video.generation.schedule import level, warped
+from mmspec.video.generation import level, warped
 
 SHAPE = (1, 3, 2, 4, 4)
 

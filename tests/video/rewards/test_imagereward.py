@@ -204,7 +204,7 @@ def test_what_the_scorer_cannot_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_class_builds_at_the_published_sizes_without_weights() -> None:
-    from mmspec.video.rewards.imagereward_config import ImageRewardConfig
+    from mmspec.video.rewards.imagereward import ImageRewardConfig
 
     with torch.device("meta"):
         count = sum(value.numel() for value in ImageReward(ImageRewardConfig()).parameters())

@@ -13,11 +13,10 @@ from torch import Tensor
 from transformers import CLIPConfig, CLIPModel
 
 from mmspec import zoo
-from mmspec.core.loading import sketch
+from mmspec.io.loading import sketch
 from mmspec.video import CosineReward, Views, hpsv2_from_state_dict, pickscore_from_state_dict
-from mmspec.video.rewards.clip_encoders import OpenClipEncoder
-from mmspec.video.rewards.published import _H14
-from mmspec.video.rewards.views import normalised
+from mmspec.video.rewards.clip import _H14, OpenClipEncoder
+from mmspec.video.rewards.scores import normalised
 from tests.video.rewards.tiny import OPEN_CLIP, TRANSFORMERS, words
 
 PROMPT = "a red ball moves to the left"

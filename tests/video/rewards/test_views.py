@@ -10,7 +10,7 @@ from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
-from mmspec.video.rewards.views import MEAN, STD, Views, normalised, to_bytes
+from mmspec.video.rewards.scores import MEAN, STD, Views, normalised, to_bytes
 
 BICUBIC = transforms.InterpolationMode.BICUBIC
 

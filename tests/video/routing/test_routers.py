@@ -13,10 +13,8 @@ from mmspec.core.draft import Draft, Law
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.video import Explore, Hybrid, Learned, Random, Relative, Strided, Threshold
-from mmspec.video.decoding.evidence import BlockEvidence
-from mmspec.video.routing.features import FEATURES, features
-from mmspec.video.routing.learned import Advantage, AdvantageConfig
-from mmspec.video.routing.router import Place, Router, TargetAlone
+from mmspec.video.routing.learned import FEATURES, Advantage, AdvantageConfig, draft_features
+from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, TargetAlone
 from tests.video.decoding.tiny import Told, pipeline, sdvg
 
 NAN = math.nan
@@ -87,7 +85,7 @@ def test_what_may_let_a_draft_stand_says_that_it_is_relaxed(router: Router) -> N
 )  # fmt: skip
 def test_each_router_has_a_setting_that_is_the_target_alone(router: Router) -> None:
     assert router.exact and "relaxed" not in router.name
-    asked = router.drafts(Place(0, 3, 7, 1, 0, 0.99))
+    asked = router.drafts(BlockPosition(0, 3, 7, 1, 0, 0.99))
     assert not asked or not any(decided(router, [9.0, -9.0], [0.0, 0.0]))
 
 
@@ -96,7 +94,7 @@ def walk(router: Router, blocks: int, uniforms: list[float], row: int = 0) -> li
     made: list[int] = []
     for block, uniform in enumerate(uniforms[:blocks]):
         run = block - made[-1] - 1 if made else 0
-        if not router.drafts(Place(row, block, blocks, len(made), run, uniform)):
+        if not router.drafts(BlockPosition(row, block, blocks, len(made), run, uniform)):
             made.append(block)
     return made
 
@@ -167,7 +165,9 @@ def test_features_are_what_they_say() -> None:
     still, moved = torch.zeros(1, 3, 2, 4, 4), torch.zeros(1, 3, 2, 4, 4)
     moved[:, :, 0], moved[:, :, 1] = 1.0, 3.0
     black, white = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.full((2, 3, 8, 8), 255, dtype=torch.uint8)
-    found = dict(zip(FEATURES, features(scores, anchor, (still, moved), (black, white), 0.5, 2).tolist(), strict=True))
+    found = dict(
+        zip(FEATURES, draft_features(scores, anchor, (still, moved), (black, white), 0.5, 2).tolist(), strict=True)
+    )
     assert found == {
         "reward_min": 1, "reward_mean": 2, "reward_spread": 1, "reward_trend": 2, "below_anchor_min": 1,
         "below_anchor_mean": 0.25, "progress": 0.5, "run": 2, "latent_jump": 1, "latent_motion": 2, "pixel_jump": 1,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmspec.video import Advantage, Explore, Learned, Threshold, scored_pairs, train_advantage
-from mmspec.video.routing.features import FEATURES
+from mmspec.video.routing.learned import FEATURES
 from tests.video.decoding.tiny import bright, pipeline, sdvg
 
 COUNT = len(FEATURES)

@@ -8,11 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.video.vae import wan
-from mmspec.video.vae.layout import LatentLayout
-from mmspec.video.vae.small import small_frames
-from mmspec.video.vae.stream import VAEState
-from mmspec.video.vae.wan import StreamingWanVAE
+from mmspec.video import vae as wan
+from mmspec.video.vae import LatentLayout, StreamingWanVAE, VAEState, small_frames
 from tests.video.vae.plain import plain_decode, plain_encode
 from tests.video.vae.tiny import CHANNELS, KINDS, MEAN, STD, Stream, autoencoder
 
@@ -286,7 +283,7 @@ def test_a_quick_one_gives_the_same_pixels_and_states(kind: str, monkeypatch: py
         assert type(own) is type(one) and (isinstance(own, str | None) or own.shape == one.shape)
     later = [one.decode(latents(2, seed=1), kept)[0] for one, kept in ((plain, past), (quick, state))]
     torch.testing.assert_close(*later, atol=1e-4, rtol=0)
-    monkeypatch.setattr(wan, "SMALL", 0)  # large frames are taken one by one
+    monkeypatch.setattr(wan, "SMALL_FRAME", 0)  # large frames are taken one by one
     torch.testing.assert_close(quick.decode(given)[0], wanted, atol=1e-4, rtol=0)
 
 

@@ -11,7 +11,7 @@ import torch
 from diffusers import AutoencoderKLWan
 from torch import Tensor
 
-from mmspec.video.vae.stream import VAEState
+from mmspec.video.vae import VAEState
 
 CHANNELS = 3
 MEAN, STD = [0.3, -0.2, 0.1], [2.0, 0.5, 1.5]

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from mmspec.video import CausalWan, load_wan, save_wan
+from mmspec.video.wan.checkpoints import to_causal
 from mmspec.video.wan.convert import main
-from mmspec.video.wan.names import to_causal
 from tests.video.tiny import SIZES, wan
 
 

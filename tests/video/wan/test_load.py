@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video import WanConfig, wan_from_state_dict
-from mmspec.video.wan.names import to_causal, to_diffusers
+from mmspec.video.wan.checkpoints import to_causal, to_diffusers
 from tests.video.tiny import GRID, text, wan
 from tests.video.wan.published import NAMES, SIZES, numbered, shapes
 

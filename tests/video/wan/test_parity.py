@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video import CausalWan, ChunkCache, wan_from_state_dict
-from mmspec.video.wan.rotary import rotary_table, rotate
-from mmspec.video.wan.times import sinusoid
+from mmspec.video.wan.transformer import rotary_table, rotate, sinusoid
 from tests.parity import case
 
 CONFIG = {

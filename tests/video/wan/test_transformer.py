@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.video import BlockPlan, Cached, FewStep, FlowMap, Rebuilt, WanConfig, wan_from_state_dict
-from mmspec.video.wan.presets import causvid, krea, self_forcing
+from mmspec.video.wan.checkpoints import causvid, krea, self_forcing
 from tests.video.tiny import GRID, apart, film, noise, opened, text, video, wan
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 import transformers
 
-from mmspec.core.files import write_json_atomic
-from mmspec.core.readers import read_json
+from mmspec.io.files import write_json_atomic
+from mmspec.io.readers import read_json
 from tests.vlm.classes.summary import outcomes, summary
 from tests.vlm.classes.table import class_names, record
 

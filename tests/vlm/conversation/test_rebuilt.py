@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.core.goodput import Goodput
 from mmspec.vlm.conversation import Past
-from mmspec.vlm.drafters.feature_state import FeatureState
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from tests.vlm.conversation.talks import talk
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafts import Script, Scripted, continuation

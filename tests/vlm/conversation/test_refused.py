@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import mmspec
-from mmspec.core.images import MAX_PIXELS, ImageError
+from mmspec.io.images import MAX_PIXELS, ImageError
 from mmspec.vlm.drafters import PromptLookup
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import sample_scene

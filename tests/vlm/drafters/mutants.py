@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import Law
-from mmspec.core.drafting import grow
+from mmspec.core.drafting import growth
 
 
 def evenly_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,9 +16,9 @@ def evenly_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     def law(kind: str, row: Tensor | None = None, scores: Tensor | None = None, reused: bool = False) -> Law:
         return Law(kind, row=row, scores=None if scores is None else torch.zeros_like(scores), reused=reused)
 
-    monkeypatch.setattr(grow, "Law", law)
+    monkeypatch.setattr(growth, "Law", law)
 
 
 def best_on_record_as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains take the best token and have the softmax on record, as transformers' with an assistant of Gemma 4."""
-    monkeypatch.setattr(grow, "draw", lambda scores, uniform: scores.argmax(-1))
+    monkeypatch.setattr(growth, "draw", lambda scores, uniform: scores.argmax(-1))

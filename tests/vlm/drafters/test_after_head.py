@@ -8,7 +8,7 @@ import transformers as hf
 from torch import nn
 
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.after_head import AfterHead
+from mmspec.vlm.drafters.base.trained_drafter import LogitTransform
 
 _SIZES = dict(
     vocab_size=40, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
@@ -31,6 +31,6 @@ def test_head_and_what_follows_give_the_targets_logits(name: str) -> None:
     model = models()[name].eval()
     parts, ids = take_apart(model), torch.tensor([[3, 9, 4, 11]])
     states = parts.decoder(input_ids=ids).last_hidden_state
-    after = AfterHead.of(parts)
+    after = LogitTransform.of(parts)
     torch.testing.assert_close(after(parts.head(states)), model(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
-    assert (after == AfterHead()) == (name == "llama")
+    assert (after == LogitTransform()) == (name == "llama")

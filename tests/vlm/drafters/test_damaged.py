@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.vlm import load_drafter
-from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from tests.damaged import ABSURD, CONFIG, FILES, NUMBERS, WEIGHTS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_zoo import tiny_zoo, use_tiny_zoo
 from tests.vlm.drafters.trained import DRAFTERS, make

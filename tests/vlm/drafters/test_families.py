@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mmspec.vlm.drafters as drafters
-from mmspec.vlm.drafters import kinds, published  # noqa: F401
-from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+from mmspec.vlm.drafters import checkpoints  # noqa: F401
+from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
 
 FOLDER = Path(drafters.__file__).parent
 FAMILIES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
@@ -32,7 +32,7 @@ def test_trained_kinds_are_classes_of_drafter_py() -> None:
 
 def test_every_published_reader_is_registered() -> None:
     there = {path.parent.name for path in FOLDER.glob("*/published.py")}
-    assert there == set(published._FAMILIES.values())
+    assert there == set(checkpoints._FAMILIES.values())
     for family in there:
         assert callable(import_module(f"mmspec.vlm.drafters.{family}.published").load)
 

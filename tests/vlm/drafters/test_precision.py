@@ -11,11 +11,10 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.drafting.placement import alongside
 from mmspec.core.drafting.shapes import Chain
+from mmspec.core.fingerprint import module_like
 from mmspec.core.goodput import Goodput
-from mmspec.vlm.drafters.specdecpp.control import AcceptanceStop
-from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead, AcceptanceStop
 from mmspec.vlm.drafters.viskip import VisionSkip
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.tiny import HIDDEN, prompt, tiny
@@ -56,20 +55,20 @@ def test_wrapped_drafters_and_their_heads_follow_too() -> None:
 
 def test_a_copy_is_made_once_and_again_when_weights_change() -> None:
     drafter, like = make("eagle"), torch.zeros(1, dtype=torch.bfloat16)
-    assert alongside(drafter, torch.zeros(1)) is drafter
-    first, second = alongside(drafter, like), alongside(drafter, like)
+    assert module_like(drafter, torch.zeros(1)) is drafter
+    first, second = module_like(drafter, like), module_like(drafter, like)
     assert first.fc.weight.data_ptr() == second.fc.weight.data_ptr() and first.fc.weight.dtype == torch.bfloat16
     drafter.fc.weight.mul_(2)
-    assert torch.equal(alongside(drafter, like).fc.weight, drafter.fc.weight.bfloat16())
+    assert torch.equal(module_like(drafter, like).fc.weight, drafter.fc.weight.bfloat16())
     shaped = drafter.with_shape(Chain())
-    assert alongside(shaped, like).shapes == shaped.shapes and alongside(drafter, like).shapes == drafter.shapes
+    assert module_like(shaped, like).shapes == shaped.shapes and module_like(drafter, like).shapes == drafter.shapes
 
 
 def test_a_copy_goes_with_its_module_and_keeps_integers() -> None:
     module = nn.BatchNorm1d(3)
     like = torch.zeros(1, dtype=torch.float16)
-    assert alongside(module, like).num_batches_tracked.dtype == torch.long
-    kept = weakref.ref(alongside(module, like).weight)
+    assert module_like(module, like).num_batches_tracked.dtype == torch.long
+    kept = weakref.ref(module_like(module, like).weight)
     del module
     gc.collect()
     assert kept() is None

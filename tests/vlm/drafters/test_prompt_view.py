@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmspec.vlm.drafters.prompt_view import PromptView, Spans, pictures
-from mmspec.vlm.drafters.slots import pack
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptView, pack_slots, picture_numbers
 
 P, Q = 90, 91  # placeholders
 
@@ -15,14 +14,14 @@ P, Q = 90, 91  # placeholders
 def test_runs_of_placeholders_are_pictures_counted_from_one() -> None:
     ids = torch.tensor([[5, P, P, 6, P, 7, P, P, P], [P, 5, 6, 7, 8, 9, 5, 6, Q]])
     expected = [[0, 1, 1, 0, 2, 0, 3, 3, 3], [1, 0, 0, 0, 0, 0, 0, 0, 2]]
-    assert pictures(ids, (P, Q)).tolist() == expected
-    assert pictures(ids, ()).sum() == 0
+    assert picture_numbers(ids, (P, Q)).tolist() == expected
+    assert picture_numbers(ids, ()).sum() == 0
 
 
 def test_adjacent_pictures_are_told_apart_where_all_have_one_length() -> None:
     ids = torch.tensor([[P, P, P, P, 5, P, P, 6], [5, P, P, P, P, P, P, 6]])
-    assert pictures(ids, (P,), 2).tolist() == [[1, 1, 2, 2, 0, 3, 3, 0], [0, 1, 1, 2, 2, 3, 3, 0]]
-    assert pictures(ids, (P,)).tolist() == [[1, 1, 1, 1, 0, 2, 2, 0], [0, 1, 1, 1, 1, 1, 1, 0]]
+    assert picture_numbers(ids, (P,), 2).tolist() == [[1, 1, 2, 2, 0, 3, 3, 0], [0, 1, 1, 2, 2, 3, 3, 0]]
+    assert picture_numbers(ids, (P,)).tolist() == [[1, 1, 1, 1, 0, 2, 2, 0], [0, 1, 1, 1, 1, 1, 1, 0]]
 
 
 def view(rows: list[list[int]], left: list[int], right: list[int], per_image: int | None = None) -> PromptView:
@@ -58,7 +57,7 @@ def test_padding_on_either_side_changes_no_row() -> None:
 
 def test_spans_know_where_pictures_lie() -> None:
     read = view([[P, P, P, 5, P], [5, 6, 7, 8, 9], [5, P, Q, P, P]], [0, 0, 0], [0, 0, 0])
-    spans = Spans.of(read.picture)
+    spans = PictureSpans.of(read.picture)
     assert spans.row.tolist() == [0, 0, 2]
     assert spans.number.tolist() == [1, 2, 1]
     assert spans.first.tolist() == [0, 3, 0]
@@ -69,11 +68,11 @@ def test_spans_know_where_pictures_lie() -> None:
     assert rows.shape == (3, 4, 2)
     for k, (row, first, length) in enumerate(zip(spans.row, spans.first, spans.length, strict=True)):
         assert torch.equal(rows[k][there[k]], read.embeds[row, first : first + length])
-    assert Spans.of(torch.zeros(2, 5, dtype=torch.long)) is None
+    assert PictureSpans.of(torch.zeros(2, 5, dtype=torch.long)) is None
 
 
 def test_spans_give_the_last_places_of_every_picture() -> None:
-    spans = Spans.of(torch.tensor([[0, 1, 1, 1, 0, 2], [1, 1, 0, 0, 0, 0]]))
+    spans = PictureSpans.of(torch.tensor([[0, 1, 1, 1, 0, 2], [1, 1, 0, 0, 0, 0]]))
     row, slot, used = spans.slots(2, 2)
     assert row.tolist() == [[0], [0], [1]]
     assert used.tolist() == [[True, True], [False, False], [True, True]]
@@ -93,7 +92,7 @@ def test_packing_moves_kept_rows_to_the_front() -> None:
     keep = torch.tensor([[1, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0], [0, 1, 1, 1, 1, 1, 0]]) > 0
     text = torch.tensor([1, 1, 0, 1, 1, 1, 1]).bool().expand(3, -1)
     position = torch.arange(7).expand(3, -1) + 10
-    slots = pack(attend, carry, keep, text, position=position, context=context, last_context=context[:, -1])
+    slots = pack_slots(attend, carry, keep, text, position=position, context=context, last_context=context[:, -1])
     assert slots.count.tolist() == [4, 0, 5] and slots.attend.shape == (3, 5, 4)
     for name, source in (("attend", attend), ("carry", carry), ("context", context)):
         for b, rows in enumerate(packed_one_by_one(source, keep)):
@@ -101,7 +100,7 @@ def test_packing_moves_kept_rows_to_the_front() -> None:
     assert slots.position[0, :4].tolist() == [10, 12, 13, 16] and slots.position[2].tolist() == [11, 12, 13, 14, 15]
     assert slots.next_position.tolist() == [17, 0, 16]
     assert slots.origin.tolist() == [[0, -1, 3, 6, -1], [-1] * 5, [1, -1, 3, 4, 5]]
-    counted = pack(attend, attend, keep, text)
+    counted = pack_slots(attend, attend, keep, text)
     assert counted.next_position.tolist() == counted.count.tolist() == [4, 0, 5]
     assert counted.position[2].tolist() == [0, 1, 2, 3, 4]
 
@@ -109,8 +108,8 @@ def test_packing_moves_kept_rows_to_the_front() -> None:
 def test_nothing_to_pack_is_passed_on() -> None:
     attend, text = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
     for keep in (None, text):
-        slots = pack(attend, attend, keep, text)
+        slots = pack_slots(attend, attend, keep, text)
         assert slots.attend is attend and slots.count.tolist() == slots.next_position.tolist() == [3, 3]
         assert slots.position.tolist() == slots.origin.tolist() == [[0, 1, 2]] * 2
-    empty = pack(attend[:, :0], attend[:, :0], text[:, :0], text[:, :0])
+    empty = pack_slots(attend[:, :0], attend[:, :0], text[:, :0], text[:, :0])
     assert empty.count.tolist() == empty.next_position.tolist() == [0, 0]

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import mmspec
-from mmspec.vlm.drafters.dflash import DFlash, DFlashConfig
+from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
+from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.drafters.mtp import Mtp
 from tests.vlm.drafters.dflash.test_attention import SIZES, random_state, speculators, zlab
 from tests.vlm.drafters.mtp.test_drafter import published, target
@@ -70,7 +71,7 @@ _FITS = dict(hidden_size=32, intermediate_size=8, num_attention_heads=4, vocab_s
     ),
 )
 def test_a_drafter_of_another_target_is_refused_when_it_is_loaded(changed: dict, message: str, tmp_path: Path) -> None:
-    DFlash(DFlashConfig(**_FITS | changed)).save_pretrained(tmp_path)
+    DFlash(BlockDrafterConfig(**_FITS | changed)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=message) as caught:
         mmspec.vlm.load_drafter(tmp_path, target=tiny("llama"))
     assert "\n" not in str(caught.value)

@@ -16,8 +16,8 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.api import start
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.checkpoints import load_drafter
-from mmspec.vlm.training.teacher_pass import teacher_pass
+from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.rows import row_of
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.drafters.watched import Planted, Watched

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import torch
 
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from tests.vlm.tiny import HIDDEN, VOCAB
 
 SIZES = dict(hidden_size=HIDDEN, intermediate_size=48, num_attention_heads=4, vocab_size=VOCAB)
@@ -37,7 +37,7 @@ def eagle3() -> ShapedDrafter:
 
 
 def msd() -> ShapedDrafter:
-    from mmspec.vlm.drafters.feature_drafter import FeatureConfig
+    from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
     from mmspec.vlm.drafters.msd import Msd
 
     return leaning(Msd(FeatureConfig(**SIZES)))
@@ -60,7 +60,7 @@ def specvlm() -> ShapedDrafter:
 
 
 def medusa() -> ShapedDrafter:
-    from mmspec.vlm.drafters.heads import HeadConfig
+    from mmspec.vlm.drafters.base.head_drafter import HeadConfig
     from mmspec.vlm.drafters.medusa import Medusa
 
     return stirred(Medusa(HeadConfig(HIDDEN, SIZES["vocab_size"], layers=2, own_head=False)))
@@ -82,14 +82,14 @@ def hydra_with_prefix_layer() -> ShapedDrafter:
 
 
 def flash() -> ShapedDrafter:
-    from mmspec.vlm.drafters.flash import Flash, FlashConfig
+    from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
 
     sizes = dict(SIZES, intermediate_size=2 * HIDDEN, head_dim=HIDDEN)
     return own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3))))
 
 
 def flash_residual() -> ShapedDrafter:
-    from mmspec.vlm.drafters.flash import Flash, FlashConfig
+    from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
 
     sizes = dict(SIZES, intermediate_size=2 * HIDDEN, head_dim=HIDDEN)
     drafter = own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3, residual=True))))
@@ -98,7 +98,7 @@ def flash_residual() -> ShapedDrafter:
 
 
 def flash_autoregressive() -> ShapedDrafter:
-    from mmspec.vlm.drafters.flash import Flash, FlashConfig
+    from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
 
     return leaning(Flash(FlashConfig(**SIZES, latents=3, head="ar", block=1)))
 
@@ -107,14 +107,14 @@ def blocks(family: str, **others: object) -> ShapedDrafter:
     """A block-parallel drafter of both layers, whose second layer looks 6 positions back; its sequential parts are stirred."""
     from importlib import import_module
 
-    from mmspec.vlm.drafters.context_config import ALL
-    from mmspec.vlm.drafters.pretrained import PretrainedDrafter
+    from mmspec.vlm.drafters.base.block_layers import UNLIMITED
+    from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
 
     import_module(f"mmspec.vlm.drafters.{family}")
     made = PretrainedDrafter.kinds[family]
     config = made.config_class(
         **SIZES, taps=(0, 1), mask_token_id=1, block_size=5, num_hidden_layers=2, head_dim=8,
-        reach=(ALL, 6), causal=(False, True), **others,
+        reach=(UNLIMITED, 6), causal=(False, True), **others,
     )  # fmt: skip
     drafter = made(config)
     with torch.no_grad():

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from mmspec.core.draft import Draft, expand_tree
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, expand_tree
 from tests.vlm.tiny import tiny
 
 

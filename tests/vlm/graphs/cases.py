@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import mmspec
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters import Chain
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.shaped import ShapedDrafter
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.output import Generated
 from tests.vlm.drafters.trained import eagle

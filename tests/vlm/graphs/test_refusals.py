@@ -13,7 +13,7 @@ import mmspec
 from mmspec.core.length import ConfidenceStop
 from mmspec.core.rules import TargetMatch
 from mmspec.vlm.drafters import Chain, PromptLookup
-from mmspec.vlm.processors import CONTEXT_FREE
+from mmspec.vlm.processors.nodes import CONTEXT_FREE
 from tests.vlm.drafters.trained import DRAFTERS
 from tests.vlm.graphs.cases import GREEDY, WARM, chain, narrow, rows
 from tests.vlm.tiny import prompt, tiny
@@ -70,7 +70,7 @@ REFUSED = {
 def test_the_ordinary_loop_answers_and_says_why(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, why = REFUSED[name]
     if name in ("peeking", "counting"):  # as if transformers had such classes
-        monkeypatch.setattr("mmspec.vlm.processors.CONTEXT_FREE", (*CONTEXT_FREE, Peeking, Counting))
+        monkeypatch.setattr("mmspec.vlm.processors.nodes.CONTEXT_FREE", (*CONTEXT_FREE, Peeking, Counting))
     asked = dict(drafter=chain(kind="narrow"), max_new_tokens=10, **WARM, **rows(2)) | settings
     said_and_same(narrow(), asked, why)
 

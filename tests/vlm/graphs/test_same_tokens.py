@@ -9,9 +9,9 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper
 import mmspec
 from mmspec.vlm.drafters import DynamicTree, StaticTree
 from mmspec.vlm.graphs import decoding, rounds
+from mmspec.vlm.graphs.graph_slot import GraphSlot
 from mmspec.vlm.graphs.rounds import Rounds
-from mmspec.vlm.graphs.seat import Seat
-from mmspec.vlm.processors import CONTEXT_FREE
+from mmspec.vlm.processors.nodes import CONTEXT_FREE
 from tests.core.graphs.recorded import recorded
 from tests.vlm.drafters.trained import DRAFTERS
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, narrow, rows
@@ -41,7 +41,7 @@ def test_replays_without_the_rounds_python(settings: dict, late: int, monkeypatc
 
     def on_tape(function, device):
         replay = recorded(function, device)
-        monkeypatch.setattr(Seat, "round", None)  # nothing but the tape can run from here on
+        monkeypatch.setattr(GraphSlot, "round", None)  # nothing but the tape can run from here on
         return lambda: played.append(replay())
 
     kept = Rounds(record=on_tape, late=late)
@@ -72,7 +72,7 @@ def test_a_cache_that_has_to_grow(late: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(rounds, "_SLOTS", 16)
     monkeypatch.setattr(decoding, "_AHEAD", 1)
     bounds = []
-    monkeypatch.setattr(Seat, "__init__", noting(Seat.__init__, lambda seat: bounds.append(seat.bound)))
+    monkeypatch.setattr(GraphSlot, "__init__", noting(GraphSlot.__init__, lambda seat: bounds.append(seat.bound)))
     pair = both(narrow(), Rounds(late=late), drafter=chain(kind="narrow"), max_new_tokens=90, **WARM, **rows(4))
     assert alike(*pair) and bounds == [32, 64, 128]
 
@@ -93,7 +93,7 @@ def test_rows_of_a_larger_seat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_seat_serves_one_request_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     made, kept = [], Rounds(record=recorded)
-    monkeypatch.setattr(Seat, "__init__", noting(Seat.__init__, made.append))
+    monkeypatch.setattr(GraphSlot, "__init__", noting(GraphSlot.__init__, made.append))
     for seed, length in ((1, 20), (2, 33), (3, 7)):
         settings = WARM | dict(seed=seed, max_new_tokens=length)
         assert alike(*both(narrow(), kept, drafter=chain(kind="narrow"), **settings, **rows(2)))
@@ -143,7 +143,7 @@ class RulesAllOut(TemperatureLogitsWarper):
 
 
 def test_rows_that_fail_stop_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmspec.vlm.processors.CONTEXT_FREE", (*CONTEXT_FREE, RulesAllOut))
+    monkeypatch.setattr("mmspec.vlm.processors.nodes.CONTEXT_FREE", (*CONTEXT_FREE, RulesAllOut))
     settings = dict(
         drafter=chain(kind="narrow"), max_new_tokens=30, logits_processor=LogitsProcessorList([RulesAllOut(1.0)])
     )

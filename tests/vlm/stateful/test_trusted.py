@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.generation import logits_process as hf
 
-from mmspec.vlm.processors import CONTEXT_FREE, ROW_FREE
-from mmspec.vlm.stateful.copies import Fork, copied
-from mmspec.vlm.stateful.parts import MOST, snapshot
-from mmspec.vlm.stateful.proof import Run, is_function, prove
+from mmspec.vlm.processors.copies import MOST, ForkedProcessors, copy_of, snapshot
+from mmspec.vlm.processors.nodes import CONTEXT_FREE, ROW_FREE
+from mmspec.vlm.processors.proof import ReferenceRun, is_function, prove_processors
 from tests.vlm.stateful import manners
 
 V = 23
@@ -45,11 +44,11 @@ INSTANCES = {
 }
 
 
-def run_of(batch: int, steps: int = 6) -> Run:
+def run_of(batch: int, steps: int = 6) -> ReferenceRun:
     chance = torch.Generator().manual_seed(5)
     logits = 3 * torch.randn(steps, batch, V, generator=chance)
     tokens = torch.randint(V, (batch, steps), generator=chance)
-    return Run(torch.randint(V, (batch, 6), generator=chance), tokens, logits, logits)
+    return ReferenceRun(torch.randint(V, (batch, 6), generator=chance), tokens, logits, logits)
 
 
 @pytest.mark.parametrize("kind", CONTEXT_FREE + ROW_FREE, ids=lambda kind: kind.__name__)
@@ -113,7 +112,7 @@ class Large:
 def test_much_state_is_called_in_place_only_where_it_is_a_function_of_the_prefix(inner: type, in_place: bool) -> None:
     processor, prompt = Large(inner()), torch.arange(10).view(2, 5)
     before = snapshot(processor.inner)
-    fork = prove([processor], [], prompt, V)
+    fork = prove_processors([processor], [], prompt, V)
     assert [type(one) for one in fork.shared] == [Large] * in_place
     assert snapshot(processor.inner) == before and processor not in fork.here
 
@@ -136,7 +135,7 @@ class Holder:
 
 def test_a_copy_shares_models_and_no_state() -> None:
     one = Holder()
-    before, other = snapshot(one), copied(one)
+    before, other = snapshot(one), copy_of(one)
     assert snapshot(other) == before
     assert other.model is one.model and other.lock is one.lock and other.same is other.numbers is not one.numbers
     other.partial()
@@ -155,7 +154,7 @@ def test_a_copy_shares_models_and_no_state() -> None:
 @pytest.mark.parametrize("replay", (False, True))
 def test_forks_go_their_own_ways(replay: bool) -> None:
     run, origin = run_of(2), manners.Counter()
-    fork = Fork([origin], replay=replay)
+    fork = ForkedProcessors([origin], replay=replay)
     first = [fork(run.ids(step), logits) for step, logits in enumerate(run.logits[:3])][-1]
     aside, again = fork.fork(), fork.fork()
     aside(run.ids(3), run.logits[3])

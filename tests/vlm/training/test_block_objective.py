@@ -11,12 +11,18 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.context_unroll import Blocks, unrolled
+from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.training import block_objective
-from mmspec.vlm.training.block_objective import BlockObjective, Said, blocks_said, draw_anchors, paces
+from mmspec.vlm.training.block_objective import (
+    BlockObjective,
+    BlockPredictions,
+    dpace_weights,
+    draw_anchors,
+    predict_blocks,
+)
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
-from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
+from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from tests.parity import case
 from tests.vlm.drafters.trained import blocks, make
 from tests.vlm.tiny import prompt, tiny
@@ -57,18 +63,18 @@ def gradients(drafter: DFlash) -> dict[str, Tensor]:
     }
 
 
-def of_specforge(public: dict[str, Tensor]) -> tuple[TeacherBatch, Tensor, Tensor]:
+def of_specforge(public: dict[str, Tensor]) -> tuple[VlmTeacherBatch, Tensor, Tensor]:
     ids, states = public["specforge.input_ids"], public["specforge.target_hidden"]
     unread = torch.zeros(*ids.shape, 32)
-    batch = TeacherBatch(ids, public["specforge.loss_mask"] > 0, unread, unread, states)
+    batch = VlmTeacherBatch(ids, public["specforge.loss_mask"] > 0, unread, unread, states)
     return batch, public["specforge.anchors"], public["specforge.anchor_keep"]
 
 
 def test_rows_of_all_anchors_are_specforges(drafter: DFlash, public: dict[str, Tensor]) -> None:
     batch, anchor, keep = of_specforge(public)
     position = torch.arange(20).expand(2, -1)
-    blocks = Blocks(batch.ids, anchor, position, torch.zeros_like(position))
-    rows = unrolled(drafter, parts_of(public).embed, blocks, batch.hidden)
+    blocks = AnchoredBlocks(batch.ids, anchor, position, torch.zeros_like(position))
+    rows = unroll_anchored_blocks(drafter, parts_of(public).embed, blocks, batch.hidden)
     torch.testing.assert_close(rows[keep], public["specforge.draft_hidden"][keep], **CLOSE)
 
 
@@ -101,17 +107,17 @@ def test_another_weighting_is_another_loss(
     assert (loss - public["specforge.dflash.loss"]).abs() > 1e-2
 
 
-def of_speculators(drafter: DFlash, public: dict[str, Tensor]) -> Said:
+def of_speculators(drafter: DFlash, public: dict[str, Tensor]) -> BlockPredictions:
     """A packed row; documents see themselves alone."""
     own = {name.removeprefix("speculators."): value for name, value in public.items() if "speculators." in name}
     anchor, document = own["anchors"][None], own["document_ids"]
-    blocks = Blocks(own["input_ids"], anchor, own["position_ids"], document)
+    blocks = AnchoredBlocks(own["input_ids"], anchor, own["position_ids"], document)
     parts = parts_of(public)
-    rows = unrolled(drafter, parts.embed, blocks, own["target_hidden"])[0]
+    rows = unroll_anchored_blocks(drafter, parts.embed, blocks, own["target_hidden"])[0]
     student, counts = drafter.unary(rows, parts.head), own["row_mask"] > 0
     torch.testing.assert_close(student[counts], own["draft_logits"][counts], **CLOSE)
     teacher = own["target_logits"]
-    return Said(student[:, 1:], teacher[:, 1:], teacher[:, 1:].argmax(-1), counts[:, 1:])
+    return BlockPredictions(student[:, 1:], teacher[:, 1:], teacher[:, 1:].argmax(-1), counts[:, 1:])
 
 
 SPECULATORS = {
@@ -143,7 +149,7 @@ def test_training_sees_what_drafting_sees(name: str, pictures: int) -> None:
     answer = torch.arange(said.shape[1])[None].expand(len(said), -1) >= start
     batch = teacher_pass(parts, dict(inputs, input_ids=said, attention_mask=mask), answer, drafter.levels)
     anchor = torch.tensor([[start, start + 3]]).expand(4, -1)
-    trained = blocks_said(drafter, parts, batch, anchor, torch.ones_like(anchor, dtype=torch.bool))
+    trained = predict_blocks(drafter, parts, batch, anchor, torch.ones_like(anchor, dtype=torch.bool))
     run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=20, do_sample=False, **inputs)
     run.step()
     with torch.no_grad():
@@ -170,7 +176,7 @@ def test_training_walks_as_drafting_does(head: str) -> None:
         parts, dict(inputs, input_ids=ids, attention_mask=torch.ones_like(ids)), answer, drafter.levels
     )
     anchor = torch.tensor([[start]])
-    said = blocks_said(drafter, parts, batch, anchor, anchor > 0)
+    said = predict_blocks(drafter, parts, batch, anchor, anchor > 0)
     assert bool(said.counts.all()) and torch.equal(said.student.add(run._state.ruling).argmax(-1), drafted[:, 1:])
     assert not torch.equal(run._state.unary.argmax(-1), drafted[:, 1:])  # the walk matters
     first = drafter.after(run._state.rows[:, :1], drafted[:, :1], None)
@@ -182,7 +188,7 @@ def test_predicted_acceptance_learns_the_overlap_of_the_laws() -> None:
     said = torch.zeros(1, 3, requires_grad=True)
     counts = torch.tensor([[True, True, False]])
     objective = BlockObjective(per="place")
-    full = Said(student, teacher, torch.zeros(1, 3, dtype=torch.long), counts, said)
+    full = BlockPredictions(student, teacher, torch.zeros(1, 3, dtype=torch.long), counts, said)
     loss = objective.over(full, 1)
     loss.backward()
     overlap = torch.minimum(student.softmax(-1), teacher.softmax(-1)).sum(-1)
@@ -210,13 +216,13 @@ def test_paces_are_the_gradient_of_the_expected_length() -> None:
     smooth = q.log().exp()
     length = smooth.cumprod(-1).sum()
     length.backward()
-    found = paces(q.detach(), torch.ones(3, 5, dtype=torch.bool), alpha=0.0)
+    found = dpace_weights(q.detach(), torch.ones(3, 5, dtype=torch.bool), alpha=0.0)
     torch.testing.assert_close(found, q.grad * q.detach())
 
 
 def test_a_batch_without_two_answer_tokens_in_a_row_teaches_nothing() -> None:
     ids = torch.zeros(2, 6, dtype=torch.long)
-    batch = TeacherBatch(ids, ids > 0, *(torch.zeros(2, 6, 32),) * 3)
+    batch = VlmTeacherBatch(ids, ids > 0, *(torch.zeros(2, 6, 32),) * 3)
     loss, notes = BlockObjective(((1.0, cross_entropy),))(make("dflash"), take_apart(tiny("llava")), batch)
     assert float(loss) == 0 and not notes
 

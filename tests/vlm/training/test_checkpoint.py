@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.vlm.training.checkpoint import load_state, save_state
+from mmspec.training.checkpoint import load_state, save_state
 
 
 class Noted(nn.Module):

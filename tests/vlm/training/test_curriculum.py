@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.vlm.training.batches import Batches
-from mmspec.vlm.training.curriculum import Curriculum
+from mmspec.vlm.training.data import Batches, Curriculum
 from mmspec.vlm.training.examples import Example
 
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.training.checkpoint import load_state, save_state
+from mmspec.training.run_state import TrainingLog
 from mmspec.vlm.training.answers import read_answers
-from mmspec.vlm.training.checkpoint import load_state, save_state
 from mmspec.vlm.training.examples import JsonExamples
-from mmspec.vlm.training.log import TrainingLog
-from mmspec.vlm.training.run_setup import same_run
+from mmspec.vlm.training.run_setup import check_same_run
 from mmspec.vlm.training.teacher_store import TeacherStore
 from tests.evaluate.tiny_zoo import tiny_zoo
 from tests.vlm.training.test_teacher_store import teacher_batch
@@ -132,7 +132,7 @@ def test_an_answer_cut_short_is_made_again(tmp_path: Path) -> None:
 def test_the_note_of_a_run_and_examples_are_named(contents: bytes, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_bytes(contents)
-    for read in (lambda: same_run(file, {"kind": "msd"}), lambda: JsonExamples(file)):
+    for read in (lambda: check_same_run(file, {"kind": "msd"}), lambda: JsonExamples(file)):
         with pytest.raises(ValueError, match=r"job.json\b.*: expected"):
             read()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mmspec.vlm.training.data import data_of
+from mmspec.vlm.training.data import load_training_data
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_every_example_is_in_one_place(files: tuple[Path, Path]) -> None:
-    data = data_of(*files, held_out=2)
+    data = load_training_data(*files, held_out=2)
     mixed, pictures, texts, held_out = (
         [part[i] for i in range(len(part))] for part in (data.mixed, data.pictures, data.texts, data.held_out)
     )
@@ -38,7 +38,7 @@ def test_every_example_is_in_one_place(files: tuple[Path, Path]) -> None:
 
 def test_the_order_is_that_of_the_seed(files: tuple[Path, Path]) -> None:
     def order(seed: int) -> list[str]:
-        mixed = data_of(*files, held_out=0, seed=seed).mixed
+        mixed = load_training_data(*files, held_out=0, seed=seed).mixed
         return [mixed[i].text for i in range(len(mixed))]
 
     assert order(0) == order(0) != order(1) and sorted(order(0)) == sorted(order(1))
@@ -46,4 +46,4 @@ def test_the_order_is_that_of_the_seed(files: tuple[Path, Path]) -> None:
 
 def test_pictures_are_kept_out_of_the_texts(files: tuple[Path, Path]) -> None:
     with pytest.raises(ValueError, match="expected examples without images, got some with"):
-        data_of(files[1], files[0])
+        load_training_data(files[1], files[0])

@@ -8,7 +8,7 @@ import pytest
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from mmspec.vlm.training.examples import Example, given_answer, prompt_text
+from mmspec.vlm.training.examples import Example, prompt_text, reference_answer_ids
 
 _PARTS = (
     "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}"
@@ -63,40 +63,48 @@ def words_of() -> hf.PreTrainedTokenizerFast:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_between_prompt_and_answer_stands_what_the_template_puts_there(name: str) -> None:
     processor = Processor(bytes_of(), TEMPLATES[name])
-    assert processor.tokenizer.decode(given_answer(processor, ASKED)) == BEHIND[name]
+    assert processor.tokenizer.decode(reference_answer_ids(processor, ASKED)) == BEHIND[name]
 
 
 def test_white_space_of_the_answer_itself_is_not_doubled() -> None:
     processor = Processor(bytes_of(), TEMPLATES["chatml"])
     for given in (" a dog", "\na dog"):
-        assert processor.tokenizer.decode(given_answer(processor, Example("k", "what?", (), given))) == "a dog"
+        assert processor.tokenizer.decode(reference_answer_ids(processor, Example("k", "what?", (), given))) == "a dog"
 
 
 def test_without_a_template_the_prompts_end_decides() -> None:
     processor = Processor(bytes_of(), None)
     for text, behind in (("what?", " a dog"), ("what?\n", "a dog"), ("what? ", "a dog"), ("", " a dog")):
-        assert processor.tokenizer.decode(given_answer(processor, Example("k", text, (), "a dog"))) == behind
+        assert processor.tokenizer.decode(reference_answer_ids(processor, Example("k", text, (), "a dog"))) == behind
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_prompt_and_answer_are_the_tokens_of_one_text(name: str) -> None:
     processor = Processor(bytes_of(), TEMPLATES[name])
     prompt = prompt_text(processor, ASKED)
-    ids = [*processor.tokenizer(prompt)["input_ids"], *given_answer(processor, ASKED)]
+    ids = [*processor.tokenizer(prompt)["input_ids"], *reference_answer_ids(processor, ASKED)]
     assert processor.tokenizer.decode(ids) == prompt + BEHIND[name]
 
 
 def test_a_tokenizer_that_puts_a_space_in_front_puts_no_second_one() -> None:
     processor = Processor(words_of(), TEMPLATES["vicuna"])
-    assert processor.tokenizer.convert_ids_to_tokens(given_answer(processor, ASKED)) == ["\u2581a", "\u2581dog", "</s>"]
+    assert processor.tokenizer.convert_ids_to_tokens(reference_answer_ids(processor, ASKED)) == [
+        "\u2581a",
+        "\u2581dog",
+        "</s>",
+    ]
 
 
 def test_texts_that_share_a_token_leave_the_answer_its_own() -> None:
     """A prompt that ends in a space, where words hold the space before them."""
     processor = Processor(words_of(), TEMPLATES["blank"])
-    assert processor.tokenizer.convert_ids_to_tokens(given_answer(processor, ASKED)) == ["\u2581a", "\u2581dog", "</s>"]
+    assert processor.tokenizer.convert_ids_to_tokens(reference_answer_ids(processor, ASKED)) == [
+        "\u2581a",
+        "\u2581dog",
+        "</s>",
+    ]
 
 
 def test_no_answer_is_refused() -> None:
     with pytest.raises(ValueError, match="example 'k': expected an answer, got none"):
-        given_answer(Processor(bytes_of(), None), Example("k", "what?"))
+        reference_answer_ids(Processor(bytes_of(), None), Example("k", "what?"))

@@ -7,17 +7,17 @@ import math
 import pytest
 import torch
 
-from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.losses import LOSSES, jsd, list_mle, terms_of
 from tests.vlm.training.predictions import perfect, prediction
 
 
-def laws(one: Prediction) -> list[tuple[list[float], list[float]]]:
+def laws(one: DraftPrediction) -> list[tuple[list[float], list[float]]]:
     """(drafter's law, target's law) of every place."""
     return [(q.tolist(), p.tolist()) for q, p in zip(one.student.softmax(-1), one.teacher.softmax(-1), strict=True)]
 
 
-def smooth_l1(one: Prediction) -> list[float]:
+def smooth_l1(one: DraftPrediction) -> list[float]:
     def distance(d: float) -> float:
         return 0.5 * d * d if abs(d) < 1 else abs(d) - 0.5
 
@@ -25,7 +25,7 @@ def smooth_l1(one: Prediction) -> list[float]:
     return [sum(map(distance, row)) / len(row) for row in rows]
 
 
-def list_mle_of(one: Prediction, top: int) -> list[float]:
+def list_mle_of(one: DraftPrediction, top: int) -> list[float]:
     values = []
     for z, target in zip(one.student.tolist(), one.teacher.tolist(), strict=True):
         order = sorted(range(len(target)), key=lambda v: -target[v])[:top]
@@ -94,7 +94,7 @@ def test_no_place_costs_nothing(name: str) -> None:
 def test_the_order_that_counts_is_the_targets() -> None:
     def value(student: list[float]) -> float:
         return list_mle(3)(
-            Prediction(torch.tensor([student]), torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.zeros(1), 0)
+            DraftPrediction(torch.tensor([student]), torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.zeros(1), 0)
         ).item()
 
     right = value([3.0, 2.0, 1.0, 0.0])
@@ -137,12 +137,14 @@ def test_places_that_do_not_count_do_not_thin_the_mean() -> None:
     """log 6 at every place that counts is log 6 in the mean, however many others there are."""
     even = torch.zeros(8, 6, requires_grad=True)
     token = torch.tensor([1, -100, 2, -100, 3, -1, 4, -100])
-    loss = LOSSES["hard_cross_entropy"](Prediction(even, torch.zeros(8, 6), token, 0))
+    loss = LOSSES["hard_cross_entropy"](DraftPrediction(even, torch.zeros(8, 6), token, 0))
     assert loss.item() == pytest.approx(math.log(6))
     loss.backward()
     assert not even.grad[token < 0].any() and even.grad[token >= 0].any(1).all()
     none = torch.zeros(2, 6, requires_grad=True)
-    assert LOSSES["hard_cross_entropy"](Prediction(none, torch.zeros(2, 6), torch.tensor([-100, -1]), 0)).item() == 0
+    assert (
+        LOSSES["hard_cross_entropy"](DraftPrediction(none, torch.zeros(2, 6), torch.tensor([-100, -1]), 0)).item() == 0
+    )
 
 
 def test_terms_are_read_from_text() -> None:
@@ -161,4 +163,4 @@ def test_terms_are_read_from_text() -> None:
 def test_features_are_asked_of_drafters_that_predict_them() -> None:
     one = prediction()
     with pytest.raises(ValueError, match="smooth_l1: expected a drafter that predicts features"):
-        LOSSES["smooth_l1"](Prediction(one.student, one.teacher, one.token, 0))
+        LOSSES["smooth_l1"](DraftPrediction(one.student, one.teacher, one.token, 0))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.vlm.training.muon import hidden_matrices, orthogonalised
-from mmspec.vlm.training.schedule import Schedule
-from mmspec.zoo.training.loop import Plan, train
+from mmspec.training.muon import hidden_matrices, orthogonalised
+from mmspec.training.schedule import Schedule
+from mmspec.zoo.training.loop import TrainingPlan, train
 
 LR, GAIN = 1e-2, 2.5
 
@@ -82,7 +82,7 @@ def test_matrices_move_as_under_torchs_muon_and_the_rest_as_under_adamw() -> Non
 
 
 def test_a_resumed_run_ends_as_one_that_nothing_stopped(tmp_path) -> None:
-    plan = Plan(steps=10, lr=LR, warmup=2, save_every_s=0.0, muon=GAIN)
+    plan = TrainingPlan(steps=10, lr=LR, warmup=2, save_every_s=0.0, muon=GAIN)
     whole, loss_of = _problem()
     train(whole, loss_of, plan, tmp_path / "whole", "t")
     cut, loss_of = _problem()
@@ -106,9 +106,9 @@ def test_a_state_of_the_other_optimizer_is_refused_and_changes_nothing(tmp_path,
     def loss_of(step):
         return layer.weight.square().sum(), {}
 
-    train(layer, loss_of, Plan(steps=2, lr=LR, warmup=1, muon=before), tmp_path, "t")
+    train(layer, loss_of, TrainingPlan(steps=2, lr=LR, warmup=1, muon=before), tmp_path, "t")
     trained, fresh = layer.weight.detach().clone(), torch.ones(4, 4)
     layer.weight.data.copy_(fresh)
     with pytest.raises(ValueError, match=f"moments of {'Muon' if now else 'AdamW'}"):
-        train(layer, loss_of, Plan(steps=4, lr=LR, warmup=1, muon=now), tmp_path, "t")
+        train(layer, loss_of, TrainingPlan(steps=4, lr=LR, warmup=1, muon=now), tmp_path, "t")
     assert torch.equal(layer.weight, fresh) and not torch.equal(trained, fresh)

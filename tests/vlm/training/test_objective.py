@@ -8,7 +8,7 @@ import torch
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
 from mmspec.vlm.training.objective import Objective, predictions
-from mmspec.vlm.training.recipes import PUBLISHED, new_drafter, published
+from mmspec.vlm.training.recipes import PUBLISHED, new_drafter, published_recipe
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import tiny
 from tests.vlm.training.predictions import prediction
@@ -34,7 +34,7 @@ def test_a_published_mean_has_the_gradients_of_one_depth(kind: str, depths: int)
     """Where all depths are laid side by side in public code, a bound on gradients binds where it binds there."""
     drafter = new_drafter(kind, tiny("llava")).requires_grad_(True)
     parts, teacher_batch = take_apart(tiny("llava")), teacher_batches(0)
-    objective = published(kind, drafter).objective
+    objective = published_recipe(kind, drafter).objective
     assert objective.depths == depths
     places = [
         sum(weight * term.places(one) for weight, term in objective.terms)
@@ -62,4 +62,4 @@ def test_no_place_at_all_costs_nothing() -> None:
 
 
 def test_an_objective_says_how_deep_it_goes() -> None:
-    assert published("medusa", make("medusa")).objective.depths == make("medusa").own_depths == 3
+    assert published_recipe("medusa", make("medusa")).objective.depths == make("medusa").own_depths == 3

@@ -14,21 +14,18 @@ from torch import Tensor, nn
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
+from mmspec.training.schedule import Schedule
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters import kinds  # noqa: F401
-from mmspec.vlm.drafters.pretrained import PretrainedDrafter
-from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
-from mmspec.vlm.training.acceptance import train_acceptance
-from mmspec.vlm.training.every_block import EveryBlock
-from mmspec.vlm.training.glancing import Glancing
+from mmspec.vlm.drafters import checkpoints  # noqa: F401
+from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, ShapedDrafter
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.job import Job
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective
+from mmspec.vlm.training.objective_wrappers import Glancing, RandomBlockLength, SelectTokens
 from mmspec.vlm.training.recipes import new_drafter
-from mmspec.vlm.training.schedule import Schedule
-from mmspec.vlm.training.select_tokens import SelectTokens
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
@@ -44,13 +41,13 @@ SHAPED = sorted(kind for kind, made in DRAFTING.items() if made.trainable)
 STEPS = 12
 
 
-def teacher_batch(step: int) -> TeacherBatch:
+def teacher_batch(step: int) -> VlmTeacherBatch:
     """As of the trainer's tests, made once."""
     return _teacher_batch(step % 3)
 
 
 @cache
-def _teacher_batch(step: int) -> TeacherBatch:
+def _teacher_batch(step: int) -> VlmTeacherBatch:
     return teacher_batches(step)
 
 
@@ -151,7 +148,7 @@ def test_an_acceptance_head_is_trained_whole() -> None:
 def test_an_objective_that_leaves_depths_untrained_is_refused(wrapped: bool, tmp_path: Path) -> None:
     shallow = Objective(((1.0, cross_entropy),), depths=2)
     cases = [("medusa", SelectTokens(shallow, make("medusa")) if wrapped else shallow),
-             ("flash", EveryBlock(Glancing(shallow)) if wrapped else shallow)]  # fmt: skip
+             ("flash", RandomBlockLength(Glancing(shallow)) if wrapped else shallow)]  # fmt: skip
     for name, objective in cases:
         settings = TrainSettings(Schedule(2), objective, precision="no")
         with pytest.raises(ValueError, match="objective: expected depths of at least 3, .*, got 2; train deeper"):

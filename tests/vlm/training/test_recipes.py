@@ -8,7 +8,7 @@ import torch
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.training.losses import LOSSES, terms_of
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.recipes import KINDS, PUBLISHED, equal, new_drafter, with_terms
+from mmspec.vlm.training.recipes import KINDS, PUBLISHED, equal_recipe, new_drafter, with_terms
 from tests.vlm.tiny import TEXT, VLMS, tiny
 from tests.vlm.training.test_trainer import teacher_batches
 
@@ -40,7 +40,7 @@ def test_every_recipe_gives_every_weight_something_to_learn(kind: str) -> None:
     torch.manual_seed(0)
     model = tiny("llava")
     parts, teacher_batch = take_apart(model), teacher_batches(0)
-    for recipe in (equal(new_drafter(kind, model)), PUBLISHED[kind]):
+    for recipe in (equal_recipe(new_drafter(kind, model)), PUBLISHED[kind]):
         drafter = new_drafter(kind, model)
         if drafter.levels is not None:
             teacher_batch.hidden = torch.cat([teacher_batch.last] * len(drafter.levels), -1)
@@ -54,5 +54,5 @@ def test_every_recipe_gives_every_weight_something_to_learn(kind: str) -> None:
 
 def test_terms_are_replaced_wherever_they_are() -> None:
     drafter, terms = new_drafter("flash", tiny("llava")), terms_of("l1:2")
-    inner = with_terms(equal(drafter).objective, terms).objective.objective
+    inner = with_terms(equal_recipe(drafter).objective, terms).objective.objective
     assert isinstance(inner, Objective) and inner.terms == ((2.0, LOSSES["l1"]),) and inner.depths == 7

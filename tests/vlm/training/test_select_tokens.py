@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.prediction import Prediction
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.select_tokens import SelectTokens, gap, select
+from mmspec.vlm.training.objective_wrappers import SelectTokens, kl_gap, select_places
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import tiny
 from tests.vlm.training.test_trainer import teacher_batches
@@ -26,18 +26,18 @@ def spoiled(teacher: torch.Tensor, by: list[float]) -> torch.Tensor:
 
 def test_the_places_most_behind_the_reference_stay() -> None:
     teacher, token = torch.randn(5, 7), torch.arange(5)
-    mine = Prediction(
+    mine = DraftPrediction(
         spoiled(teacher, [8.0, 8.0, 0.0, 4.0, 2.0]), teacher, token, 1, torch.randn(5, 3), torch.randn(5, 3)
     )
     # as bad at place 0, so that nothing is to be gained there, and perfect elsewhere
-    reference = Prediction(spoiled(teacher, [8.0, 0.0, 0.0, 0.0, 0.0]), teacher, token, 1)
-    assert gap(mine, reference)[[0, 2]].abs().max() < 1e-5
-    kept = select(mine, reference, 0.4)
+    reference = DraftPrediction(spoiled(teacher, [8.0, 0.0, 0.0, 0.0, 0.0]), teacher, token, 1)
+    assert kl_gap(mine, reference)[[0, 2]].abs().max() < 1e-5
+    kept = select_places(mine, reference, 0.4)
     assert sorted(kept.token.tolist()) == [1, 3] and kept.depth == 1
     for place, was in enumerate(kept.token.tolist()):
         for name in ("student", "teacher", "feature", "truth"):
             assert torch.equal(getattr(kept, name)[place], getattr(mine, name)[was])
-    assert sorted(select(mine, reference, 0.41).token.tolist()) == [1, 3, 4]
+    assert sorted(select_places(mine, reference, 0.41).token.tolist()) == [1, 3, 4]
 
 
 @pytest.mark.parametrize("name", ["msd", "hydra"])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.vlm.training.teacher import cut
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch, truncate_rows
 
 LENGTHS, WIDE, ANSWERS = (12, 5, 8), 14, (4, 3, 2)
 
 
-def padded() -> TeacherBatch:
+def padded() -> VlmTeacherBatch:
     """Three rows of 12, 5 and 8 tokens, numbered from 1 in each, padded on the left to the longest prompt and on the right
     to the longest answer as batches of requests are; states say which token they are of."""
     prompts = [length - answer for length, answer in zip(LENGTHS, ANSWERS, strict=True)]
@@ -21,10 +20,10 @@ def padded() -> TeacherBatch:
         ids[row, first : first + before + behind] = torch.arange(1, before + behind + 1)
         answer[row, max(prompts) : max(prompts) + behind] = True
     states = ids[..., None].float().expand(-1, -1, 4).clone()
-    return TeacherBatch(ids, answer, -states, states, states, ids == 0)
+    return VlmTeacherBatch(ids, answer, -states, states, states, ids == 0)
 
 
-def rows_of(teacher_batch: TeacherBatch, field: Tensor) -> list[list]:
+def rows_of(teacher_batch: VlmTeacherBatch, field: Tensor) -> list[list]:
     """Row by row, what stands at real tokens."""
     real = torch.ones_like(teacher_batch.answer) if teacher_batch.padding is None else ~teacher_batch.padding
     return [row[there].tolist() for row, there in zip(field, real, strict=True)]
@@ -32,7 +31,7 @@ def rows_of(teacher_batch: TeacherBatch, field: Tensor) -> list[list]:
 
 def test_a_cut_keeps_the_first_tokens_of_every_row() -> None:
     whole = padded()
-    short = cut(whole, 6)
+    short = truncate_rows(whole, 6)
     assert rows_of(short, short.ids) == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
     assert short.ids.shape[1] == 6
     before = rows_of(whole, whole.answer)
@@ -44,11 +43,11 @@ def test_a_cut_keeps_the_first_tokens_of_every_row() -> None:
 
 
 def test_a_cut_without_padding_left_has_none() -> None:
-    assert cut(padded(), 5).padding is None
-    assert cut(padded(), WIDE).padding is not None
+    assert truncate_rows(padded(), 5).padding is None
+    assert truncate_rows(padded(), WIDE).padding is not None
     plain = padded()
     plain.padding, plain.hidden = None, torch.cat([plain.last, plain.last], -1)
-    short = cut(plain, 3)
+    short = truncate_rows(plain, 3)
     assert short.padding is None and torch.equal(short.ids, plain.ids[:, :3]) and short.hidden.shape == (3, 3, 8)
 
 

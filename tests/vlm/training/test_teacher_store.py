@@ -10,16 +10,15 @@ import torch
 from PIL import Image
 
 from mmspec.vlm.training.examples import Example
-from mmspec.vlm.training.teacher import Teacher
-from mmspec.vlm.training.teacher_pass import TeacherBatch
-from mmspec.vlm.training.teacher_store import TeacherStore, check_sight
+from mmspec.vlm.training.teacher import Teacher, VlmTeacherBatch
+from mmspec.vlm.training.teacher_store import TeacherStore, check_image_dependence
 from tests.evaluate.tiny_zoo import tiny_zoo
 
 
-def teacher_batch(number: int, levels: bool = False, large: float = 1.0) -> TeacherBatch:
+def teacher_batch(number: int, levels: bool = False, large: float = 1.0) -> VlmTeacherBatch:
     rng = torch.Generator().manual_seed(number)
     last = torch.randn(2, 6, 4, generator=rng) * large
-    return TeacherBatch(
+    return VlmTeacherBatch(
         ids=torch.randint(50, (2, 6), generator=rng), answer=torch.rand(2, 6, generator=rng) < 0.5,
         embeds=torch.randn(2, 6, 4, generator=rng), last=last,
         hidden=torch.randn(2, 6, 12, generator=rng) if levels else last,
@@ -44,7 +43,7 @@ def test_what_is_read_is_what_was_written(levels: bool, large: float, tmp_path: 
 def test_a_store_cut_short_is_completed(tmp_path: Path) -> None:
     stored, made, told = TeacherStore(tmp_path), [], []
 
-    def of(number: int) -> TeacherBatch:
+    def of(number: int) -> VlmTeacherBatch:
         if len(made) == 2:
             raise KeyboardInterrupt
         made.append(number)
@@ -71,12 +70,12 @@ def test_the_states_learned_from_depend_on_the_picture() -> None:
     model, processor = tiny_zoo()["vlm"]
     shown = Example("a", "what is it?", (Image.frombytes("RGB", (12, 12), random.Random(0).randbytes(432)),), "a thing")
     teacher = Teacher(model, processor, None, precision="no")
-    check_sight(teacher, [Example("b", "say something", (), "no"), shown])
-    check_sight(teacher, [Example("b", "say something", (), "no")])
+    check_image_dependence(teacher, [Example("b", "say something", (), "no"), shown])
+    check_image_dependence(teacher, [Example("b", "say something", (), "no")])
 
-    def blind(examples: list[Example]) -> TeacherBatch:
+    def blind(examples: list[Example]) -> VlmTeacherBatch:
         grey = tuple(Image.new("RGB", image.size, "grey") for image in examples[0].images)
         return teacher([Example("a", examples[0].text, grey, examples[0].answer)])
 
     with pytest.raises(ValueError, match="target: expected states that change with the picture of 'a'"):
-        check_sight(blind, [shown])
+        check_image_dependence(blind, [shown])

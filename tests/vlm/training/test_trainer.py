@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.interrupts import Stopped
+from mmspec.io.interrupts import Stopped
+from mmspec.training.schedule import Schedule
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.schedule import Schedule
-from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
+from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
@@ -27,7 +27,7 @@ from tests.vlm.tiny import prompt, tiny
 OBJECTIVE = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=2)
 
 
-def teacher_batches(step: int) -> TeacherBatch:
+def teacher_batches(step: int) -> VlmTeacherBatch:
     """A batch of the tiny model's own answers, a pure function of the step."""
     model = tiny("llava")
     inputs = prompt("llava", 1, batch=4, seed=step % 3)
@@ -82,7 +82,7 @@ def test_a_killed_run_resumes_to_the_same_end(tmp_path: Path) -> None:
 def raising(number: int, at: int) -> object:
     """Teacher batches during one of which a signal comes."""
 
-    def teacher_batches_of(step: int) -> TeacherBatch:
+    def teacher_batches_of(step: int) -> VlmTeacherBatch:
         if step == at:
             signal.raise_signal(number)
         return teacher_batches(step)
@@ -118,7 +118,7 @@ def test_a_signal_in_the_last_step_changes_nothing(tmp_path: Path) -> None:
 def test_a_run_that_starts_over_leaves_no_older_state(tmp_path: Path) -> None:
     run(tmp_path, steps=4)
 
-    def killed(step: int) -> TeacherBatch:
+    def killed(step: int) -> VlmTeacherBatch:
         raise MemoryError
 
     with pytest.raises(MemoryError):
@@ -151,7 +151,7 @@ def test_acceptance_is_measured_on_the_way(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
-    def broken(step: int) -> TeacherBatch:
+    def broken(step: int) -> VlmTeacherBatch:
         teacher_batch = teacher_batches(step)
         teacher_batch.last = teacher_batch.last * torch.nan
         return teacher_batch

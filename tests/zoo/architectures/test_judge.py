@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mmspec.zoo.architectures.judge import Found, ImageJudge, Reader, objects_of
-from mmspec.zoo.training.pictures.picture_batches import sample_pictures
+from mmspec.zoo.architectures.object_detector import DetectedObject, DetectorNetwork, ObjectDetector, objects_of
+from mmspec.zoo.world.pixels import sample_image_scenes
 
 
 def test_readings_of_one_object_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,19 +15,22 @@ def test_readings_of_one_object_count_once(monkeypatch: pytest.MonkeyPatch) -> N
     logits[0, 1], logits[0, 9] = 1.0, 1.0  # everything reads as a circle of the first color
     for cell, value in {(2, 2): 4.0, (2, 3): 3.0, (4, 2): 2.0, (2, 6): 1.0}.items():
         logits[0, 0, cell[0], cell[1]] = value
-    reader = Reader()
+    reader = DetectorNetwork()
     monkeypatch.setattr(reader, "forward", lambda pixels: logits)
-    (found,) = ImageJudge(reader).read([Image.new("RGB", (64, 64))])
+    (found,) = ObjectDetector(reader).read([Image.new("RGB", (64, 64))])
     assert [(one.row, one.column) for one in found] == [(2, 2), (2, 6)]
 
 
 def test_agreement_counts_each_found_object_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, images = ImageJudge(Reader()), [Image.new("RGB", (64, 64))] * 2
-    seen = [[Found("star", "red", 1, 1)], [Found("ring", "blue", 2, 2), Found("heart", "cyan", 5, 5)]]
-    monkeypatch.setattr(ImageJudge, "read", lambda self, images: seen)
+    judge, images = ObjectDetector(DetectorNetwork()), [Image.new("RGB", (64, 64))] * 2
+    seen = [
+        [DetectedObject("star", "red", 1, 1)],
+        [DetectedObject("ring", "blue", 2, 2), DetectedObject("heart", "cyan", 5, 5)],
+    ]
+    monkeypatch.setattr(ObjectDetector, "read", lambda self, images: seen)
     asked = ["a red star above a red star", "a small cyan heart and a blue ring on an olive background"]
     assert judge.agreement(images, asked) == pytest.approx(3 / 4)
-    picture = sample_pictures(3, 1)[0]
+    picture = sample_image_scenes(3, 1)[0]
     assert objects_of(picture) == [(item.shape, item.color) for item in picture.items]
     with pytest.raises(ValueError, match="one entry per image"):
         judge.agreement(images, asked[:1])

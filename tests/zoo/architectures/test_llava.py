@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from mmspec.zoo.architectures.llava import TextSize, chat_prompt, new_model, new_processor
-from mmspec.zoo.architectures.pixels import to_pixels
 from mmspec.zoo.world.captions import caption
-from mmspec.zoo.world.phrases import count_tokens
+from mmspec.zoo.world.language import count_tokens
+from mmspec.zoo.world.pixels import to_pixels
 from mmspec.zoo.world.render import render, render_array
 from mmspec.zoo.world.scene import EVAL_START, sample_scene
 

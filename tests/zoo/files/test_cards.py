@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import mmspec
-from mmspec.zoo.files.cards import rounded, write_card
+from mmspec.zoo.training.loop import rounded, write_card
 
 CARDS = sorted(path.parent.name for path in mmspec.zoo.folder_of("vlm").parent.glob("*/card.json"))
 

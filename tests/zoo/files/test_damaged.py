@@ -12,19 +12,19 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
-from mmspec.zoo.architectures.judge import JudgeSize, Reader
-from mmspec.zoo.files.image_codes import read_codes, write_codes
-from mmspec.zoo.files.llava import leave_out_tower
+from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize
 from mmspec.zoo.files.registry import load_small, load_vlm
-from mmspec.zoo.files.scorers import load_clip, load_judge, save_clip, save_judge
+from mmspec.zoo.files.scorers import load_clip, load_detector, save_clip, save_detector
+from mmspec.zoo.files.training_sets import read_codes, write_codes
+from mmspec.zoo.files.vlm import leave_out_tower
 from tests.damaged import ABSURD, FILES, NUMBERS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_zoo import byte_processor, llava
 
 CLIP = ClipSize(space=8, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
-JUDGE = JudgeSize(half=8, quarter=8, eighth=8, blocks=1)
+JUDGE = DetectorSize(half=8, quarter=8, eighth=8, blocks=1)
 MODELS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
     "clip": (lambda folder: save_clip(new_clip(CLIP), CLIP, folder), load_clip),
-    "judge": (lambda folder: save_judge(Reader(JUDGE), folder), load_judge),
+    "judge": (lambda folder: save_detector(DetectorNetwork(JUDGE), folder), load_detector),
 }
 
 

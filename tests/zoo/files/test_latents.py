@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.kl.config import KLConfig
-from mmspec.imagegen.continuous.kl.load import build
-from mmspec.zoo.files import latents
-from mmspec.zoo.files.fixed_sets import fingerprint
-from mmspec.zoo.files.latents import Latents, encoded
+from mmspec.imagegen.continuous.kl import KLConfig, build_kl
+from mmspec.zoo.files import training_sets
+from mmspec.zoo.files.training_sets import ImageLatents, encode_images, fingerprint
 
 SIZES = KLConfig(embed_dim=3, ch=4, ch_mult=(1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=8,
                  norm_groups=2, scale=0.5)  # fmt: skip
@@ -20,13 +18,13 @@ SIZES = KLConfig(embed_dim=3, ch=4, ch_mult=(1, 1), num_res_blocks=1, encoder_at
 
 def autoencoder(seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
-    return build(SIZES).eval()
+    return build_kl(SIZES).eval()
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    monkeypatch.setattr(latents, "CHUNK", 4)
-    monkeypatch.setattr(latents, "BATCH", 3)
+    monkeypatch.setattr(training_sets, "LATENT_CHUNK", 4)
+    monkeypatch.setattr(training_sets, "LATENT_BATCH", 3)
     return []
 
 
@@ -36,23 +34,23 @@ def test_what_is_there_is_kept_and_what_is_missing_made(tmp_path: Path, asked: l
         return torch.stack([torch.full((3, 8, 8), (first + i) / 10 - 0.5) for i in range(count)])
 
     vae = autoencoder()
-    made = encoded(vae, tmp_path, pixels, 6)
+    made = encode_images(vae, tmp_path, pixels, 6)
     assert asked == [(0, 3), (3, 1), (4, 2)] and made.mean.shape == (6, 16, 3) and made.mean.dtype == torch.float16
     with torch.no_grad():
         law = vae.encode(pixels(5, 1)).latent_dist
     torch.testing.assert_close(made.mean[5].float(), 0.5 * law.mean[0].flatten(1).T, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(made.std[5].float(), 0.5 * law.std[0].flatten(1).T, atol=1e-3, rtol=1e-3)
     asked.clear()
-    again = encoded(vae, tmp_path, pixels, 6)
+    again = encode_images(vae, tmp_path, pixels, 6)
     assert not asked and torch.equal(again.mean, made.mean) and torch.equal(again.std, made.std)
     (tmp_path / "latents_000000.safetensors").unlink()
-    assert torch.equal(encoded(vae, tmp_path, pixels, 5).mean, made.mean[:5])
+    assert torch.equal(encode_images(vae, tmp_path, pixels, 5).mean, made.mean[:5])
     assert asked == [(0, 3), (3, 1), (4, 1)]  # the second file has a picture too many
     asked.clear()
     vae.register_to_config(scaling_factor=0.6)
-    assert len(encoded(vae, tmp_path, pixels, 6)) == 6 and len(asked) == 3
+    assert len(encode_images(vae, tmp_path, pixels, 6)) == 6 and len(asked) == 3
     asked.clear()
-    assert not torch.equal(encoded(autoencoder(1), tmp_path, pixels, 6).mean, made.mean) and len(asked) == 3
+    assert not torch.equal(encode_images(autoencoder(1), tmp_path, pixels, 6).mean, made.mean) and len(asked) == 3
 
 
 def test_another_scale_is_another_autoencoder() -> None:
@@ -63,7 +61,7 @@ def test_another_scale_is_another_autoencoder() -> None:
 
 def test_an_epoch_takes_every_picture_once_and_draws_from_its_posterior() -> None:
     mean = torch.arange(6.0).view(6, 1, 1).expand(6, 400, 5).half()
-    stored = Latents(mean, torch.full_like(mean, 0.25))
+    stored = ImageLatents(mean, torch.full_like(mean, 0.25))
     steps = [stored.batch(step, 2) for step in range(6)]
     for epoch in (steps[:3], steps[3:]):
         assert sorted(i for taken, _ in epoch for i in taken.tolist()) == list(range(6))

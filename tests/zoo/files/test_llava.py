@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
-from mmspec.zoo.files.llava import leave_out_tower, write_vlm
+from mmspec.zoo.files.vlm import leave_out_tower, write_vlm
 
 
 def test_a_tower_that_another_file_holds_is_left_out_and_found_again(tmp_path):

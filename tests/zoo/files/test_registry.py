@@ -11,9 +11,8 @@ from transformers.utils import logging
 
 import mmspec
 from mmspec.cli import zoo as cli
-from mmspec.imagegen.continuous.kl.config import KLConfig
-from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
-from mmspec.imagegen.continuous.kl.load import write_kl
+from mmspec.imagegen.continuous.kl import KLConfig, write_kl
+from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
 from mmspec.zoo.files import registry
 
 

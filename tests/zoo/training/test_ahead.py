@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from mmspec.zoo.training.ahead import ahead
+from mmspec.zoo.training.loop import prefetched
 
 
 def made(step: int) -> tuple[torch.Tensor, str, int]:
@@ -16,7 +16,7 @@ def made(step: int) -> tuple[torch.Tensor, str, int]:
 
 @pytest.mark.parametrize("workers", (0, 2))
 def test_steps_come_in_their_order(workers: int) -> None:
-    at = ahead(made, 6, workers)
+    at = prefetched(made, 6, workers)
     found = [at(step) for step in (2, 3, 4, 5)]
     assert [(float(tensor[0]), word) for tensor, word, _ in found] == [(step, f"step {step}") for step in (2, 3, 4, 5)]
     apart = {pid for *_, pid in found} - {os.getpid()}
@@ -24,11 +24,11 @@ def test_steps_come_in_their_order(workers: int) -> None:
 
 
 def test_a_step_out_of_order_begins_there_anew() -> None:
-    at = ahead(made, 6, 1)
+    at = prefetched(made, 6, 1)
     assert [at(step)[1] for step in (0, 1, 4, 5, 1)] == [f"step {step}" for step in (0, 1, 4, 5, 1)]
 
 
 def test_what_a_worker_raises_comes_through() -> None:
-    at = ahead(lambda step: 1 // step, 2, 1)
+    at = prefetched(lambda step: 1 // step, 2, 1)
     with pytest.raises(ZeroDivisionError):
         at(0)

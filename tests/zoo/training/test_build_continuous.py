@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from mmspec import zoo
-from mmspec.imagegen.continuous.kl.config import KLConfig
-from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
-from mmspec.imagegen.continuous.kl.load import write_kl
-from mmspec.zoo.architectures.judge import ImageJudge
+from mmspec.imagegen.continuous.kl import KLConfig, write_kl
+from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
+from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files import registry
-from mmspec.zoo.files.latents import Latents
-from mmspec.zoo.training.pictures import build_car, build_mar
-from mmspec.zoo.training.pictures.build_kl import kl_config
-from mmspec.zoo.training.pictures.latent_batches import FIRST_SEED, LatentRecipe, class_labels, picture
-from mmspec.zoo.world.pictures import HELD_OUT
+from mmspec.zoo.files.training_sets import ImageLatents
+from mmspec.zoo.training.continuous import build_car, build_mar
+from mmspec.zoo.training.continuous.build_kl import kl_config
+from mmspec.zoo.training.continuous.recipe import FIRST_SEED, LatentRecipe, class_labels, scene_at
+from mmspec.zoo.world.image import HELD_OUT
 
 TINY = {"steps": 4, "batch": 2, "pictures": 4, "copies": 2, "again": 0}
 MAR = replace(
@@ -31,7 +30,7 @@ CAR = replace(build_car.target_recipe(), config=replace(build_car.car_config(16,
 
 
 @pytest.fixture(scope="module")
-def judge() -> ImageJudge:
+def judge() -> ObjectDetector:
     return zoo.load("image_judge")
 
 
@@ -47,13 +46,13 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made_up(count: int = 6) -> Latents:
+def made_up(count: int = 6) -> ImageLatents:
     torch.manual_seed(1)
-    return Latents(torch.randn(count, 64, 16).half(), torch.full((count, 64, 16), 0.1).half())
+    return ImageLatents(torch.randn(count, 64, 16).half(), torch.full((count, 64, 16), 0.1).half())
 
 
 def test_the_masked_model_trains_and_draws_classes_and_prompts(
-    tmp_path: Path, weights: Path, judge: ImageJudge, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, weights: Path, judge: ObjectDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "WEIGHTS", weights)
     card = build_mar.build(weights / "mar", tmp_path, weights / "kl", weights / "t2i", judge, MAR, measured=2)
@@ -69,7 +68,7 @@ def test_the_masked_model_trains_and_draws_classes_and_prompts(
 
 
 def test_the_causal_model_trains_and_draws_classes(
-    tmp_path: Path, weights: Path, judge: ImageJudge, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, weights: Path, judge: ObjectDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "WEIGHTS", weights)
     card = build_car.build(weights / "car", tmp_path, weights / "kl", judge, CAR, measured=2)
@@ -108,7 +107,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
 
 def test_labels_are_those_of_the_pictures() -> None:
     taken = torch.tensor([0, 63, 64, 130])
-    assert class_labels(taken).tolist() == [picture("classes", i).items[0].label for i in taken.tolist()]
+    assert class_labels(taken).tolist() == [scene_at("classes", i).items[0].label for i in taken.tolist()]
 
 
 def test_recipes_fit_each_other_and_hold_out_what_is_measured() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import mmspec
 from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS
-from mmspec.zoo.training.texts import build_acceptance
-from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
+from mmspec.zoo.training.vlm import build_drafter
+from mmspec.zoo.training.vlm.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
 
 
 def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
@@ -35,6 +35,6 @@ def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch:
 def test_the_head_that_ends_drafts_is_built_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TARGETS, "vlm", replace(TARGETS["vlm"], pictures=4, texts=2))
     target, drafter = mmspec.zoo.load("vlm"), mmspec.zoo.load("vlm/eagle")
-    card = build_acceptance.build(tmp_path / "out", tmp_path / "work", target, drafter, steps=3, batch=2)
+    card = build_drafter.build_acceptance_head(tmp_path / "out", tmp_path / "work", target, drafter, steps=3, batch=2)
     head = LOADERS["vlm/specdecpp"](tmp_path / "out")
     assert card["parameters"] == sum(p.numel() for p in head.parameters()) and card["training"]["loss"] > 0

@@ -15,17 +15,17 @@ from PIL import Image
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
-from mmspec.vlm.training.examples import Example, encode, given_answer
+from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
 from mmspec.zoo.architectures.hybrid import END, IMAGE, SIDE, VISION_START, HybridSize, new_model, new_processor
-from mmspec.zoo.architectures.vision_tower import HEADS
-from mmspec.zoo.files.hybrid import read_hybrid
+from mmspec.zoo.architectures.llava import PATCH_HEADS
 from mmspec.zoo.files.registry import load_vlm_drafter
-from mmspec.zoo.training.texts import build_drafter, build_hybrid
-from mmspec.zoo.training.texts.build_drafter import RECIPES, TARGETS, DrafterRecipe
-from mmspec.zoo.training.texts.build_hybrid import HybridRecipe
-from mmspec.zoo.training.texts.drafter_requests import HeldOutWithDocuments, WithDocuments
-from mmspec.zoo.training.texts.hybrid_rows import DENSE, HybridEncoder, HybridRow, grids, hybrid_row, patches
-from mmspec.zoo.training.texts.merged_tower import (
+from mmspec.zoo.files.vlm import read_hybrid
+from mmspec.zoo.training.vlm import build_drafter, build_hybrid
+from mmspec.zoo.training.vlm.build_drafter import RECIPES, TARGETS, DrafterRecipe
+from mmspec.zoo.training.vlm.build_hybrid import HybridRecipe
+from mmspec.zoo.training.vlm.drafter_requests import DocumentRequests, HeldOutDocumentRequests
+from mmspec.zoo.training.vlm.hybrid_rows import DENSE, HybridEncoder, HybridRow, grids, hybrid_row, patches
+from mmspec.zoo.training.vlm.merged_tower import (
     SIGNS,
     MergedReader,
     document_labels,
@@ -33,8 +33,7 @@ from mmspec.zoo.training.texts.merged_tower import (
     reading_loss,
     speak_words,
 )
-from mmspec.zoo.world.documents import REQUESTS, sample_document
-from mmspec.zoo.world.pages import page
+from mmspec.zoo.world.documents import REQUESTS, page, sample_document
 from mmspec.zoo.world.scene import EVAL_START
 
 TINY = HybridSize(kinds="df", width=64, inner=64, tower_width=32, tower_inner=32, tower_layers=1)
@@ -68,7 +67,7 @@ def test_a_training_row_is_the_prompt_and_the_answer_that_drafters_are_given() -
     row = HybridRow((np.asarray(page(document)),), ((REQUESTS[0], document.text),))
     batch = HybridEncoder(processor().tokenizer)([row])
     prompt = encode(processor(), [example])["input_ids"][0].tolist()
-    answer = given_answer(processor(), example)
+    answer = reference_answer_ids(processor(), example)
     ids, supervised = batch.inputs["input_ids"][0].tolist(), batch.supervised[0].tolist()
     assert ids[: len(prompt) + len(answer)] == prompt + answer
     assert [index for index, learned in enumerate(supervised) if learned] == [
@@ -105,12 +104,12 @@ def test_sight_is_the_loss_with_each_others_pictures() -> None:
         moved = moved[len(row.pictures) :]
     logits, target, _ = build_hybrid.answer_logits(model, encode_rows(swapped), encode_rows.digits)
     expected = float(torch.nn.functional.cross_entropy(logits, target).detach())
-    assert build_hybrid.sight(model, encode_rows, rows, "cpu") == pytest.approx(expected, rel=1e-6)
+    assert build_hybrid.swapped_image_loss(model, encode_rows, rows, "cpu") == pytest.approx(expected, rel=1e-6)
     logits, target, _ = build_hybrid.answer_logits(model, encode_rows(rows), encode_rows.digits)
     own = float(torch.nn.functional.cross_entropy(logits, target).detach())
     assert own != pytest.approx(expected, rel=1e-6)
     texts = [hybrid_row(seed, {"text": 1.0}) for seed in range(2)]
-    assert build_hybrid.sight(model, encode_rows, texts, "cpu") > 0
+    assert build_hybrid.swapped_image_loss(model, encode_rows, texts, "cpu") > 0
 
 
 def test_numbers_are_spelled_and_words_are_one_token() -> None:
@@ -157,7 +156,7 @@ def test_the_merger_speaks_the_words_of_the_text_model_all_properties_alike() ->
     torch.testing.assert_close(*spoken, atol=1e-4, rtol=1e-3)
     assert float(spoken[0].std()) == pytest.approx(0.1, rel=0.2)
     for name, sign in (("color", " "), ("kind", " "), ("letter0", "")):
-        names = SIGNS if name == "letter0" else HEADS[name][0]
+        names = SIGNS if name == "letter0" else PATCH_HEADS[name][0]
         ids = [tokenizer(f"{sign}{word}", add_special_tokens=False)["input_ids"][-1] for word in names]
         heard = spoken[0] @ torch.nn.functional.normalize(embedding[ids], dim=-1).T
         alike = torch.corrcoef(
@@ -203,7 +202,7 @@ def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built
 def test_its_drafters_are_built_loaded_and_lossless(
     name: str, built: tuple[Path, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = replace(TARGETS["vlm/hybrid"], held_out=HeldOutWithDocuments(2), pictures=4, texts=2)
+    few = replace(TARGETS["vlm/hybrid"], held_out=HeldOutDocumentRequests(2), pictures=4, texts=2)
     monkeypatch.setitem(build_drafter.TARGETS, "vlm/hybrid", few)
     model, own = read_hybrid(built[0] / "out")
     kind, sizes = RECIPES[name].kind, dict(RECIPES[name].sizes)
@@ -228,10 +227,10 @@ def test_tokens_to_come_are_a_row_that_is_never_said() -> None:
 
 
 def test_drafters_of_the_hybrid_are_asked_about_documents_too() -> None:
-    few = WithDocuments(40)
+    few = DocumentRequests(40)
     keys = [few[index].key for index in range(40)]
     assert len(set(keys)) == 40 and {key.split("-")[0] for key in keys} == {"picture", "document"}
-    assert [HeldOutWithDocuments()[index].key.split("-")[0] for index in range(4)] == ["held", "document"] * 2
+    assert [HeldOutDocumentRequests()[index].key.split("-")[0] for index in range(4)] == ["held", "document"] * 2
     assert few[14].text in REQUESTS and few[14].answer == sample_document(int(keys[14].split("-")[1])).text
 
 

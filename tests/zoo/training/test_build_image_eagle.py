@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import save_file
 
 from mmspec import imagegen
-from mmspec.imagegen.eagle.training import loss_of
+from mmspec.imagegen.eagle.training import image_eagle_loss
 from mmspec.imagegen.llamagen.adapter import LlamaGenModel
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.pipeline import ImagePipeline
-from mmspec.zoo.files.image_codes import own_codes, read_codes, write_codes
-from mmspec.zoo.training.loop import Plan
-from mmspec.zoo.training.pictures import build_image_eagle
-from mmspec.zoo.training.pictures.build_image_eagle import ImageEagleRecipe, build, train_image_eagle
+from mmspec.zoo.files.training_sets import generate_codes, read_codes, write_codes
+from mmspec.zoo.training.image import build_eagle
+from mmspec.zoo.training.image.build_eagle import ImageEagleRecipe, build, train_image_eagle
+from mmspec.zoo.training.loop import TrainingPlan
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ RECIPE = ImageEagleRecipe(images=6, steps=4, batch=3, heads=4)
 
 
 def test_codes_of_several_files_come_in_order(pipe: ImagePipeline, tmp_path: Path) -> None:
-    paths = own_codes(pipe, tmp_path, 5)
+    paths = generate_codes(pipe, tmp_path, 5)
     write_codes(tmp_path / "more.safetensors", torch.full((2, 16), 7), ["a", "b"])
     data = read_codes([*paths, tmp_path / "more.safetensors"])
     assert data.codes.shape == (7, 16) and data.prompts[-2:] == ["a", "b"] and bool((data.codes[5:] == 7).all())
@@ -59,20 +59,20 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_ends_where_a_whole_one_does(pipe: ImagePipeline, tmp_path: Path) -> None:
-    data = read_codes(own_codes(pipe, tmp_path, 6))
+    data = read_codes(generate_codes(pipe, tmp_path, 6))
     whole, _ = train_image_eagle(RECIPE, pipe, data, tmp_path / "whole")
 
     def until_two(*given: object):
         def of(step: int):
             if step == 2:
                 raise KeyboardInterrupt
-            return loss_of(*given)(step)
+            return image_eagle_loss(*given)(step)
 
         return of
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_image_eagle, "Plan", partial(Plan, save_every_s=-1.0))
-        patch.setattr(build_image_eagle, "loss_of", until_two)
+        patch.setattr(build_eagle, "TrainingPlan", partial(TrainingPlan, save_every_s=-1.0))
+        patch.setattr(build_eagle, "image_eagle_loss", until_two)
         with pytest.raises(KeyboardInterrupt):
             train_image_eagle(RECIPE, pipe, data, tmp_path / "parts")
     resumed, _ = train_image_eagle(RECIPE, pipe, data, tmp_path / "parts")

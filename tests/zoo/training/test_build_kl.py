@@ -11,24 +11,31 @@ import torch
 from torch import nn
 
 from mmspec import zoo
-from mmspec.imagegen.continuous.kl.config import KLConfig
-from mmspec.imagegen.continuous.kl.load import build as new_autoencoder
-from mmspec.zoo.architectures.judge import ImageJudge
-from mmspec.zoo.architectures.pixels import to_pixels
+from mmspec.imagegen.continuous.kl import KLConfig
+from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
+from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.continuous import read_kl
-from mmspec.zoo.training.pictures.build_kl import FIRST_SEED, KlRecipe, build, kl_loss, new_model, train_kl, unit_scale
-from mmspec.zoo.training.pictures.on_pictures import PictureRecipe
-from mmspec.zoo.training.pictures.picture_batches import picture_arrays, sample_pictures
-from mmspec.zoo.world.pictures import HELD_OUT
+from mmspec.zoo.training.continuous.build_kl import (
+    FIRST_SEED,
+    KlRecipe,
+    build,
+    kl_loss,
+    new_model,
+    train_kl,
+    unit_scale,
+)
+from mmspec.zoo.training.image.recipe import ImageRecipe
+from mmspec.zoo.world.image import HELD_OUT
+from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
 
 TINY = KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64,
                 norm_groups=4)  # fmt: skip
-PICTURES = PictureRecipe(steps=3, lr=1e-3, batch=2, warmup=1, weight_decay=0.01, first=FIRST_SEED)
+PICTURES = ImageRecipe(steps=3, lr=1e-3, batch=2, warmup=1, weight_decay=0.01, first=FIRST_SEED)
 RECIPE = KlRecipe(PICTURES, TINY)
 
 
 @pytest.fixture(scope="module")
-def judge() -> ImageJudge:
+def judge() -> ObjectDetector:
     return zoo.load("image_judge")
 
 
@@ -36,7 +43,7 @@ def fresh() -> nn.Module:
     return new_model(RECIPE)
 
 
-def test_the_autoencoder_trains_and_its_files_load(tmp_path: Path, judge: ImageJudge) -> None:
+def test_the_autoencoder_trains_and_its_files_load(tmp_path: Path, judge: ObjectDetector) -> None:
     card = build(tmp_path / "kl", tmp_path / "work", judge, RECIPE, measured=8)
     assert card == json.loads((tmp_path / "kl" / "card.json").read_text())
     assert 0 < card["evaluation"]["psnr"] < 40 and card["evaluation"]["recognised_real"] > 0.9
@@ -50,7 +57,7 @@ def test_scaled_latents_have_unit_variance(tmp_path: Path) -> None:
     train_kl(model, tmp_path, RECIPE)
     scale = unit_scale(model, count=8, batch=3)
     with torch.no_grad():
-        law = model.encode(to_pixels(picture_arrays(sample_pictures(FIRST_SEED, 8)))).latent_dist
+        law = model.encode(to_pixels(image_arrays(sample_image_scenes(FIRST_SEED, 8)))).latent_dist
         drawn = law.mean + law.std * torch.randn(500, *law.mean.shape)
     assert float((scale * drawn).std()) == pytest.approx(1, abs=0.01)
 
@@ -67,9 +74,9 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path, monkeypatc
         return kl_loss(*given)
 
     keep_all = replace(RECIPE.pictures.plan(), save_every_s=0.0)
-    monkeypatch.setattr(PictureRecipe, "plan", lambda recipe: keep_all)
+    monkeypatch.setattr(ImageRecipe, "plan", lambda recipe: keep_all)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("mmspec.zoo.training.pictures.build_kl.kl_loss", counted)
+        patch.setattr("mmspec.zoo.training.continuous.build_kl.kl_loss", counted)
         train_kl(parted, tmp_path / "parted", RECIPE)
     again = new_autoencoder(TINY)  # another start, which the state replaces
     train_kl(again, tmp_path / "parted", RECIPE)

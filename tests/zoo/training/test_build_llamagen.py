@@ -8,25 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.zoo.architectures.caption_encoder import FactReader
-from mmspec.zoo.files.llamagen import read_vq
+from mmspec.zoo.files.image import read_vq
 from mmspec.zoo.files.registry import folder_of
-from mmspec.zoo.training.pictures.build_llamagen import t2i_recipe
-from mmspec.zoo.training.pictures.caption_encoder import train_encoder
-from mmspec.zoo.training.pictures.llamagen import held_out, train_llamagen
-from mmspec.zoo.world.prompts import LONGEST, prompt_tokenizer
+from mmspec.zoo.training.image.build_llamagen import held_out, t2i_recipe, train_llamagen
+from mmspec.zoo.training.image.facts import train_image_prompt_encoder
+from mmspec.zoo.world.image import LONGEST, image_prompt_tokenizer
 
 DIM = 48
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> FactReader:
-    return train_encoder(tmp_path_factory.mktemp("encoder"), DIM, steps=2, batch=4)
+    return train_image_prompt_encoder(tmp_path_factory.mktemp("encoder"), DIM, steps=2, batch=4)
 
 
 def test_every_token_is_read(reader: FactReader) -> None:
-    rows = prompt_tokenizer()(["a red star", "a small blue ring at the top"], padding=True, return_tensors="pt")
+    rows = image_prompt_tokenizer()(["a red star", "a small blue ring at the top"], padding=True, return_tensors="pt")
     ids, mask = rows["input_ids"], rows["attention_mask"]
     with torch.no_grad():
         seen = [reader(ids, mask, seed)[0]["pairs"] for seed in range(20)]
@@ -37,8 +36,8 @@ def test_every_token_is_read(reader: FactReader) -> None:
 
 
 def test_an_encoder_resumes_where_it_was(reader: FactReader, tmp_path: Path) -> None:
-    train_encoder(tmp_path, DIM, steps=2, batch=4)
-    again = train_encoder(tmp_path, DIM, steps=2, batch=4)
+    train_image_prompt_encoder(tmp_path, DIM, steps=2, batch=4)
+    again = train_image_prompt_encoder(tmp_path, DIM, steps=2, batch=4)
     for name, value in reader.state_dict().items():
         assert torch.equal(again.state_dict()[name], value), name
 
@@ -47,7 +46,7 @@ def test_the_transformer_starts_from_the_readers_projection(reader: FactReader, 
     recipe = t2i_recipe(2)
     recipe = replace(recipe, batch=2, lr=1e-6, config=replace(recipe.config, dim=DIM, n_layer=2, n_head=2))
     vq = read_vq(folder_of("t2i") / "vq")
-    encode = CaptionEncoder(reader.encoder, prompt_tokenizer(), LONGEST)
+    encode = CaptionEncoder(reader.encoder, image_prompt_tokenizer(), LONGEST)
     gpt, notes = train_llamagen(recipe, vq, encode, tmp_path, projection=reader.projection)
     for name, value in reader.projection.state_dict().items():
         torch.testing.assert_close(gpt.cls_embedding.cap_proj.state_dict()[name], value, atol=1e-5, rtol=0)

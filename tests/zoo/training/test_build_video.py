@@ -15,33 +15,33 @@ from mmspec.video import SDVG, CausalWan, Strided
 from mmspec.video.rewards.scores import scored
 from mmspec.zoo.architectures.frame_reward import FrameReward, RewardSize
 from mmspec.zoo.files import registry
-from mmspec.zoo.training.films import (
-    build_video,
-    build_video_draft,
-    build_video_reward,
-    build_video_vae,
-    caption_encoder,
-    drawn_films,
-    reward_frames,
-)
-from mmspec.zoo.training.films.build_video_reward import RewardRecipe, ranks_agree
-from mmspec.zoo.training.films.build_video_vae import (
+from mmspec.zoo.training.video import build_draft, build_reward, build_target, build_vae, facts, reward_frames
+from mmspec.zoo.training.video.block_training import BlockRecipe, coupled_noise, train_blocks
+from mmspec.zoo.training.video.build_draft import DraftRecipe, saliency, train_draft
+from mmspec.zoo.training.video.build_reward import RewardRecipe, ranks_agree
+from mmspec.zoo.training.video.build_vae import (
     FIRST_SEED,
     VaeSize,
     VideoVaeRecipe,
-    decoded,
+    decode_latents,
     new_model,
     train_video_vae,
 )
-from mmspec.zoo.training.films.clip_sets import CUT, SEEDS, ClipSet, clip_set, member, pixel_frames, spans
-from mmspec.zoo.training.films.moving_clips import Clip, clip_pixels
-from mmspec.zoo.training.films.reward_frames import KINDS, altered
-from mmspec.zoo.training.films.starts import channel_of
-from mmspec.zoo.training.films.video_blocks import BlockRecipe, coupled, train_blocks
-from mmspec.zoo.training.films.video_draft import DraftRecipe, standing_out, train_draft
-from mmspec.zoo.world.moving import sample_moving
-from mmspec.zoo.world.moving_frames import render_frames
+from mmspec.zoo.training.video.clips import (
+    CUT,
+    SEEDS,
+    Clip,
+    ClipSet,
+    channel_of,
+    clip_pixels,
+    clip_set,
+    pixel_frames,
+    spans,
+    training_clip,
+)
+from mmspec.zoo.training.video.reward_frames import KINDS, altered_scene
 from mmspec.zoo.world.scene import EVAL_START
+from mmspec.zoo.world.video import render_frames, sample_video_scene
 
 VAE = VideoVaeRecipe(
     VaeSize(base_dim=4, dim_mult=(1, 1, 2)),
@@ -54,25 +54,23 @@ VAE = VideoVaeRecipe(
     short_batch=2,
 )
 CLIPS = (("whole", 2), ("cuts", 2), ("starts", 2))
-SMALL = {"config": build_video.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4,
+SMALL = {"config": build_target.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4,
          "again": 2}  # fmt: skip
-TARGET = replace(build_video.target_recipe(), **SMALL)
-DRAFT = replace(build_video_draft.draft_recipe(), config=SMALL["config"], batch=2, members=4, steps=4)
+TARGET = replace(build_target.target_recipe(), **SMALL)
+DRAFT = replace(build_draft.draft_recipe(), config=SMALL["config"], batch=2, members=4, steps=4)
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A weights folder with an autoencoder, and models of both sizes over it."""
     folder, work = tmp_path_factory.mktemp("weights"), tmp_path_factory.mktemp("work")
-    whole = caption_encoder.train_moving_encoder
+    whole = facts.train_video_prompt_encoder
     with pytest.MonkeyPatch.context() as patch:
         brief = lambda folder, dim, frames, resume: whole(folder, dim, frames, steps=1, batch=2, resume=resume)  # noqa: E731
-        patch.setattr(build_video, "train_moving_encoder", brief)
-        build_video_vae.build(folder / "video_vae", work, VAE, measured=1)
-        build_video.build(folder / "video", work, folder / "video_vae", TARGET, measured=1, blocks=2)
-    build_video_draft.build(
-        folder / "video_draft", work, folder / "video_vae", folder / "video", DRAFT, measured=2, blocks=2
-    )
+        patch.setattr(build_target, "train_video_prompt_encoder", brief)
+        build_vae.build(folder / "video_vae", work, VAE, measured=1)
+        build_target.build(folder / "video", work, folder / "video_vae", TARGET, measured=1, blocks=2)
+    build_draft.build(folder / "video_draft", work, folder / "video_vae", folder / "video", DRAFT, measured=2, blocks=2)
     return folder
 
 
@@ -103,9 +101,7 @@ def test_what_is_built_is_loaded_by_name(named: Path) -> None:
 
 def test_latents_of_training_clips_have_mean_zero_and_spread_one(named: Path) -> None:
     vae = mmspec.zoo.load("video/vae")
-    made = [
-        build_video_vae.clip_of(VAE, np.random.default_rng(seed), FIRST_SEED + 2 * seed, VAE.long) for seed in range(2)
-    ]
+    made = [build_vae.clip_of(VAE, np.random.default_rng(seed), FIRST_SEED + 2 * seed, VAE.long) for seed in range(2)]
     latents = vae.encode(clip_pixels(made, VAE.long))[0].transpose(0, 1).flatten(1)
     torch.testing.assert_close(latents.mean(1), torch.zeros(8), atol=2e-2, rtol=0)
     torch.testing.assert_close(latents.std(1), torch.ones(8), atol=2e-2, rtol=0)
@@ -113,11 +109,11 @@ def test_latents_of_training_clips_have_mean_zero_and_spread_one(named: Path) ->
 
 def test_a_reward_is_built_from_frames_of_all_kinds(named: Path, tmp_path: Path) -> None:
     recipe = RewardRecipe(RewardSize(8, 8, 8, 1, 16, 2, 1), steps=2, batch=2, members=len(KINDS))
-    card = build_video_reward.build(named / "video_reward", tmp_path, mmspec.zoo.load("video"), mmspec.zoo.load("video/draft"),
+    card = build_reward.build(named / "video_reward", tmp_path, mmspec.zoo.load("video"), mmspec.zoo.load("video/draft"),
                                     recipe, measured=len(KINDS))  # fmt: skip
     assert {"frames", "blocks", *KINDS} <= card["evaluation"].keys()
     reward = mmspec.zoo.load("video/reward")
-    frames = torch.from_numpy(render_frames(sample_moving(0), 3)).permute(0, 3, 1, 2)
+    frames = torch.from_numpy(render_frames(sample_video_scene(0), 3)).permute(0, 3, 1, 2)
     scores = scored(reward, frames, "a red star moves up")
     assert scores.shape == (3,) and 0 < scores.min() and scores.max() < 1
     torch.testing.assert_close(scored(reward, frames.float() / 127.5 - 1, "a red star moves up"), scores)
@@ -135,7 +131,7 @@ def test_training_pixels_are_those_of_the_published_call_within_its_limits() -> 
     model = new_model(VAE).eval()
     latents = torch.randn(1, 8, 3, 4, 4)
     with torch.no_grad():
-        torch.testing.assert_close(decoded(model, latents).clamp(-1, 1), model.decode(latents).sample)
+        torch.testing.assert_close(decode_latents(model, latents).clamp(-1, 1), model.decode(latents).sample)
 
 
 def clips(kind: str) -> ClipSet:
@@ -156,7 +152,7 @@ def test_stopped_runs_go_on_as_if_nothing_had_been(tmp_path: Path, weights: Path
         return model
 
     def draft(folder: Path) -> torch.nn.Module:
-        films = drawn_films.FilmSet(clips("whole").latents, drawn_films.FIRST_SEED)
+        films = build_draft.GeneratedVideos(clips("whole").latents, build_draft.FIRST_SEED)
         return train_draft(replace(DRAFT, own_after=0.25), films, encode, folder)[0]
 
     trained = ((blocks, BlockRecipe, "draws"), (vae, VideoVaeRecipe, "clips"), (draft, DraftRecipe, "draws"))
@@ -187,7 +183,7 @@ def test_blocks_cover_their_pixel_frames_without_a_gap() -> None:
 
 
 def test_a_cut_shows_the_second_scene_from_its_own_start() -> None:
-    one = member("cuts", 3, 8)
+    one = training_clip("cuts", 3, 8)
     (_, scene), (block, other) = one.scenes
     frames = one.clip().frames(45)
     assert block == CUT and scene.seed + 1 == other.seed
@@ -196,8 +192,10 @@ def test_a_cut_shows_the_second_scene_from_its_own_start() -> None:
 
 
 def test_noise_places_objects_where_scenes_begin_and_is_white_elsewhere() -> None:
-    members = [member("cuts", index, 8) for index in range(2)]
-    drawn = [coupled(members, torch.Size((2, 8, 12, 8, 8)), torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    members = [training_clip("cuts", index, 8) for index in range(2)]
+    drawn = [
+        coupled_noise(members, torch.Size((2, 8, 12, 8, 8)), torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    ]
     same = (drawn[0] == drawn[1]).flatten(3).all(3)  # [B, C, F]
     for row, one in enumerate(members):
         wanted = torch.zeros(8, 12, dtype=torch.bool)
@@ -214,11 +212,11 @@ def test_levels_are_those_of_the_few_steps_and_between() -> None:
 
 
 def test_a_drafter_learns_what_its_target_makes_of_the_noise_that_both_are_handed(named: Path, tmp_path: Path) -> None:
-    target, first = mmspec.zoo.load("video"), drawn_films.FIRST_SEED
-    films = drawn_films.film_set(target, tmp_path, 5)
+    target, first = mmspec.zoo.load("video"), build_draft.FIRST_SEED
+    films = build_draft.generated_videos(target, tmp_path, 5)
     member = 3  # one that is asked for something else from CUT on
-    told = [drawn_films.asked(first, member, block, member) for block in (0, CUT)]
-    assert told[0] != told[1] and drawn_films.asked(first, 1, 0, 1) == drawn_films.asked(first, 1, CUT, 1)
+    told = [build_draft.block_prompt(first, member, block, member) for block in (0, CUT)]
+    assert told[0] != told[1] and build_draft.block_prompt(first, 1, 0, 1) == build_draft.block_prompt(first, 1, CUT, 1)
     out = target(told[0], blocks=4, seed=[first + 2 * member], switch={CUT: told[1]}, pixels=False)
     torch.testing.assert_close(films.latents[member].float(), out.latents[0], atol=2e-3, rtol=2e-3)
     noise = films.noise([member])
@@ -230,7 +228,7 @@ def test_a_drafter_learns_what_its_target_makes_of_the_noise_that_both_are_hande
 def test_what_stands_out_is_where_the_object_is() -> None:
     latents = torch.zeros(1, 8, 3, 8, 8)
     latents[:, 2, 1, 4, 5], latents[:, 2, 1, 4, 6] = 2.0, 1.0
-    found = standing_out(latents)
+    found = saliency(latents)
     assert found[0, 1, 4, 5] == 1 and found[0, 1, 4, 6] == 0.25 and found.sum() == 1.25
 
 
@@ -247,8 +245,8 @@ def test_latents_are_made_anew_for_another_autoencoder(tmp_path: Path, weights: 
 
 def test_an_altered_scene_asks_for_one_thing_that_is_not_there() -> None:
     for seed in range(40):
-        scene = sample_moving(seed)
-        asked = altered(scene, np.random.default_rng(seed))
+        scene = sample_video_scene(seed)
+        asked = altered_scene(scene, np.random.default_rng(seed))
         looks = [{mover.look for mover in one.movers} for one in (scene, asked)]
         assert len(looks[0] - looks[1]) == 1 and len({mover.color for mover in asked.movers}) == len(asked.movers)
 
@@ -262,13 +260,13 @@ def test_ranks_agree_with_their_definition() -> None:
 
 def test_recipes_fit_what_may_ship_and_hold_out_what_is_measured() -> None:
     sizes = {}
-    target, draft = build_video.target_recipe(), build_video_draft.draft_recipe()
+    target, draft = build_target.target_recipe(), build_draft.draft_recipe()
     for recipe in (target, draft):
         with torch.device("meta"):
             sizes[recipe.name] = sum(one.numel() for one in CausalWan(recipe.config).parameters())
     ends = [SEEDS[kind] + 2 * count for kind, count in target.clips]
     frames = [reward_frames.FIRST_SEED, reward_frames.FIRST_SEED + RewardRecipe().members]
-    films = [drawn_films.FIRST_SEED, drawn_films.FIRST_SEED + 2 * draft.members]
+    films = [build_draft.FIRST_SEED, build_draft.FIRST_SEED + 2 * draft.members]
     assert sorted([*ends, *films, *frames]) == [*ends, *films, *frames] and frames[-1] + (1 << 24) < EVAL_START
     sizes["vae"] = sum(one.numel() for one in new_model(VideoVaeRecipe()).parameters())
     sizes["reward"] = sum(one.numel() for one in FrameReward().parameters())

@@ -11,24 +11,23 @@ import torch
 
 import mmspec
 from mmspec.imagegen import SCD
-from mmspec.imagegen.llamagen.text import CaptionEncoder
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.zoo.architectures.caption_encoder import new_encoder
 from mmspec.zoo.files import registry
-from mmspec.zoo.files.llamagen import read_vq
+from mmspec.zoo.files.image import read_vq
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.files.video import read_prompts, write_prompts
-from mmspec.zoo.training.films import build_video_tokens, caption_encoder
-from mmspec.zoo.training.films.build_video_tokens import build, recipe_of
-from mmspec.zoo.training.films.video_codes import train_video_codes, video_codes
-from mmspec.zoo.world.moving import sample_moving
-from mmspec.zoo.world.moving_prompts import LONGEST, moving_tokenizer
+from mmspec.zoo.training.video import build_tokens, facts
+from mmspec.zoo.training.video.build_tokens import build, recipe_of, train_video_codes, video_codes
 from mmspec.zoo.world.tracking import agreement
+from mmspec.zoo.world.video import sample_video_scene
+from mmspec.zoo.world.video_prompts import LONGEST, video_prompt_tokenizer
 
 VQ = folder_of("t2i") / "vq"
 
 
 @pytest.fixture(scope="module")
-def small() -> build_video_tokens.VideoRecipe:
+def small() -> build_tokens.VideoRecipe:
     recipe = recipe_of(2, 1, 1)
     return replace(recipe, batch=2, config=replace(recipe.config, dim=32, n_layer=1, n_head=2, frames=2, time_pairs=2))
 
@@ -48,14 +47,14 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A weights folder with a tokenizer of frames, and an untrained caption encoder."""
     folder = tmp_path_factory.mktemp("weights")
     (folder / "t2i").symlink_to(folder_of("t2i"))
-    tokenizer = moving_tokenizer()
+    tokenizer = video_prompt_tokenizer()
     write_prompts(new_encoder(tokenizer), tokenizer, folder / "video")
     return folder
 
 
 @pytest.mark.usefixtures("brief_projection")
 def test_a_build_can_be_loaded_by_name_and_draws_videos(
-    small: build_video_tokens.VideoRecipe, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: build_tokens.VideoRecipe, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = weights / "video_tokens"
     card = build(out, tmp_path / "work", VQ, weights / "video", small, measured=1)
@@ -73,11 +72,11 @@ def test_a_build_can_be_loaded_by_name_and_draws_videos(
 
 @pytest.mark.usefixtures("brief_projection")
 def test_a_stopped_training_goes_on_where_it_was(
-    small: build_video_tokens.VideoRecipe, weights: Path, tmp_path: Path
+    small: build_tokens.VideoRecipe, weights: Path, tmp_path: Path
 ) -> None:
     prompts = read_prompts(weights / "video")
     before = {name: value.clone() for name, value in prompts.encoder.state_dict().items()}
-    reader = build_video_tokens.train_moving_projection(prompts.encoder, tmp_path / "captions", 32, 2)
+    reader = build_tokens.train_video_prompt_projection(prompts.encoder, tmp_path / "captions", 32, 2)
     assert all(torch.equal(value, before[name]) for name, value in reader.encoder.state_dict().items())
     encode, vq = CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST), read_vq(VQ)
     gpt, notes = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
@@ -89,16 +88,16 @@ def test_a_stopped_training_goes_on_where_it_was(
 
 @pytest.fixture
 def brief_projection(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = caption_encoder.train_moving_projection
+    whole = facts.train_video_prompt_projection
 
     def brief(encoder: object, folder: Path, dim: int, frames: int, *, resume: bool = True) -> object:
         return whole(encoder, folder, dim, frames, steps=2, batch=4, resume=resume)
 
-    monkeypatch.setattr(build_video_tokens, "train_moving_projection", brief)
+    monkeypatch.setattr(build_tokens, "train_video_prompt_projection", brief)
 
 
 def test_frames_come_back_through_the_tokenizer_with_most_that_a_prompt_names() -> None:
-    vq, scenes = read_vq(VQ), [sample_moving(seed) for seed in range(12)]
+    vq, scenes = read_vq(VQ), [sample_video_scene(seed) for seed in range(12)]
     codes = video_codes(vq, scenes, 5).view(12 * 5, -1)
     assert codes.shape == (60, 64)
     frames = vq.decode_code(codes).add(1).mul(127.5).clamp(0, 255).round().byte()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.zoo.training.pictures import build_llamagen
-from mmspec.zoo.training.texts import build_vlm
+from mmspec.zoo.training.image import build_llamagen
+from mmspec.zoo.training.vlm import build_vlm
 
 
 @pytest.mark.parametrize(

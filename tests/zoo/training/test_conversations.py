@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
-from mmspec.zoo.training.texts.captioner import Mixture, answer_logits
-from mmspec.zoo.training.texts.conversations import RowEncoder, many_row, picture_row, text_row
+from mmspec.zoo.training.vlm.build_vlm import Mixture, answer_logits
+from mmspec.zoo.training.vlm.conversations import ConversationEncoder, many_row, picture_row, text_row
 
 TINY = TextSize(layers=1, width=64, inner=96)
 
@@ -23,7 +23,7 @@ def test_every_branch_sees_what_a_plain_conversation_sees(processor, make):
     tokenizer = processor.tokenizer
     model = new_model(tokenizer, TINY).eval()
     row = make(11)
-    rows = RowEncoder(tokenizer)([row])
+    rows = ConversationEncoder(tokenizer)([row])
     logits, targets = answer_logits(model, rows)
     lead = "<s>USER: " + ("<image>" * 144 + "\n") * len(row.scenes) if row.scenes else "<s>USER: "
     for turns in row.branches:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.core.files import locked
-from mmspec.core.interrupts import Stopped
-from mmspec.vlm.training.checkpoint import load_state
-from mmspec.zoo.training.loop import Plan, train
+from mmspec.io.files import locked
+from mmspec.io.interrupts import Stopped
+from mmspec.training.checkpoint import load_state
+from mmspec.zoo.training.loop import TrainingPlan, train
 
 
 def _problem():
@@ -29,20 +29,26 @@ def _problem():
 
 
 def test_resumed_training_equals_uninterrupted(tmp_path):
-    plan = Plan(steps=12, lr=1e-2, warmup=3, log_every=4)
+    plan = TrainingPlan(steps=12, lr=1e-2, warmup=3, log_every=4)
     whole, loss_of = _problem()
     train(whole, loss_of, plan, tmp_path / "whole", "t")
 
     cut, loss_of = _problem()
     with pytest.raises(KeyboardInterrupt):
-        train(cut, _stop_at(loss_of, 7), Plan(steps=12, lr=1e-2, warmup=3, save_every_s=0.0), tmp_path / "cut", "t")
+        train(
+            cut,
+            _stop_at(loss_of, 7),
+            TrainingPlan(steps=12, lr=1e-2, warmup=3, save_every_s=0.0),
+            tmp_path / "cut",
+            "t",
+        )
     cut, loss_of = _problem()
     train(cut, loss_of, plan, tmp_path / "cut", "t")
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))
 
 
 def test_a_signal_keeps_the_step_and_the_resumed_run_ends_the_same(tmp_path):
-    plan = Plan(steps=12, lr=1e-2, warmup=3, log_every=5)
+    plan = TrainingPlan(steps=12, lr=1e-2, warmup=3, log_every=5)
     whole, loss_of = _problem()
     figures = train(whole, loss_of, plan, tmp_path / "whole", "t")
     cut, loss_of = _problem()
@@ -63,7 +69,7 @@ def _signal_at(loss_of, step):
 
 
 def test_a_run_that_starts_over_leaves_no_older_state(tmp_path):
-    plan = Plan(steps=4, lr=1e-2, warmup=1)
+    plan = TrainingPlan(steps=4, lr=1e-2, warmup=1)
     layer, loss_of = _problem()
     train(layer, loss_of, plan, tmp_path, "t")
     with pytest.raises(KeyboardInterrupt):
@@ -75,7 +81,7 @@ def test_a_run_that_starts_over_leaves_no_older_state(tmp_path):
 def test_two_runs_in_one_folder_are_refused(tmp_path):
     layer, loss_of = _problem()
     with locked(tmp_path), pytest.raises(ValueError, match="no other run is writing to"):
-        train(layer, loss_of, Plan(steps=2, lr=1e-2), tmp_path, "t")
+        train(layer, loss_of, TrainingPlan(steps=2, lr=1e-2), tmp_path, "t")
 
 
 _COMMAND = """
@@ -128,7 +134,7 @@ def _stop_at(loss_of, last):
 
 
 def test_a_finished_run_returns_its_figures_again(tmp_path):
-    plan = Plan(steps=4, lr=1e-2, warmup=1, log_every=2)
+    plan = TrainingPlan(steps=4, lr=1e-2, warmup=1, log_every=2)
     layer, loss_of = _problem()
     first = train(layer, loss_of, plan, tmp_path, "t")
     again = train(layer, loss_of, plan, tmp_path, "t")
@@ -138,4 +144,4 @@ def test_a_finished_run_returns_its_figures_again(tmp_path):
 def test_a_loss_that_is_not_finite_stops(tmp_path):
     layer, loss_of = _problem()
     with pytest.raises(ValueError, match="finite loss"):
-        train(layer, lambda step: (loss_of(step)[0] * float("nan"), {}), Plan(steps=2, lr=1e-2), tmp_path, "t")
+        train(layer, lambda step: (loss_of(step)[0] * float("nan"), {}), TrainingPlan(steps=2, lr=1e-2), tmp_path, "t")

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from mmspec.video import CausalWan
-from mmspec.zoo.training.fact_reading import IGNORE
-from mmspec.zoo.training.films.build_video import target_recipe, video_config
-from mmspec.zoo.training.films.clip_sets import member
-from mmspec.zoo.training.films.cover import held
-from mmspec.zoo.training.films.object_reading import ObjectReader, middle_states, of_last_passes
-from mmspec.zoo.training.films.video_blocks import block_loss
+from mmspec.zoo.training.objectives import IGNORED_LABEL
+from mmspec.zoo.training.video.block_training import block_loss
+from mmspec.zoo.training.video.build_target import target_recipe, video_config
+from mmspec.zoo.training.video.clips import training_clip
+from mmspec.zoo.training.video.object_reading import ObjectReader, middle_states, object_labels, of_last_passes
 
 RECIPE = replace(target_recipe(), config=video_config(1, 16, 2), steps=20, again=10, reading=0.5, reading_share=0.5)
 
@@ -45,15 +44,15 @@ def test_states_are_those_between_the_layers() -> None:
 def test_looks_count_where_an_object_is_and_its_place_everywhere() -> None:
     torch.manual_seed(0)
     reader = ObjectReader(32, 2)
-    looks, headings = held([member("starts", index, 8) for index in range(2)], "starts", 2)
+    looks, headings = object_labels([training_clip("starts", index, 8) for index in range(2)], "starts", 2)
     states = torch.randn(2, 3 * 16, 32)
     loss, share = reader.loss(states, looks, headings)
-    elsewhere = torch.where((looks.flatten(1) == IGNORE)[..., None], torch.randn(2, 3 * 16, 32), states)
+    elsewhere = torch.where((looks.flatten(1) == IGNORED_LABEL)[..., None], torch.randn(2, 3 * 16, 32), states)
     moved = reader.loss(elsewhere, looks, headings)[0]
     assert not torch.equal(moved, loss) and 0 <= share < 0.2
     torch.nn.init.zeros_(reader.there.weight)
     torch.testing.assert_close(reader.loss(elsewhere, looks, headings)[0], reader.loss(states, looks, headings)[0])
-    nothing = torch.full_like(looks, IGNORE)
+    nothing = torch.full_like(looks, IGNORED_LABEL)
     torch.nn.init.zeros_(reader.there.bias)
     found, share = reader.loss(states, nothing, nothing)
     assert found.item() == pytest.approx(0.6931, abs=1e-4) and share == 0
@@ -63,10 +62,12 @@ def test_heads_read_what_states_tell() -> None:
     torch.manual_seed(0)
     reader, (looks, headings) = (
         ObjectReader(32, 2),
-        held([member("starts", index, 8) for index in range(4)], "starts", 2),
+        object_labels([training_clip("starts", index, 8) for index in range(4)], "starts", 2),
     )
     names = torch.randn(int(looks.max()) + 1, 32)
-    states = torch.where((looks.flatten(1) == IGNORE)[..., None], torch.zeros(32), names[looks.clamp(0).flatten(1)])
+    states = torch.where(
+        (looks.flatten(1) == IGNORED_LABEL)[..., None], torch.zeros(32), names[looks.clamp(0).flatten(1)]
+    )
     optimizer = torch.optim.Adam(reader.parameters(), 1e-2)
     for _ in range(60):
         loss, share = reader.loss(states, looks, headings)
@@ -85,8 +86,8 @@ def test_heads_count_in_the_second_run_less_and_less() -> None:
 @pytest.mark.parametrize("kind", ["whole", "cuts"])
 def test_what_heads_miss_is_added_to_the_flow(kind: str) -> None:
     wan, encode = model(), lambda texts: torch.ones(len(texts), 4, RECIPE.config.text_dim)
-    clips = ([member(kind, 0, 8)], torch.randn(1, 8, 12, 8, 8))
-    starts = ([member("starts", index, 8) for index in range(2)], torch.randn(2, 8, 3, 8, 8))
+    clips = ([training_clip(kind, 0, 8)], torch.randn(1, 8, 12, 8, 8))
+    starts = ([training_clip("starts", index, 8) for index in range(2)], torch.randn(2, 8, 3, 8, 8))
     reader = ObjectReader(32, 2)
     plain, heard = (block_loss(wan, clips, starts, RECIPE, encode, 10, reader=one) for one in (None, reader))
     assert heard[0] > plain[0] + 0.5 * 5 and set(heard[1]) - set(plain[1]) == {"looks"}

@@ -6,21 +6,21 @@ import pytest
 from PIL import Image
 
 from mmspec import zoo
-from mmspec.zoo.architectures.judge import ImageJudge
-from mmspec.zoo.training.pictures.recognition import class_recognition, prompt_recognition
-from mmspec.zoo.world.pictures import CLASSES, HELD_OUT, class_picture, render_picture, sample_picture
+from mmspec.zoo.architectures.object_detector import ObjectDetector
+from mmspec.zoo.training.continuous.recipe import class_recognition, prompt_recognition
+from mmspec.zoo.world.image import CLASSES, HELD_OUT, class_image_scene, render_image_scene, sample_image_scene
 
 
 @pytest.fixture(scope="module")
-def judge() -> ImageJudge:
+def judge() -> ObjectDetector:
     return zoo.load("image_judge")
 
 
 def drawn(label: int, index: int) -> Image.Image:
-    return Image.fromarray(render_picture(class_picture(label, HELD_OUT + (1 << 21) + index)))
+    return Image.fromarray(render_image_scene(class_image_scene(label, HELD_OUT + (1 << 21) + index)))
 
 
-def test_the_right_objects_are_recognised_and_others_are_not(judge: ImageJudge) -> None:
+def test_the_right_objects_are_recognised_and_others_are_not(judge: ObjectDetector) -> None:
     seeds = []
 
     def right(labels, given):
@@ -37,12 +37,12 @@ def test_the_right_objects_are_recognised_and_others_are_not(judge: ImageJudge) 
     assert 0.4 < half["recognised"] < 0.6
 
 
-def test_prompts_are_judged_by_the_objects_they_name(judge: ImageJudge) -> None:
+def test_prompts_are_judged_by_the_objects_they_name(judge: ObjectDetector) -> None:
     said = []
 
     def other(prompts, given):
         said.extend(prompts)
-        return [Image.fromarray(render_picture(sample_picture(5 + i))) for i in range(len(prompts))]
+        return [Image.fromarray(render_image_scene(sample_image_scene(5 + i))) for i in range(len(prompts))]
 
     found = prompt_recognition(other, judge, count=32)
     assert all(isinstance(one, str) for one in said) and found["recognised"] < 0.2 < 0.9 < found["recognised_real"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.zoo.training.films.build_video_vae import VideoVaeRecipe
-from mmspec.zoo.training.films.moving_clips import Clip, clip_filled, clip_pixels
-from mmspec.zoo.training.reconstruction import reconstruction_loss
-from mmspec.zoo.world.moving import sample_moving
+from mmspec.zoo.training.objectives import reconstruction_loss
+from mmspec.zoo.training.video.build_vae import VideoVaeRecipe
+from mmspec.zoo.training.video.clips import Clip, clip_filled, clip_pixels
+from mmspec.zoo.world.video import sample_video_scene
 
 RECIPE = VideoVaeRecipe(divergence=0.0, edges=0.0)
 
@@ -43,7 +43,7 @@ def test_differences_in_space_count_too() -> None:
 
 
 def test_objects_are_marked_in_clips_that_begin_later_and_cut() -> None:
-    scene, other = (next(one for one in map(sample_moving, range(seed, seed + 50)) if len(one.movers) == 1)
+    scene, other = (next(one for one in map(sample_video_scene, range(seed, seed + 50)) if len(one.movers) == 1)
                     for seed in (0, 100))  # fmt: skip
     clip = Clip(scene, first=3, then=other, cut=4)
     filled, pixels = clip_filled([clip], 6)[0, 0], clip_pixels([clip], 6)[0]

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.zoo.training.films.clip_sets import spans
-from mmspec.zoo.training.films.starts import channel_of, marked, own_noise, placed
-from mmspec.zoo.world.moving import STEADY, MovingScene, sample_moving
-from mmspec.zoo.world.words import COLORS
+from mmspec.zoo.training.video.clips import channel_of, coupled_channels, coupling_noise, place_movers, spans
+from mmspec.zoo.world.scene import COLORS
+from mmspec.zoo.world.video import STEADY, VideoScene, sample_video_scene
 
 CHANNELS = 8
 
 
-def pairs(count: int) -> list[tuple[MovingScene, MovingScene, torch.Tensor]]:
-    drawn = [(sample_moving(seed), own_noise(seed, CHANNELS, 3)) for seed in range(count)]
-    return [(scene, placed(scene, noise, spans(0)), noise) for scene, noise in drawn]
+def pairs(count: int) -> list[tuple[VideoScene, VideoScene, torch.Tensor]]:
+    drawn = [(sample_video_scene(seed), coupling_noise(seed, CHANNELS, 3)) for seed in range(count)]
+    return [(scene, place_movers(scene, noise, spans(0)), noise) for scene, noise in drawn]
 
 
 def test_only_starts_change_and_they_are_such_as_scenes_have() -> None:
@@ -44,20 +43,21 @@ def test_the_noise_is_high_where_an_object_is_and_only_in_its_channel() -> None:
                 row, column = (int(min(at // 8, 7)) for at in (y, x))
                 own.append(float(noise[channel_of(mover, CHANNELS), frame, row, column]))
                 others += [
-                    float(noise[c, frame, row, column]) for c in set(range(CHANNELS)) - set(marked(made, CHANNELS))
+                    float(noise[c, frame, row, column])
+                    for c in set(range(CHANNELS)) - set(coupled_channels(made, CHANNELS))
                 ]
     assert np.mean(own) > 0.6 and abs(np.mean(others)) < 0.1
 
 
 def test_noise_is_drawn_before_the_scene_and_kept_as_it_is() -> None:
-    noise = own_noise(5, CHANNELS, 3)
+    noise = coupling_noise(5, CHANNELS, 3)
     before = noise.clone()
-    placed(sample_moving(5), noise, spans(0))
-    assert torch.equal(noise, before) and torch.equal(noise, own_noise(5, CHANNELS, 3))
-    white = torch.stack([own_noise(seed, CHANNELS, 3) for seed in range(100)])
+    place_movers(sample_video_scene(5), noise, spans(0))
+    assert torch.equal(noise, before) and torch.equal(noise, coupling_noise(5, CHANNELS, 3))
+    white = torch.stack([coupling_noise(seed, CHANNELS, 3) for seed in range(100)])
     assert float(white.mean()) == pytest.approx(0, abs=0.01) and float(white.std()) == pytest.approx(1, abs=0.01)
 
 
 def test_every_color_has_a_channel_of_its_own() -> None:
-    movers = [mover for seed in range(200) for mover in sample_moving(seed).movers]
+    movers = [mover for seed in range(200) for mover in sample_video_scene(seed).movers]
     assert len({(mover.color, channel_of(mover, CHANNELS)) for mover in movers}) == len(COLORS) == CHANNELS

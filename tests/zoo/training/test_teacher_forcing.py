@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mmspec.video.chunk_cache import ChunkCache
-from mmspec.zoo.training.films import teacher_forcing
-from mmspec.zoo.training.films.teacher_forcing import forced_flow
+from mmspec.zoo.training.video import block_flow
+from mmspec.zoo.training.video.block_flow import forced_flow
 from tests.video.tiny import text, wan
 
 SIZE, BLOCKS = 2, 4
@@ -65,6 +65,6 @@ def test_clean_keys_get_gradients_and_the_last_block_is_not_read(monkeypatch: py
 
 
 def test_blocks_of_another_size_are_refused() -> None:
-    cache = teacher_forcing.CleanContext(SIZE, -1, 0, [], True)
+    cache = block_flow.CleanContext(SIZE, -1, 0, [], True)
     with pytest.raises(ValueError, match="expected blocks of 2 frames"):
         cache.begin((2, 3))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mmspec.zoo.architectures.vision_tower import HEADS
-from mmspec.zoo.training.texts.vision_tower import IGNORE, patch_labels
+from mmspec.zoo.architectures.llava import PATCH_HEADS
+from mmspec.zoo.training.vlm.vision_tower import IGNORE, patch_labels
 from mmspec.zoo.world.scene import sample_scene
 
 
@@ -13,4 +13,4 @@ def test_patch_labels_cover_objects_only():
     inside = labels["color"] != IGNORE
     assert inside.any() and not inside.all()
     assert ((labels["tone"] != IGNORE) == ~inside).all()
-    assert all((labels[name] < len(HEADS[name][0])).all() for name in HEADS)
+    assert all((labels[name] < len(PATCH_HEADS[name][0])).all() for name in PATCH_HEADS)

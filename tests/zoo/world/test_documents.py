@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mmspec.zoo.world.documents import COLUMNS, LINES, sample_document, words_right
-from mmspec.zoo.world.letters import CELL, HEIGHT, LETTERS, WIDTH, letter_mask
-from mmspec.zoo.world.pages import page, page_array
+from mmspec.zoo.world.documents import COLUMNS, LINES, page, page_array, sample_document, words_right
+from mmspec.zoo.world.glyphs import LETTER_CELL, LETTER_HEIGHT, LETTER_WIDTH, LETTERS, letter_mask
 from mmspec.zoo.world.scene import EVAL_START
 
 SEEDS = [*range(60), *range(EVAL_START, EVAL_START + 60)]
@@ -23,8 +22,8 @@ def read_back(document) -> tuple[str, ...]:
     for row in range(len(document.lines)):
         found = ""
         for column in range(COLUMNS):
-            top, left = row * CELL + document.y, column * CELL + document.x
-            dark = pixels[top : top + HEIGHT, left : left + WIDTH] < middle
+            top, left = row * LETTER_CELL + document.y, column * LETTER_CELL + document.x
+            dark = pixels[top : top + LETTER_HEIGHT, left : left + LETTER_WIDTH] < middle
             found += min(" " + LETTERS, key=lambda letter: int((letter_mask(letter) != dark).sum()))
         lines.append(found.rstrip())
     return tuple(lines)

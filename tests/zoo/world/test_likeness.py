@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mmspec.zoo.world.likeness import likeness
-from mmspec.zoo.world.moving import HELD_OUT, sample_moving
-from mmspec.zoo.world.moving_frames import render_frames
-from mmspec.zoo.world.words import COLORS, SHAPES
+from mmspec.zoo.world.scene import COLORS, SHAPES
+from mmspec.zoo.world.tracking import likeness
+from mmspec.zoo.world.video import HELD_OUT, render_frames, sample_video_scene
 
-SCENES = [sample_moving(HELD_OUT + number) for number in range(24)]
+SCENES = [sample_video_scene(HELD_OUT + number) for number in range(24)]
 
 
 def test_rendered_frames_are_like_what_they_show_in_every_place() -> None:

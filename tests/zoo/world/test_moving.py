@@ -7,30 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mmspec.zoo.world.moving import DIRECTIONS, SPEEDS, STEADY, MovingScene, sample_moving
-from mmspec.zoo.world.moving_frames import render_frames
-from mmspec.zoo.world.moving_prompts import LONGEST, moving_prompt, moving_tokenizer, named_movers
-from mmspec.zoo.world.pictures import PICTURE_SIDE
-from mmspec.zoo.world.scene import EVAL_START
+from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
+from mmspec.zoo.world.scene import EVAL_START, KINDS, SHAPES
 from mmspec.zoo.world.tracking import agreement, direction_of, shape_of, track
-from mmspec.zoo.world.words import KINDS, SHAPES
+from mmspec.zoo.world.video import DIRECTIONS, SPEEDS, STEADY, VideoScene, render_frames, sample_video_scene
+from mmspec.zoo.world.video_prompts import LONGEST, named_movers, video_prompt, video_prompt_tokenizer
 
 SEEDS = [*range(60), *range(EVAL_START, EVAL_START + 60)]
 FRAMES = 24
 
 
 @pytest.fixture(scope="module")
-def scenes() -> list[tuple[MovingScene, np.ndarray]]:
-    return [(scene, render_frames(scene, FRAMES)) for scene in map(sample_moving, SEEDS)]
+def scenes() -> list[tuple[VideoScene, np.ndarray]]:
+    return [(scene, render_frames(scene, FRAMES)) for scene in map(sample_video_scene, SEEDS)]
 
 
 def test_everything_is_a_function_of_the_seed(scenes: list) -> None:
     for seed, (scene, frames) in list(zip(SEEDS, scenes, strict=True))[::30]:
-        again = sample_moving(seed)
+        again = sample_video_scene(seed)
         assert again == scene and np.array_equal(render_frames(again, 3), frames[:3])
         assert np.array_equal(render_frames(again, 2, first=FRAMES - 2), frames[-2:])
-        assert moving_prompt(again, 3, 8) == moving_prompt(scene, 3, 8)
-    assert len({moving_prompt(sample_moving(1), seed) for seed in range(20)}) > 5
+        assert video_prompt(again, 3, 8) == video_prompt(scene, 3, 8)
+    assert len({video_prompt(sample_video_scene(1), seed) for seed in range(20)}) > 5
 
 
 def test_evaluation_scenes_share_no_background_and_no_handwriting_with_training(scenes: list) -> None:
@@ -39,15 +37,15 @@ def test_evaluation_scenes_share_no_background_and_no_handwriting_with_training(
     samples = [{m.sample for s in half for m in s.movers} - {-1} for half in halves]
     assert all(samples) and not samples[0] & samples[1]
     with pytest.raises(ValueError, match="TRAIN_SEEDS or EVAL_SEEDS"):
-        sample_moving(-1)
+        sample_video_scene(-1)
 
 
 def test_objects_stay_inside_never_overlap_and_keep_their_speed_between_bounces(scenes: list) -> None:
     for scene, _ in scenes:
-        covered = np.zeros((200, PICTURE_SIDE, PICTURE_SIDE), dtype=int)
+        covered = np.zeros((200, IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), dtype=int)
         for mover in scene.movers:
             places = np.array([mover.at(frame) for frame in range(200)])
-            assert (places >= 0).all() and (places <= PICTURE_SIDE - mover.pixels).all()
+            assert (places >= 0).all() and (places <= IMAGE_SCENE_SIDE - mover.pixels).all()
             for frame, (x, y) in enumerate(places):
                 covered[frame, y : y + mover.pixels, x : x + mover.pixels] += 1
             step, bounced = np.diff(places, axis=0), {frame for frame, _ in mover.bounces(200)}
@@ -77,7 +75,7 @@ def test_directions_and_bounces_are_what_the_places_say(scenes: list) -> None:
 
 
 def test_a_bounce_is_told_with_its_frame_and_edge() -> None:
-    mover = replace(sample_moving(0).movers[0], pixels=20, x=34, y=10, dx=4, dy=0, direction="right")
+    mover = replace(sample_video_scene(0).movers[0], pixels=20, x=34, y=10, dx=4, dy=0, direction="right")
     assert [mover.at(frame)[0] for frame in range(6)] == [34, 38, 42, 42, 38, 34]
     assert mover.bounces(6) == [(3, "right")] and mover.bounces(3) == []
     assert [mover.heading(frame) for frame in (1, 3)] == ["right", "left"]
@@ -88,8 +86,8 @@ def test_a_bounce_is_told_with_its_frame_and_edge() -> None:
 
 def test_frames_show_each_object_where_it_is_and_nothing_else_moves(scenes: list) -> None:
     for scene, frames in scenes[::6]:
-        assert frames.shape == (FRAMES, PICTURE_SIDE, PICTURE_SIDE, 3) and frames.dtype == np.uint8
-        still = np.ones((PICTURE_SIDE, PICTURE_SIDE), dtype=bool)
+        assert frames.shape == (FRAMES, IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE, 3) and frames.dtype == np.uint8
+        still = np.ones((IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), dtype=bool)
         for mover in scene.movers:
             for frame in range(FRAMES):
                 x, y = mover.at(frame)
@@ -100,16 +98,16 @@ def test_frames_show_each_object_where_it_is_and_nothing_else_moves(scenes: list
 
 
 def test_prompts_name_color_kind_and_direction_of_every_object(scenes: list) -> None:
-    tokenizer = moving_tokenizer()
+    tokenizer = video_prompt_tokenizer()
     bounces = 0
     for number, (scene, _) in enumerate(scenes):
         for seed in range(3):
-            prompt = moving_prompt(scene, seed, 8)
+            prompt = video_prompt(scene, seed, 8)
             assert sorted(named_movers(prompt)) == sorted((m.kind, m.color, m.direction) for m in scene.movers), prompt
             ids = tokenizer(prompt)["input_ids"]
             assert len(ids) <= LONGEST and tokenizer.unk_token_id not in ids, prompt
             bounces += "edge" in prompt
-        assert "edge" not in moving_prompt(scene, number)
+        assert "edge" not in video_prompt(scene, number)
     assert bounces > 30
     assert named_movers("a red star sings") == [("star", "red", "")] and named_movers("nothing") == []
 
@@ -143,7 +141,7 @@ def test_the_tracker_follows_a_bounce_and_tells_what_stands_still(scenes: list) 
 def test_agreement_falls_with_every_wrong_word(scenes: list) -> None:
     marks = []
     for scene, frames in scenes[::4]:
-        named = named_movers(moving_prompt(scene, 0))
+        named = named_movers(video_prompt(scene, 0))
         marks.append(agreement(frames, named))
         kind, color, direction = named[0]
         others = [name for name in KINDS if (name in SHAPES) == (kind in SHAPES) and name != kind]

@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.zoo.world.captions import LONGEST, SHORTEST, brief_caption, caption
-from mmspec.zoo.world.digits import digit_samples
-from mmspec.zoo.world.parse import Claim, parse_caption, truth
-from mmspec.zoo.world.phrases import count_tokens
+from mmspec.zoo.world.captions import LONGEST, SHORTEST, Claim, brief_caption, caption, parse_caption, truth
+from mmspec.zoo.world.glyphs import digit_samples
+from mmspec.zoo.world.language import count_tokens
 from mmspec.zoo.world.questions import QUESTION_KINDS, question
 from mmspec.zoo.world.render import render, render_array, thing_mask
 from mmspec.zoo.world.scene import EVAL_SEEDS, EVAL_START, TRAIN_SEEDS, SceneConfig, is_eval_seed, sample_scene

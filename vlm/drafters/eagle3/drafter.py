@@ -10,16 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_normed
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.eagle3.modules import ReducedHead
-from mmspec.vlm.drafters.feature_drafter import FeatureDrafter
-from mmspec.vlm.drafters.prediction import Prediction
-from mmspec.vlm.drafters.prompt_view import PromptView
-from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.drafters.slots import Slots
+from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
+from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
 
-MOST_TOKENS = 32000  # the public drafters' reduced vocabulary
+MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ class Eagle3(FeatureDrafter):
 
         A vocabulary chosen afterwards starts from the target's rows too.
         """
-        self.head.weight.copy_(parts.head.weight[_tokens(self.head)])
+        self.head.weight.copy_(parts.head.weight[_head_tokens(self.head)])
         self._start = (parts.head.weight,)  # in a tuple: not a weight of the drafter
         norm = getattr(getattr(parts.decoder, "norm", None), "weight", None)
         if norm is not None:
@@ -145,10 +143,10 @@ class Eagle3(FeatureDrafter):
             other.head.choose(ids)
         own = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         other.load_state_dict(own, strict=False)
-        tokens = _tokens(other.head)
+        tokens = _head_tokens(other.head)
         for weight in self._start:
             other.head.weight.copy_(weight[tokens])
-        known = _tokens(self.head)
+        known = _head_tokens(self.head)
         row = torch.full((self.config.vocab_size,), -1, device=known.device)
         row[known] = torch.arange(len(known), device=known.device)
         row = row[tokens, None]
@@ -163,10 +161,10 @@ class Eagle3(FeatureDrafter):
 
         most: how many at most; 0 for the config's draft_vocab_size, or 32000 where it has none.
         """
-        from mmspec.vlm.training.vocabulary import reduced_vocabulary
+        from mmspec.vlm.drafters.reduced_vocabulary import reduced_vocabulary
 
         vocab = self.config.vocab_size
-        most = min(most or self.config.draft_vocab_size or MOST_TOKENS, vocab)
+        most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
         return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never).ids)
 
     def check(self, parts: Parts) -> None:
@@ -176,7 +174,7 @@ class Eagle3(FeatureDrafter):
                 f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
             )
 
-    def read(self, view: PromptView) -> Slots:
+    def read(self, view: PromptView) -> PromptSlots:
         """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
         width = len(self.levels) * self.config.hidden_size
         if view.hidden.shape[-1] != width:
@@ -189,29 +187,29 @@ class Eagle3(FeatureDrafter):
         target's levels side by side [B, n, 3 H] or the drafter's own outputs [B, n, H]."""
         if hidden.shape[-1] != self.config.hidden_size:
             hidden = F.linear(hidden, self.fc.weight)
-        state = rms_normed(self.state_norm, hidden)
-        read = torch.cat([rms_normed(self.embed_norm, embeds), state], -1)
+        state = rms_norm(self.state_norm, hidden)
+        read = torch.cat([rms_norm(self.embed_norm, embeds), state], -1)
         return read, state if self.config.norm_before_residual else hidden
 
     def scores(self, out: Tensor) -> Tensor:
         """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
-        return self.head(rms_normed(self.norm, out))
+        return self.head(rms_norm(self.norm, out))
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.head.spread(self.scores(out))
 
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
-    ) -> Prediction:
+    ) -> DraftPrediction:
         """On the reduced vocabulary, where the target's best token is in it. Tokens outside of it become -100."""
         head = self.head
         if not head.reduced:
-            return Prediction(self.scores(out), teacher, token, depth)
+            return DraftPrediction(self.scores(out), teacher, token, depth)
         counts = head.t2d[teacher.argmax(-1)]
         out, teacher, token = out[counts], teacher[counts][:, head.ids], token[counts]
         row = torch.searchsorted(head.ids, token).clamp(max=head.size - 1)
-        return Prediction(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
+        return DraftPrediction(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
 
 
-def _tokens(head: ReducedHead) -> Tensor:
+def _head_tokens(head: ReducedHead) -> Tensor:
     return head.ids if head.reduced else torch.arange(head.vocab, device=head.weight.device)

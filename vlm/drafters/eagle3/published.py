@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.drafting.published import EMBEDDING, feature_fields, fill, layer_names
+from mmspec.io.pretrained import EMBEDDING, drafter_sizes, fill_drafter, layer_names
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
-from mmspec.vlm.drafters.eagle3.modules import checked
+from mmspec.vlm.drafters.reduced_vocabulary import check_token_ids
 
 # of `speculators`: what it keeps for training alone
 _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")
 
 
-def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle3:
+def load_eagle3(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle3:
     """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
 
     Levels are the config's `eagle_aux_hidden_state_layer_ids`, of `speculators` (transformers' hidden_states[v]); where it
@@ -28,9 +28,9 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
     d2t holds offsets: row i scores token i + d2t[i]. Without d2t and t2d it drafts the whole vocabulary.
     Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
     """
-    fields = fields_of(config)
+    fields = eagle3_fields(config)
     count = fields["draft_vocab_size"]
-    if (levels := levels_in(config)) is None:
+    if (levels := configured_levels(config)) is None:
         if target is None:
             raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
                              "got neither; give the target")  # fmt: skip
@@ -46,13 +46,13 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
     }
     if count < fields["vocab_size"]:
         names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
-    drafter = fill(Eagle3(Eagle3Config(**fields, levels=tuple(levels))), state, names, _UNUSED)
+    drafter = fill_drafter(Eagle3(Eagle3Config(**fields, levels=tuple(levels))), state, names, _UNUSED)
     if drafter.head.reduced:
         check_vocabulary(state["d2t"], state["t2d"])
     return drafter
 
 
-def fields_of(config: dict[str, Any]) -> dict[str, Any]:
+def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
     inner = config.get("transformer_layer_config")
     for name in ("norm_before_fc", "fc_norm", "norm_output"):
         if config.get(name):
@@ -65,20 +65,20 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("target_hidden_size") not in (None, layer.get("hidden_size")):
         raise ValueError(f"target_hidden_size: expected the drafter's hidden_size {layer.get('hidden_size')}, got "
                          f"{config['target_hidden_size']}")  # fmt: skip
-    fields = feature_fields(layer)
+    fields = drafter_sizes(layer)
     fields = {name: value for name, value in fields.items() if name not in ("bias", "qkv_bias")}
     count = config.get("draft_vocab_size") or fields["vocab_size"]
     return {**fields, "draft_vocab_size": count, "norm_before_residual": bool(config.get("norm_before_residual"))}
 
 
-def levels_in(config: dict[str, Any]) -> list[int] | None:
+def configured_levels(config: dict[str, Any]) -> list[int] | None:
     own = config.get("eagle_aux_hidden_state_layer_ids")
     shifted = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     return own if own is not None or shifted is None else [level + 1 for level in shifted]
 
 
 def check_vocabulary(d2t: Tensor, t2d: Tensor) -> None:
-    ids = checked(d2t.long() + torch.arange(len(d2t), device=d2t.device), len(t2d), len(d2t))
+    ids = check_token_ids(d2t.long() + torch.arange(len(d2t), device=d2t.device), len(t2d), len(d2t))
     marked = torch.zeros_like(t2d, dtype=torch.bool).index_fill_(0, ids, True)
     if not torch.equal(marked, t2d.bool()):
         raise ValueError(f"t2d: expected the tokens that d2t leads to, got {int((marked != t2d.bool()).sum())} others")

@@ -1,21 +1,21 @@
-"""FLASH: pictures pooled into a few latent rows, and k tokens drafted by a pass."""
+"""FLASH: pictures pooled into a few latent rows, k tokens drafted by a pass, and its published files."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.flash.modules import LatentPool, SarConfig, SarHead
-from mmspec.vlm.drafters.flash.unroll import unroll_blocks
-from mmspec.vlm.drafters.picture_pool import pooled_pictures
-from mmspec.vlm.drafters.prompt_view import PromptView, Spans
-from mmspec.vlm.drafters.slots import Slots, pack
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter, layer_names
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.vlm.drafters.base.picture_pooling import pool_pictures
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.flash.blocks import unroll_blocks
+from mmspec.vlm.drafters.flash.head import LatentPool, SarConfig, SarHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +117,13 @@ class Flash(FeatureDrafter):
     def open_without_prefill(self, target: object) -> object:
         if self.config.head == "ar":
             return FeatureDrafter.open_without_prefill(self, target)
-        from mmspec.vlm.drafters.flash.state import BlockState
+        from mmspec.vlm.drafters.flash.blocks import FlashState
 
         self.check(target.parts)
-        return BlockState(self, target)
+        return FlashState(self, target)
 
-    def read(self, view: PromptView) -> Slots:
-        spans = Spans.of(view.picture) if self.pool is not None else None
+    def read(self, view: PromptView) -> PromptSlots:
+        spans = PictureSpans.of(view.picture) if self.pool is not None else None
         if spans is None:
             return FeatureDrafter.read(self, view)
         text = view.picture == 0
@@ -132,8 +132,8 @@ class Flash(FeatureDrafter):
         _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
         rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
         keep = torch.ones_like(text) if view.real is None else view.real.clone()
-        rows = pooled_pictures(self.pool, self.config.latents, rows, keep, view.hidden, spans)
-        return pack(self.normed(rows), rows, keep, fused)
+        rows = pool_pictures(self.pool, self.config.latents, rows, keep, view.hidden, spans)
+        return pack_slots(self.normed(rows), rows, keep, fused)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Predicted features of n new slots, [B, n, H]; with "sar", what `layer.expansion` turns into their blocks."""
@@ -155,7 +155,7 @@ class Flash(FeatureDrafter):
         return head(self.offset(out, depth)).float()
 
     def unroll(
-        self, slots: Slots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
+        self, slots: PromptSlots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
     ) -> list[Tensor]:
         """Features [B, R - first, H] of slots first.. at each depth (see `unroll_blocks`).
 
@@ -170,3 +170,45 @@ class Flash(FeatureDrafter):
         embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
         told = None if reveal is None else reveal.gather(1, origin)
         return unroll_blocks(self, slots, embeds, first, depths, told)
+
+
+PREFIX, FREQUENCIES = "layers.", "rotary_emb.inv_freq"
+_HEAD = {
+    "layer.qkv": ("q_proj", "k_proj", "v_proj"),
+    "layer.out": ("o_proj",),
+    "layer.up": ("ar_proj.0",),
+    "layer.down": ("ar_proj.2",),
+}
+
+
+def load_flash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Flash:
+    """The autoregressive drafter (a Llama layer "layers.0." and fc) or, where "ar_proj" is among the names, the
+    semi-autoregressive one (its head under "layers." or by itself, fc, A).
+
+    config: as published, with "k" (5 where absent). The query matrix A says how many latents; without one nothing is
+    pooled. A head without fc is given one that passes the target's state on. The rotary base is 10000 and queries, keys and
+    values of the Llama layer have no bias whatever the config says, as in the public classes. The saved rotary frequencies
+    and the embedding are not read.
+    """
+    fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
+    state = dict(state)
+    width = fields["hidden_size"]
+    fields["latents"] = state["A"].shape[0] if "A" in state else 0
+    if any("ar_proj." in name for name in state):
+        state = {name.removeprefix(PREFIX): value for name, value in state.items()}
+        fields |= {"intermediate_size": 4 * width, "num_key_value_heads": 0, "block": config.get("k", 5)}
+        names = {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
+                 for x in ("weight", "bias")}  # fmt: skip
+        if "fc.weight" not in state:
+            state["fc.weight"] = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)
+            state["fc.bias"] = torch.zeros(width)
+            fields["bias"] = True
+    else:
+        fields |= {"head": "ar", "block": 1}
+        names = layer_names("layers.0.")
+    names["fc.weight"] = ("fc.weight",)
+    if fields["bias"]:
+        names["fc.bias"] = ("fc.bias",)
+    if fields["latents"]:
+        names["pool.latents"] = ("A",)
+    return fill_drafter(Flash(FlashConfig(**fields)), state, names, (EMBEDDING, FREQUENCIES))

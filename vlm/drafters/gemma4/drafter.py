@@ -1,18 +1,21 @@
-"""The assistant that ships beside a Gemma 4 model: a few layers that read the target's own keys and values."""
+"""Gemma 4's assistant, whose layers read the target's own keys and values; the state of a request; published files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.layer import rms_normed
+from mmspec.core.drafting.layer import rms_norm
+from mmspec.io.pretrained import fill_drafter
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.gemma4.modules import ClusteredHead, QueryLayer, turning
-from mmspec.vlm.drafters.shaped import ShapedDrafter
+from mmspec.vlm.drafters.base.head_drafter import HeadState
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.gemma4.layers import ClusteredHead, QueryLayer, rotary_at
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -93,17 +96,16 @@ class Gemma4Assistant(ShapedDrafter):
 
     def open_without_prefill(self, target: object) -> object:
         """State of one request; nothing of the prompt is read."""
-        from mmspec.vlm.drafters.gemma4.state import AssistantState
 
         self.check(target.parts)
-        return AssistantState(self, target)
+        return Gemma4AssistantState(self, target)
 
     def turnings(self, position: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
         """By type of layer, cos and sin at positions int64 [B], [B, 1, 2, dim]."""
         config = self.config
         return {
-            FULL: turning(position, config.global_head_dim, config.full_theta, config.full_share, dtype),
-            SLIDING: turning(position, config.head_dim, config.sliding_theta, 1.0, dtype),
+            FULL: rotary_at(position, config.global_head_dim, config.full_theta, config.full_share, dtype),
+            SLIDING: rotary_at(position, config.head_dim, config.sliding_theta, 1.0, dtype),
         }
 
     def forward(self, embeds: Tensor, states: Tensor, turnings: dict[str, Tensor], kept: dict[str, tuple]) -> Tensor:
@@ -114,7 +116,7 @@ class Gemma4Assistant(ShapedDrafter):
         x = F.linear(torch.cat([embeds, states], -1), self.pre_projection.weight)
         for kind, layer in zip(self.config.layer_types, self.layers, strict=True):
             x = layer(x, turnings[kind], *kept[kind])
-        return rms_normed(self.norm, x)
+        return rms_norm(self.norm, x)
 
     def states(self, rows: Tensor) -> Tensor:
         """What the next token is drafted from, [B, n, backbone_hidden_size], of `forward`'s rows."""
@@ -146,3 +148,124 @@ class Gemma4Assistant(ShapedDrafter):
         if missing := sorted(set(config.layer_types) - set(self.sources(parts))):
             raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
                              f"got {type(parts.model).__name__}; take the assistant of this target")  # fmt: skip
+
+
+class Gemma4AssistantState(HeadState):
+    """Keeps no keys and values: every round reads the target's committed slots anew.
+
+    kept, turnings: of the round, see `Gemma4Assistant.forward`.
+    """
+
+    def __init__(self, drafter: object, target: object):
+        super().__init__(drafter, target)
+        self.sources = self.drafter.sources(target.parts)
+        self.kept: dict[str, tuple] = {}
+        self.turnings: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def ready(self) -> None:
+        """Drafts the first token's row behind the root."""
+        if self.root is None:
+            self._look()
+            self.root = self._rows(self.target.pending[:, None], self.source)[:, 0]
+
+    def _look(self) -> None:
+        """Takes the target's committed keys and values into view."""
+        target, config = self.target, self.drafter.config
+        self.turnings = self.drafter.turnings(target.next_position, self.source.dtype)
+        for kind in set(config.layer_types):
+            keys, values = (x[:, :, : target.cache.width] for x in target.cache.at(self.sources[kind]))
+            if keys.shape[-1] != config.dim(kind) or config.num_attention_heads % keys.shape[1]:
+                raise ValueError(
+                    f"drafter: expected heads of size {keys.shape[-1]} in groups of {keys.shape[1]} as the target's "
+                    f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; take its own assistant"
+                )
+            self.kept[kind] = keys, values, self._bias(kind, keys)
+
+    def _bias(self, kind: str, keys: Tensor) -> Tensor | None:
+        """Additive [B, 1, 1, slots]: committed slots without padding, of sliding layers those at most window + 1 back."""
+        cache, reach = self.target.cache, self.drafter.config.sliding_window + 1
+        narrow = kind == SLIDING and cache.width > reach
+        if cache.uniform and cache.hidden is None and not narrow:
+            return None
+        slot, length = torch.arange(cache.width, device=keys.device), cache.length[:, None]
+        seen = slot < length
+        if narrow:
+            seen = seen & (length - slot <= reach)
+        if cache.hidden is not None:
+            seen = seen.clone()
+            seen[:, : cache.hidden.shape[1]] &= ~cache.hidden[:, : cache.width]
+        return torch.where(seen, 0.0, torch.finfo(keys.dtype).min).to(keys.dtype)[:, None, None]
+
+    def _rows(self, token: Tensor, states: Tensor) -> Tensor:
+        self.passes += 1
+        return self.drafter(self.target.parts.embed(token), states, self.turnings, self.kept)
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        """Rows [B, n, F] behind drafted tokens int64 [B, n]; `hidden`: the rows these were drafted from."""
+        return self._rows(token, self.drafter.states(hidden))
+
+
+_LAYER_TENSORS = ("self_attn.q_proj", "self_attn.q_norm", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+          "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+          "post_feedforward_layernorm")  # fmt: skip
+_TEXT_FIELDS = ("num_attention_heads", "hidden_size", "vocab_size", "intermediate_size", "layer_types", "head_dim",
+         "sliding_window")  # fmt: skip
+
+
+def load_gemma4(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Gemma4Assistant:
+    """Sizes stand in `text_config`. A head that scores clusters (`use_ordered_embeddings`) has two tensors more.
+
+    Raises ValueError also for layers with weights of their own for keys, experts, or embeddings for each layer.
+    """
+    drafter = Gemma4Assistant(_assistant_config(config))
+    state = {name.removeprefix("model."): value for name, value in state.items()}
+    names = {name: (name,) for name in ("pre_projection.weight", "post_projection.weight", "embed_tokens.weight")}
+    names["norm.weight"] = ("norm.weight",)
+    for index in range(len(drafter.layers)):
+        prefix = f"layers.{index}."
+        names |= {f"{prefix}{one.rpartition('.')[2]}.weight": (f"{prefix}{one}.weight",) for one in _LAYER_TENSORS}
+        names[f"{prefix}layer_scalar"] = (f"{prefix}layer_scalar",)
+    if drafter.masked_embedding is not None:
+        names |= {f"masked_embedding.{x}": (f"masked_embedding.{x}",) for x in ("token_ordering", "centroids.weight")}
+    return fill_drafter(drafter, state, names, ("lm_head.weight",))
+
+
+def _assistant_config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
+    text = config.get("text_config") or {}
+    missing = [name for name in _TEXT_FIELDS if name not in text]
+    missing += ["backbone_hidden_size"] if "backbone_hidden_size" not in config else []
+    if missing:
+        raise ValueError(
+            f"config: expected the fields of an assistant and its text_config, got none for {', '.join(missing)}"
+        )
+    for name in ("enable_moe_block", "hidden_size_per_layer_input", "attention_bias", "use_double_wide_mlp"):
+        if text.get(name):
+            raise ValueError(f"{name}: expected an assistant without it, got {text[name]!r}; no assistant here has it")
+    rope = text.get("rope_parameters") or {}
+    full, sliding = rope.get(FULL) or {}, rope.get(SLIDING) or {}
+    for kind, one, known in ((FULL, full, ("default", "proportional")), (SLIDING, sliding, ("default",))):
+        if one.get("rope_type", "default") not in known or one.get("factor", 1.0) != 1.0:
+            raise ValueError(f"rope_parameters: expected {' or '.join(known)} positions of {kind}, got {dict(one)}")
+    ordered = bool(config.get("use_ordered_embeddings"))
+    share = full.get("partial_rotary_factor", 1.0) if full.get("rope_type") == "proportional" else 1.0
+    return Gemma4AssistantConfig(
+        **{name: text[name] for name in _TEXT_FIELDS},
+        backbone_hidden_size=config["backbone_hidden_size"],
+        global_head_dim=_head_of_full_layers(text),
+        sliding_theta=float(sliding.get("rope_theta", 10000.0)),
+        full_theta=float(full.get("rope_theta", 1000000.0)),
+        full_share=float(share),
+        rms_norm_eps=text.get("rms_norm_eps", 1e-6),
+        clusters=config.get("num_centroids", 2048) if ordered else 0,
+        clusters_read=config.get("centroid_intermediate_top_k", 32),
+    )
+
+
+def _head_of_full_layers(text: Mapping[str, Any]) -> int:
+    """`global_head_dim`, or what newer transformers writes of each layer that differs."""
+    if text.get("global_head_dim"):
+        return text["global_head_dim"]
+    first = next((n for n, kind in enumerate(text["layer_types"]) if kind == FULL), 0)
+    own = (text.get("per_layer_config") or {}).get(str(first)) or {}
+    return own.get("head_dim", text["head_dim"])

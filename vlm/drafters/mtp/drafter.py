@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import DynamicCache
 
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.mtp.unroll import unrolled
-from mmspec.vlm.drafters.prompt_view import PromptView
-from mmspec.vlm.drafters.shaped import ShapedDrafter
-from mmspec.vlm.drafters.slots import Slots, pack
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,12 @@ class Mtp(ShapedDrafter):
         super().__init__(config)
         width, norm = config.hidden_size, parts.decoder.norm
         self.levels = None if config.normed else (parts.layers,)
-        self.decoder = one_layer(parts.decoder)
+        self.decoder = one_layer_decoder(parts.decoder)
         self.embedding_norm, self.hidden_norm = (copy.deepcopy(norm) for _ in range(2))
         self.fc = nn.Linear(2 * width, width, bias=False)
 
     def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft."""
-        from mmspec.vlm.drafters.mtp.state import MtpState
 
         self.check(target.parts)
         return MtpState(self, target)
@@ -62,19 +64,21 @@ class Mtp(ShapedDrafter):
         pair = [self.embedding_norm(embeds), self.hidden_norm(hidden)]
         return self.fc(torch.cat(pair[::-1] if self.config.states_first else pair, -1))
 
-    def read(self, view: PromptView) -> Slots:
+    def read(self, view: PromptView) -> PromptSlots:
         """What of a prompt becomes a slot: every pair."""
         read = self.fuse(view.embeds, view.hidden)
-        return pack(read, read, view.real, torch.ones_like(view.picture) > 0)
+        return pack_slots(read, read, view.real, torch.ones_like(view.picture) > 0)
 
-    def unroll(self, slots: Slots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """See `unrolled`; slots stand where the view says the target has them.   Raises ValueError where it does not."""
+    def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
+        """See `unroll_layer`; slots stand where the view says the target has them.   Raises ValueError where it does not."""
         if view.place is None:
             raise ValueError("teacher: expected batches with the target's positions, got none; train by a live teacher")
         origin = slots.origin.clamp(min=0)
         position = view.place.gather(-1, origin.expand(*view.place.shape[:-2], -1, -1))
         embeds = view.embeds.gather(1, origin[:, first:, None].expand(-1, -1, view.embeds.shape[-1]))
-        return unrolled(self.decoder, slots.attend, position, first, depths, lambda before: self.fuse(embeds, before))
+        return unroll_layer(
+            self.decoder, slots.attend, position, first, depths, lambda before: self.fuse(embeds, before)
+        )
 
     def forward(self, read: Tensor, position: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Normed outputs [B, n, H] of n new slots, see `fuse`, whose keys and values go to `cache`.
@@ -95,7 +99,7 @@ class Mtp(ShapedDrafter):
 
 
 @torch.no_grad()
-def one_layer(decoder: nn.Module) -> nn.Module:
+def one_layer_decoder(decoder: nn.Module) -> nn.Module:
     """A decoder of the same class with one layer, of full attention and with experts where the target has any, and without
     embeddings."""
     config = copy.deepcopy(decoder.config)
@@ -108,3 +112,97 @@ def one_layer(decoder: nn.Module) -> nn.Module:
         made = type(decoder)(config)
     made.embed_tokens = nn.Identity()
     return made
+
+
+class MtpState(FeatureState):
+    """As a feature drafter's, but slots stand at the target's own positions, on as many axes.
+
+    next_position: int64 [B] or [A, B], of the next slot.
+    """
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """See `FeatureState.logits`; with what the target does to its head's logits."""
+        said = self.drafter.logits(out, depth, self.target.parts.head)
+        return LogitTransform.of(self.target.parts)(said) + self.ruling
+
+    @torch.no_grad()
+    def prefill(self) -> None:
+        """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
+        target, drafter = self.target, self.drafter
+        positions = target.prompt_positions.expand(*target.prompt_positions.shape[:-2], target.batch, -1)
+        embeds, hidden = target.prompt_embeds[:, 1:], target.prompt_hidden[:, :-1]
+        batch, count = hidden.shape[:2]
+        self.next_position = positions[..., -1] + 1
+        self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
+        counts, places = [count] * batch, positions[..., 1:]
+        if not count:  # a prompt of one token
+            empty = embeds.new_empty(batch, 1, 0, 1)
+            return self.cache.reserve(empty, empty)
+        if target.padding is not None:  # rows are moved to the left, so that the padding takes no slots
+            padding = target.padding[:, :-1]
+            order = padding.long().argsort(dim=1, stable=True)
+            counts = (~padding).sum(1).tolist()
+            embeds, hidden = (x.gather(1, order[..., None].expand_as(x)) for x in (embeds, hidden))
+            places = places.gather(-1, order.expand_as(places))
+        self.passes += 1
+        drafter(drafter.fuse(embeds, hidden), places, self.cache, None)
+        self.cache.advance(counts)
+
+    @torch.no_grad()
+    def follow(self, target: object) -> Self:
+        """See `FeatureState.follow`."""
+        if self.next_position is None:
+            self.prefill()
+        if self.pending_features:
+            self.catch_up()
+        self.rewind(target.turn.forget)
+        self.serve(target)
+        _, embeds, hidden = self.unread()
+        pairs = hidden.shape[1] - 1
+        places = target.prompt_positions[..., -pairs:].expand(*target.prompt_positions.shape[:-2], 1, -1)
+        read = self.drafter.fuse(embeds[:, 1:], hidden[:, :-1])
+        causal = torch.ones(1, pairs, pairs, dtype=torch.bool, device=target.device).tril()
+        self.passes += 1
+        self.drafter(read, places, self.cache, self.bias(causal, 0, read.dtype))
+        self.cache.advance(pairs)
+        self.next_position = places[..., -1] + 1
+        return self
+
+    def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
+        read = self.drafter.fuse(self.target.parts.embed(value), hidden)
+        position = self.next_position[..., None] + ahead
+        if position.shape[-1] != value.shape[1]:  # nodes of one level share a position
+            position = position.expand(*position.shape[:-1], value.shape[1])
+        self.passes += 1
+        return self.drafter(read, position, self.cache, self.bias(ancestor, back, read.dtype))
+
+
+def unroll_layer(
+    decoder: nn.Module, read: Tensor, position: Tensor, first: int, depths: int, fuse: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """Normed outputs [B, R - first, H] of slots first.. of R at each depth.
+
+    Depth d of a slot is what a draft that started d slots earlier holds there: it reads the layer's own output of the slot
+    before at depth d - 1, and sees the true slots up to d before it and its own drafted ancestors in between
+    (training-time test of "EAGLE-3").
+    read: [B, R, H], of the true slots.   position: int64 [B, R] or [A, B, R].   fuse: from outputs [B, R - first, H] of the
+    slots before, what these slots read.
+    """
+    count = read.shape[1]
+    place = torch.arange(count, device=read.device)
+    slot, cache = place[first:], DynamicCache()
+    seen, outputs = [place <= place[:, None]], []
+    for depth in range(depths):
+        if depth:
+            read = fuse(F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
+            # keys so far: the true slots, then the drafted ones of depth 1, 2, ... up to this one
+            seen = [place <= slot[:, None] - depth, *(slot == slot[:, None] - (depth - d) for d in range(1, depth + 1))]
+        out = decoder(
+            inputs_embeds=read,
+            position_ids=position[..., -read.shape[1] :],
+            attention_mask=torch.cat(seen, -1)[None, None].expand(len(read), -1, -1, -1),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        outputs.append(out if depth else out[:, first:])
+    return outputs

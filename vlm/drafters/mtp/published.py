@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.core.drafting.pretrained import CONFIG, WEIGHTS
-from mmspec.core.drafting.published import fill
-from mmspec.core.files import replacing, write_json_atomic
+from mmspec.io.files import replacing, write_json_atomic
+from mmspec.io.pretrained import CONFIG, WEIGHTS, fill_drafter
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
 
@@ -21,7 +20,7 @@ from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
 _MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
 _LAYER = re.compile(r"(?:^|\.)layers\.(?P<layer>\d+)\.(?P<name>.+)$")
 # published name -> ours, Qwen's and Exaone's, then DeepSeek's and GLM's
-_OURS = {
+_OWN_NAMES = {
     "pre_fc_norm_embedding.weight": "embedding_norm.weight",
     "pre_fc_norm_hidden.weight": "hidden_norm.weight",
     "fc.weight": "fc.weight",
@@ -35,7 +34,7 @@ _COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  
 _EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|up|down)_proj\.weight$")
 
 
-def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Mtp:
+def load_mtp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Mtp:
     """state: of the checkpoint, whole or the MTP layer's tensors alone.   config: the checkpoint's, of which nothing but
     `mtp_hidden_states_first` is read: the layer is one of the target's class, with the target's sizes.
 
@@ -48,15 +47,15 @@ def load(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | N
             "target: expected the model whose checkpoint this is, got none; its layer is one of the model's class"
         )
     parts = take_apart(target)
-    own = _stacked(found_in(state, parts.layers))
+    own = _stack_experts(mtp_tensors(state, parts.layers))
     text = config.get("text_config") or {}
     first = bool(config.get("mtp_hidden_states_first") or text.get("mtp_hidden_states_first"))
     drafter = Mtp(MtpConfig(parts.hidden_size, parts.vocab_size, states_first=first), parts)
     names = {name: (name,) for name in drafter.state_dict()}
-    return fill(drafter, own, names, [f"decoder.layers.0.{name}" for name in _COPIES])
+    return fill_drafter(drafter, own, names, [f"decoder.layers.0.{name}" for name in _COPIES])
 
 
-def write(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+def write_mtp(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
     """Writes a layer into a folder as a checkpoint of the target's class has it, named mtp.*, for `load_drafter` with that
     target.   dtype: to store weights in.
 
@@ -65,7 +64,7 @@ def write(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.dtyp
     if not drafter.config.normed:
         raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
                          "them in front of the norm; train one that does")  # fmt: skip
-    theirs = {ours: name for name, ours in reversed(_OURS.items())}  # Qwen's stand first
+    theirs = {ours: name for name, ours in reversed(_OWN_NAMES.items())}  # Qwen's stand first
     found = {}
     for name, value in drafter.state_dict().items():
         stored = theirs.get(name, name.removeprefix("decoder."))
@@ -78,13 +77,13 @@ def write(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.dtyp
     write_json_atomic(folder / CONFIG, config)
 
 
-def is_of_mtp(name: str, layers: int) -> bool:
+def is_mtp_tensor(name: str, layers: int) -> bool:
     """Whether a checkpoint's tensor of that name may be one of an MTP layer of a model of so many layers."""
     match = _LAYER.search(name)
     return bool(_MTP.search(name)) or (match is not None and int(match["layer"]) >= layers)
 
 
-def found_in(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
     """The tensors of a checkpoint's MTP layer under our names.   layers: how many the model itself has."""
     under = {match["name"]: value for name, value in state.items() if (match := _MTP.search(name))}
     stacks: dict[tuple[str, int], dict[str, Tensor]] = {}
@@ -100,15 +99,15 @@ def found_in(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
     if count > 1:
         raise ValueError(f"sd: expected one MTP layer, which is used again at every depth, got {count}")
     if under:
-        return {_named(name.replace("layers.0.", "", 1), name.startswith("layers.")): v for name, v in under.items()}
-    return {_named(name, name not in _OURS): value for name, value in behind[0].items()}
+        return {_own_name(name.replace("layers.0.", "", 1), name.startswith("layers.")): v for name, v in under.items()}
+    return {_own_name(name, name not in _OWN_NAMES): value for name, value in behind[0].items()}
 
 
-def _named(name: str, of_layer: bool) -> str:
-    return f"decoder.layers.0.{name}" if of_layer else _OURS.get(name, name)
+def _own_name(name: str, of_layer: bool) -> str:
+    return f"decoder.layers.0.{name}" if of_layer else _OWN_NAMES.get(name, name)
 
 
-def _stacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _stack_experts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Experts as transformers keeps them, [experts, rows, columns] with gate and up in one tensor."""
     plain, experts = {}, {}
     for name, value in state.items():

@@ -7,7 +7,7 @@ from mmspec.vlm.drafters.specvlm.drafter import (
     Composition,
     SpecVlm,
     SpecVlmConfig,
-    question,
+    question_state,
 )
 
-__all__ = ["BRANCHES", "Branch", "COMPOSITIONS", "Composition", "SpecVlm", "SpecVlmConfig", "question"]
+__all__ = ["BRANCHES", "Branch", "COMPOSITIONS", "Composition", "SpecVlm", "SpecVlmConfig", "question_state"]

@@ -9,11 +9,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.prompt_view import PromptView, Spans
-from mmspec.vlm.drafters.slots import Slots, pack
-from mmspec.vlm.drafters.specvlm.elastic import Concatenate, Gate, Select, Single, Weigh, no_more_than_all
-from mmspec.vlm.drafters.specvlm.modules import Compressor, Conv, LeaveOut, Pool, Prune, Resampler
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.specvlm.compositions import (
+    BranchGate,
+    ConcatenatedBranches,
+    SelectedBranch,
+    SingleBranch,
+    WeightedBranches,
+    keep_small_pictures,
+)
+from mmspec.vlm.drafters.specvlm.compressors import (
+    Compressor,
+    ConvCompressor,
+    PoolCompressor,
+    PruneCompressor,
+    ResamplerCompressor,
+    TextOnlyCompressor,
+)
 
 Branch = Literal["prune", "pool", "conv", "resampler", "text_only"]
 Composition = Literal["select", "weight", "concat"] | Branch
@@ -90,24 +103,24 @@ class SpecVlm(FeatureDrafter):
 
     def __init__(self, config: SpecVlmConfig):
         super().__init__(config)
-        self.elastic = _elastic(config)
+        self.elastic = _composition_of(config)
 
-    def read(self, view: PromptView) -> Slots:
+    def read(self, view: PromptView) -> PromptSlots:
         text = view.picture == 0
         keep = text if view.real is None else text & view.real
         at = keep.nonzero(as_tuple=True)
         u = view.embeds.new_zeros(*text.shape, self.config.hidden_size)
         u[at] = self._fused(torch.cat([view.embeds[at], view.hidden[at]], -1)).to(u.dtype)
-        spans, weight = Spans.of(view.picture), None
+        spans, weight = PictureSpans.of(view.picture), None
         if spans is not None:
             pairs = torch.cat([spans.gather(view.embeds), spans.gather(view.hidden)], -1)
-            made = self.elastic(pairs, spans, question(view), self._fused)
-            made = no_more_than_all(made, pairs, spans, self._fused)
+            made = self.elastic(pairs, spans, question_state(view), self._fused)
+            made = keep_small_pictures(made, pairs, spans, self._fused)
             row, slot, used = spans.slots(made.count, made.rows.shape[1])
             at = row.expand_as(slot)[used], slot[used]
             u[at] = made.rows[used].to(u.dtype)
             keep, weight = keep.index_put(at, torch.ones_like(used[used])), made.weight
-        slots = pack(u, u, keep, text)
+        slots = pack_slots(u, u, keep, text)
         slots.attend = self.normed(slots.carry)
         if weight is not None:
             pictured = (slots.origin < 0)[..., None]
@@ -118,39 +131,44 @@ class SpecVlm(FeatureDrafter):
         return F.linear(pairs, self.fc.weight, self.fc.bias)
 
 
-def question(view: PromptView) -> Tensor:
+def question_state(view: PromptView) -> Tensor:
     """What the gate reads, float [B, H]: the mean of the states of the prompt's text behind the last picture; where
     there is none behind it, of all its text; zeros where there is none at all."""
     text = view.picture == 0
-    for limit in (view.real, view.asked):
+    for limit in (view.real, view.in_prompt):
         text = text if limit is None else text & limit
     behind = text & ((view.picture > 0).flip(1).cumsum(1).flip(1) == 0)
     used = torch.where(behind.any(1, keepdim=True), behind, text).to(view.hidden.dtype)
     return (used[:, None] @ view.hidden)[:, 0] / used.sum(1, keepdim=True).clamp(min=1)
 
 
-def _elastic(config: SpecVlmConfig) -> nn.Module:
+def _composition_of(config: SpecVlmConfig) -> nn.Module:
     """The compressor of a config; holds only the weights its composition uses."""
     composition, width = config.composition, config.hidden_size
     if composition == "weight":
         ratio = config.weight_ratio
-        return Weigh([Prune(ratio), Pool(ratio), Conv(width, ratio)], Gate(width, config.gate_size, 3))
+        return WeightedBranches(
+            [PruneCompressor(ratio), PoolCompressor(ratio), ConvCompressor(width, ratio)],
+            BranchGate(width, config.gate_size, 3),
+        )
     if composition == "concat":
-        return Concatenate([_branch(config, name) for name in BRANCHES if name != "text_only"])
+        return ConcatenatedBranches([_branch_of(config, name) for name in BRANCHES if name != "text_only"])
     if composition == "select":
-        gate = Gate(width, config.gate_size, len(BRANCHES))
-        return Select([_branch(config, name) for name in BRANCHES], gate, config.gumbel_temperature)
-    return Single(_branch(config, composition))
+        gate = BranchGate(width, config.gate_size, len(BRANCHES))
+        return SelectedBranch([_branch_of(config, name) for name in BRANCHES], gate, config.gumbel_temperature)
+    return SingleBranch(_branch_of(config, composition))
 
 
-def _branch(config: SpecVlmConfig, name: Branch) -> Compressor:
+def _branch_of(config: SpecVlmConfig, name: Branch) -> Compressor:
     if name == "prune":
-        return Prune(config.prune_ratio)
+        return PruneCompressor(config.prune_ratio)
     if name == "pool":
-        return Pool(config.pool_ratio)
+        return PoolCompressor(config.pool_ratio)
     if name == "conv":
-        return Conv(config.hidden_size, config.conv_ratio)
+        return ConvCompressor(config.hidden_size, config.conv_ratio)
     if name == "resampler":
         layer = config.layer()
-        return Resampler(layer.hidden_size, layer.num_attention_heads, layer.dim, config.queries, layer.rms_norm_eps)
-    return LeaveOut()
+        return ResamplerCompressor(
+            layer.hidden_size, layer.num_attention_heads, layer.dim, config.queries, layer.rms_norm_eps
+        )
+    return TextOnlyCompressor()

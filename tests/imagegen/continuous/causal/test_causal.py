@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.evidence import Evidence
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Reflection, Weights
-from mmspec.core.rules.laws import at
-from mmspec.core.verdict import Verdict
+from mmspec.core.rules.base import at_node
 from mmspec.imagegen import ContinuousARPipeline
-from mmspec.imagegen.continuous.causal.config import CausalConfig
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
-from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
-from mmspec.imagegen.continuous.head import sample
-from mmspec.imagegen.continuous.noise import GivenNoise, KeyedNoise
-from mmspec.imagegen.continuous.walk import HeadWalk
+from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
+from mmspec.imagegen.continuous.head_sampling.head import sample
+from mmspec.imagegen.continuous.head_sampling.sampling import GivenNoise, HeadSampling, KeyedNoise
 from tests.imagegen.continuous.tiny import autoencoder, redrawn
 
 SMALL = CausalConfig(
@@ -93,8 +89,8 @@ class Fresh(Reflection):
     """Wrong: after a rejection it draws from the target anew."""
 
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
-        alone = root_only(at(draft.value, verdict.node))
-        mean, scale = (at(x, verdict.node)[:, None] for x in (evidence.mean, evidence.scale))
+        alone = root_only(at_node(draft.value, verdict.node))
+        mean, scale = (at_node(x, verdict.node)[:, None] for x in (evidence.mean, evidence.scale))
         node = torch.zeros_like(verdict.node)
         lone = Verdict("path", node, node[:, None], node)
         verdict.correction = super().resample(Evidence(mean=mean, scale=scale), alone, weights, lone, keys).correction
@@ -200,10 +196,10 @@ def test_what_leaves_no_law_is_refused(config: CausalConfig, how: dict, message:
 def test_without_noise_nothing_is_drafted() -> None:
     """Refused before a pass is made."""
     pipe, none = ContinuousARPipeline(model()), dict(seed=0, temperature=0)
-    for how in ({"decoding": SmallCausal(model())}, {"head_walk": HeadWalk(4)}):
+    for how in ({"decoding": SmallCausal(model())}, {"head_sampling": HeadSampling(4)}):
         with pytest.raises(ValueError, match="temperature: expected a number above 0"):
             pipe.start([1], **none, **how)
-    assert pipe.start([1], **none, head_walk=HeadWalk(1)).step()
+    assert pipe.start([1], **none, head_sampling=HeadSampling(1)).step()
 
 
 def test_a_pipeline_comes_back(tmp_path: Path) -> None:

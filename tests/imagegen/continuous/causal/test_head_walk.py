@@ -9,8 +9,8 @@ import torch
 
 from mmspec.imagegen import ContinuousARPipeline
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
-from mmspec.imagegen.continuous.disa import Annealing
-from mmspec.imagegen.continuous.walk import HeadWalk
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from tests.imagegen.continuous.causal.test_causal import ONE, distance, model, near_model
 
 ROWS, STEPS = 4000, 8
@@ -35,7 +35,7 @@ def most_apart(one: torch.Tensor, other: torch.Tensor) -> float:
 @pytest.mark.parametrize(("head", "scale"), [("sde", 1.0), ("diffusion", 2.0)])
 def test_speculation_over_head_time_leaves_the_law_as_it_is(head: str, scale: float) -> None:
     plain, _ = tokens(1, head, guidance_scale=scale)
-    ahead, _ = tokens(2, head, guidance_scale=scale, head_walk=HeadWalk(4))
+    ahead, _ = tokens(2, head, guidance_scale=scale, head_sampling=HeadSampling(4))
     assert most_apart(ahead, plain) < 1.2
 
 
@@ -44,14 +44,14 @@ def test_tokens_and_steps_are_drafted_at_once(rule: str) -> None:
     plain, _ = tokens(1, "sde")
     small = model(LONG)
     small.load_state_dict(near_model(3).model.state_dict())
-    ahead, stood = tokens(2, "sde", decoding=SmallCausal(small, 3), rule=rule, head_walk=HeadWalk(4))
+    ahead, stood = tokens(2, "sde", decoding=SmallCausal(small, 3), rule=rule, head_sampling=HeadSampling(4))
     assert most_apart(ahead, plain) < 1.2 and stood > 0.5
 
 
 def test_a_window_of_one_is_the_plain_walk() -> None:
-    assert torch.equal(tokens(1, "sde", head_walk=HeadWalk(1))[0], tokens(1, "sde")[0])
+    assert torch.equal(tokens(1, "sde", head_sampling=HeadSampling(1))[0], tokens(1, "sde")[0])
 
 
 def test_annealing_is_refused() -> None:
-    with pytest.raises(ValueError, match="head_walk: expected one as long for every token"):
-        tokens(1, "sde", head_walk=HeadWalk(annealing=Annealing()))
+    with pytest.raises(ValueError, match="head_sampling: expected one as long for every token"):
+        tokens(1, "sde", head_sampling=HeadSampling(annealing=Annealing()))

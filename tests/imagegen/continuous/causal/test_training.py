@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.causal.config import CausalConfig
-from mmspec.imagegen.continuous.causal.training import causal_loss, flow_loss
-from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
+from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer, causal_loss, flow_loss
 
 POINTS, SHARES = torch.tensor([-1.0, 0.5, 2.0], dtype=torch.float64), torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
 SIZES = CausalConfig(grid=3, token_dim=2, width=16, depth=2, heads=2, class_num=4, head_depth=1, head_width=16)

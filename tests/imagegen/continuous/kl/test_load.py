@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from mmspec.imagegen import kl_from_state_dict
-from mmspec.imagegen.continuous.kl.config import KLConfig
-from mmspec.imagegen.continuous.kl.load import build, kl_to_state_dict
+from mmspec.imagegen.continuous.kl import KLConfig, build_kl, kl_to_state_dict
 from tests.imagegen.continuous.kl.reference import decode, encode
 from tests.imagegen.continuous.published import AUTOENCODER, autoencoder_shapes
 from tests.imagegen.continuous.tiny import KL, autoencoder
@@ -33,7 +32,7 @@ def test_the_published_autoencoder_loads_and_comes_back(told: bool) -> None:
 @pytest.mark.parametrize("config", (KL, MORE), ids=("small", "with attention on both sides"))
 def test_it_computes_what_the_published_one_does(config: KLConfig) -> None:
     torch.manual_seed(1)
-    made = build(config)
+    made = build_kl(config)
     for value in made.parameters():  # the usual start leaves norms and biases without effect
         value.add_(torch.randn_like(value) * 0.1)
     state = kl_to_state_dict(made)
@@ -49,7 +48,7 @@ def test_it_computes_what_the_published_one_does(config: KLConfig) -> None:
 
 
 def test_what_the_weights_tell_may_be_left_out() -> None:
-    state = kl_to_state_dict(build(MORE))
+    state = kl_to_state_dict(build_kl(MORE))
     config = KLConfig.of_model(kl_from_state_dict(state, {"norm_groups": 2, "scale": 0.5, "resolution": 16}))
     assert config == MORE
     extra = {**state, "loss.discriminator.weight": torch.zeros(3)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.continuous.kl.load import kl_from_state_dict
+from mmspec.imagegen.continuous.kl import kl_from_state_dict
 from tests.imagegen.continuous.kl.reference import decode, encode
 from tests.parity import case
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mmspec.imagegen import mar_from_state_dict
+from mmspec.imagegen.components import read_component
 from mmspec.imagegen.continuous.convert import convert, main
 from mmspec.imagegen.continuous.mar.config import MARConfig
-from mmspec.imagegen.llamagen.store import read_component
 from tests.imagegen.continuous.published import TRANSFORMERS, transformer_shapes
 from tests.imagegen.continuous.tiny import SIZES, transformer
 

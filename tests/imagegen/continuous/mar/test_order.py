@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmspec.core.keys import Keys
-from mmspec.imagegen.continuous.guidance import TokenGuidance
-from mmspec.imagegen.continuous.mar.order import cosine_steps, random_orders, ranks
+from mmspec.imagegen.continuous.masked_target import TokenGuidance
+from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps, random_orders, ranks
 
 
 @pytest.mark.parametrize(

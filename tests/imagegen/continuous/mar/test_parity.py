@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.continuous.guidance import TokenGuidance
-from mmspec.imagegen.continuous.head import sample
+from mmspec.imagegen.continuous.head_sampling.head import sample
+from mmspec.imagegen.continuous.head_sampling.sampling import GivenNoise
+from mmspec.imagegen.continuous.mar.adapter import patchify, unpatchify
 from mmspec.imagegen.continuous.mar.diffusion import diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DiffusionHead, timestep_embedding
-from mmspec.imagegen.continuous.mar.diffusion_loss import head_loss, noised
 from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
-from mmspec.imagegen.continuous.mar.order import cosine_steps
-from mmspec.imagegen.continuous.mar.patches import patchify, unpatchify
+from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
+from mmspec.imagegen.continuous.mar.training import head_loss, noised
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.noise import GivenNoise
-from mmspec.imagegen.continuous.pipeline import MARPipeline
+from mmspec.imagegen.continuous.masked_target import TokenGuidance
+from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
 from tests.parity import case
 
 FOLDER = "continuous_video"

@@ -7,9 +7,16 @@ import math
 import pytest
 import torch
 
-from mmspec.imagegen.continuous.mar.diffusion_loss import head_loss
-from mmspec.imagegen.continuous.mar.order import cosine_steps
-from mmspec.imagegen.continuous.mar.training import LEAST, SPREAD, mask_ratio, masked_loss, sampled_ratio, training_mask
+from mmspec.imagegen.continuous.mar.training import (
+    LEAST,
+    SPREAD,
+    head_loss,
+    mask_ratio,
+    masked_loss,
+    sampled_ratio,
+    training_mask,
+)
+from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
 from tests.imagegen.continuous.tiny import transformer
 
 

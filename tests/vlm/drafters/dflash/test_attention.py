@@ -10,7 +10,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.context_layer import biases
+from mmspec.vlm.drafters.base.block_layers import attention_biases
 from mmspec.vlm.drafters.dflash import DFlash
 
 WIDTH, HEADS, GROUPS, DIM, BLOCK, W = 16, 4, 2, 8, 5, 4
@@ -136,7 +136,7 @@ def ours(drafter: DFlash, pieces: list[Tensor], embeds: Tensor) -> Tensor:
             cache.write(index, *layer.context(drafter.context(piece), rotary[position]))
         cache.advance(piece.shape[1])
         done += piece.shape[1]
-    hides = biases(drafter.config, cache, BLOCK, embeds.dtype)
+    hides = attention_biases(drafter.config, cache, BLOCK, embeds.dtype)
     return drafter(embeds, rotary[None, done : done + BLOCK], cache, hides)
 
 

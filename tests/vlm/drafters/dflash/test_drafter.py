@@ -12,8 +12,9 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.capture import Leaving, watch
-from mmspec.vlm.drafters.dflash import DFlash, DFlashConfig, taps_of
+from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
+from mmspec.vlm.drafters.dflash import DFlash, taps_of
+from mmspec.vlm.hidden_states import LayerOutput, record_states
 from tests.vlm.drafters.dflash.test_attention import OWN, SIZES, TOP, random_state, speculators, zlab
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import IMAGE, prompt, tiny
@@ -50,7 +51,7 @@ def test_the_published_drafter_has_these_tensors() -> None:
         state = {name: torch.empty(shape) for name, shape in published_shapes(QWEN3_8B, 4096, 5).items()}
         drafter = mmspec.vlm.drafter_from_state_dict("dflash", state, QWEN3_8B)
     assert len(state) == 58 and sum(weight.numel() for weight in drafter.parameters()) == PARAMETERS
-    assert drafter.levels == tuple(Leaving(layer) for layer in (1, 9, 17, 25, 33))
+    assert drafter.levels == tuple(LayerOutput(layer) for layer in (1, 9, 17, 25, 33))
     assert (drafter.config.drafted, drafter.config.rope_theta) == (15, 1e6)
 
 
@@ -80,7 +81,7 @@ def test_context_follows_what_a_tapped_layer_puts_out_and_nothing_else() -> None
             hook = module.register_forward_hook(
                 lambda module, args, out: out + 1 if torch.is_tensor(out) else (out[0] + 1,)
             )
-        with watch(parts.decoder, (Leaving(0),)) as seen:
+        with record_states(parts.decoder, (LayerOutput(0),)) as seen:
             model(ids)
         if hook is not None:
             hook.remove()
@@ -89,13 +90,13 @@ def test_context_follows_what_a_tapped_layer_puts_out_and_nothing_else() -> None
     plain = states(None)
     assert not torch.allclose(states(0), plain)
     assert torch.equal(states(1), plain)
-    assert drafter.levels == (Leaving(0), Leaving(1))
+    assert drafter.levels == (LayerOutput(0), LayerOutput(1))
 
 
 def test_what_leaves_a_layer_lacks_the_pictures_that_are_added_behind_it() -> None:
     """DeepStack: what enters the next layer differs, at pictures' tokens alone."""
     inputs, model = prompt("qwen3_vl", 1), tiny("qwen3_vl")
-    with watch(take_apart(model).decoder, (Leaving(0), 1)) as seen:
+    with record_states(take_apart(model).decoder, (LayerOutput(0), 1)) as seen:
         model(**inputs)
     leaving, entering = seen.levels.chunk(2, -1)
     shown = inputs["input_ids"] == IMAGE
@@ -106,7 +107,7 @@ def test_what_leaves_a_layer_lacks_the_pictures_that_are_added_behind_it() -> No
 @pytest.mark.parametrize("level", (2, -1))
 def test_a_layer_the_target_does_not_have_is_refused(level: int) -> None:
     with pytest.raises(ValueError, match="levels: expected layers 0 to 1 of the target"):
-        with watch(take_apart(tiny("llama")).decoder, (Leaving(level),)):
+        with record_states(take_apart(tiny("llama")).decoder, (LayerOutput(level),)):
             pass
 
 
@@ -190,7 +191,7 @@ _FITS = dict(hidden_size=32, intermediate_size=8, num_attention_heads=4, vocab_s
     ),
 )
 def test_a_drafter_of_another_target_is_refused_in_one_sentence(changed: dict, message: str) -> None:
-    drafter = DFlash(DFlashConfig(**_FITS | changed))
+    drafter = DFlash(BlockDrafterConfig(**_FITS | changed))
     for call in (
         lambda: drafter.fitted(tiny("llama")),
         lambda: mmspec.generate(tiny("llama"), drafter=drafter, input_ids=torch.tensor([[5, 6]]), max_new_tokens=3),
@@ -203,7 +204,7 @@ def test_a_drafter_of_another_target_is_refused_in_one_sentence(changed: dict, m
 def test_a_mask_token_beyond_the_targets_embedding_is_refused() -> None:
     model = tiny("llama")
     parts = take_apart(model)
-    drafter = DFlash(DFlashConfig(**_FITS | dict(mask_token_id=100)))
+    drafter = DFlash(BlockDrafterConfig(**_FITS | dict(mask_token_id=100)))
     drafter.check(parts)
     from dataclasses import replace
 

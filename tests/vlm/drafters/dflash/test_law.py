@@ -9,7 +9,7 @@ from torch import Tensor
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
-from mmspec.vlm.drafters.context_drafter import ContextDrafter
+from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record
 from tests.vlm.drafters.test_vision_law import LAWS, PROMPT, STEPS, V, exact_law, narrow, p_value, pictures
 from tests.vlm.drafters.trained import make
@@ -32,7 +32,7 @@ FORMS: dict[str, tuple[str, Shape, str]] = {  # drafter, shape, rule
 }
 
 
-def drawn(drafter: ContextDrafter, rule: str, settings: dict, rows: int = ROWS) -> tuple[Tensor, float]:
+def drawn(drafter: BlockDrafter, rule: str, settings: dict, rows: int = ROWS) -> tuple[Tensor, float]:
     out = mmspec.generate(
         narrow(), input_ids=PROMPT.expand(rows, -1), pixel_values=pictures(rows), drafter=drafter, rule=rule, seed=4,
         do_sample=True, max_new_tokens=STEPS + 3, top_k=0, return_dict=True, **settings,

@@ -8,8 +8,8 @@ import transformers as hf
 from torch import Tensor
 
 import mmspec
-from mmspec.core.loop import Decoding
-from mmspec.core.verdict import Verdict
+from mmspec.core.draft import Verdict
+from mmspec.core.loop import DecodingRun
 from mmspec.vlm.drafters.dflash import DFlash
 from tests.parity import case
 
@@ -48,7 +48,7 @@ def drafter(public: dict[str, Tensor]) -> DFlash:
     return mmspec.vlm.drafter_from_state_dict("dflash", weights(public, "weight."), DRAFT)
 
 
-def opened(target: hf.Qwen3ForCausalLM, drafter: DFlash, public: dict[str, Tensor]) -> Decoding:
+def opened(target: hf.Qwen3ForCausalLM, drafter: DFlash, public: dict[str, Tensor]) -> DecodingRun:
     ids = public["prompt_ids"]
     run = mmspec.vlm.start(
         target, drafter=drafter, input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False
@@ -57,7 +57,7 @@ def opened(target: hf.Qwen3ForCausalLM, drafter: DFlash, public: dict[str, Tenso
     return run
 
 
-def block_is(run: Decoding, public: dict[str, Tensor], prefix: str = "") -> None:
+def block_is(run: DecodingRun, public: dict[str, Tensor], prefix: str = "") -> None:
     draft = run._state.propose(run.target, run.keys)
     assert torch.equal(draft.value[:, :1], public[f"{prefix}block_ids"][:, :1])
     torch.testing.assert_close(run._state.rows, public[f"{prefix}draft_hidden"][:, 1:], **CLOSE)

@@ -12,7 +12,7 @@ import mmspec
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.training.block_objective import BlockObjective
-from mmspec.vlm.training.teacher_pass import teacher_pass
+from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
 

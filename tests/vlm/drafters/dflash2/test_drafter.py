@@ -8,9 +8,8 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.context_layer import biases
-from mmspec.vlm.drafters.dflash2 import DFlash2
-from mmspec.vlm.drafters.dflash2.modules import AFTER, BEFORE, BlockConvolution
+from mmspec.vlm.drafters.base.block_layers import attention_biases
+from mmspec.vlm.drafters.dflash2 import AFTER, BEFORE, BlockConvolution, DFlash2
 from tests.vlm.drafters.dflash.test_attention import BLOCK, WIDTH, ours, random_state, speculators, zlab
 
 RANK, TOP, GROUP = 3, 4, 4
@@ -80,7 +79,7 @@ def test_convolutions_stand_around_attention_and_mlp() -> None:
     rows = embeds
     norm = torch.nn.functional.rms_norm
     for index, (layer, bias) in enumerate(
-        zip(plain.layers, biases(plain.config, cache, BLOCK, rows.dtype), strict=True)
+        zip(plain.layers, attention_biases(plain.config, cache, BLOCK, rows.dtype), strict=True)
     ):
         read = 2.0 * norm(rows, (WIDTH,), layer.input_norm.weight, 1e-6)
         rows = rows + 0.5 * layer.attended(read, rotary[None, 7 : 7 + BLOCK], cache, index, bias)

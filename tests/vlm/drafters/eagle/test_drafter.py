@@ -10,12 +10,12 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.checkpoints import load_drafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
+from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
 
@@ -128,7 +128,7 @@ def test_a_few_steps_of_training_lower_the_loss() -> None:
     ids = model.generate(**prompt("llama"), max_new_tokens=40, do_sample=False)
     hidden = model.model(ids).last_hidden_state
     wanted = torch.arange(ids.shape[1])[None] >= ids.shape[1] - 40
-    teacher_batch = TeacherBatch(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
+    teacher_batch = VlmTeacherBatch(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
     objective = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=3)
     optimizer, losses = torch.optim.Adam(drafter.parameters(), 3e-3), []
     for _ in range(40):

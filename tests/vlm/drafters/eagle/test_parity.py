@@ -10,15 +10,13 @@ from torch import Tensor, nn
 from transformers import LogitsProcessorList
 
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
-from mmspec.core.rules.match import TargetMatch
+from mmspec.core.rules.target_match import TargetMatch
 from mmspec.core.tree import dynamic_tree
-from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.processors import NodeProcessors
+from mmspec.vlm.processors.nodes import NodeProcessors
 from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)

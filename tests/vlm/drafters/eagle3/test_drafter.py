@@ -11,13 +11,12 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
-from mmspec.vlm.drafters.eagle3.modules import checked
-from mmspec.vlm.drafters.prompt_view import PromptView
+from mmspec.vlm.drafters.reduced_vocabulary import check_token_ids, reduced_vocabulary
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective, predictions
-from mmspec.vlm.training.teacher_pass import teacher_pass
-from mmspec.vlm.training.vocabulary import reduced_vocabulary
+from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
@@ -197,7 +196,7 @@ def test_impossible_vocabularies_are_refused(options: dict, message: str) -> Non
 @pytest.mark.parametrize("ids", ([], [2, 1], [1, 1], [-1, 2], [0, 9]))
 def test_ids_that_do_not_rise_or_are_no_tokens_are_refused(ids: list[int]) -> None:
     with pytest.raises(ValueError, match="ids: expected"):
-        checked(ids, 9, len(ids))
+        check_token_ids(ids, 9, len(ids))
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.checkpoints import load_drafter
-from mmspec.vlm.drafters.flash import Flash, FlashConfig
-from mmspec.vlm.drafters.flash.modules import LatentPool
-from mmspec.vlm.drafters.prompt_view import PromptView
-from mmspec.vlm.training.glancing import Glancing
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
+from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+from mmspec.vlm.drafters.flash.head import LatentPool
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
+from mmspec.vlm.training.objective_wrappers import Glancing
+from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
@@ -35,21 +35,21 @@ TERMS = ((1.0, cross_entropy), (0.2, smooth_l1))
 PROMPT = dict(kind="llava", images=3, batch=4, seed=1)  # no placeholder among the words
 
 
-def teacher_batch(new_tokens: int) -> TeacherBatch:
+def teacher_batch(new_tokens: int) -> VlmTeacherBatch:
     """The words of the tiny llava on a ragged batch of 3, 0, 1 and 3 pictures."""
     inputs = prompt(**PROMPT)
     ids = tiny("llava").generate(**inputs, max_new_tokens=new_tokens, do_sample=False)
     return said("llava", inputs, ids)
 
 
-def said(kind: str, inputs: dict[str, Tensor], ids: Tensor) -> TeacherBatch:
+def said(kind: str, inputs: dict[str, Tensor], ids: Tensor) -> VlmTeacherBatch:
     mask = torch.cat([inputs["attention_mask"], torch.ones_like(ids)[:, inputs["input_ids"].shape[1] :]], 1)
     answer = torch.zeros_like(ids, dtype=torch.bool)
     answer[:, inputs["input_ids"].shape[1] :] = True
     return teacher_pass(take_apart(tiny(kind)), dict(inputs, input_ids=ids, attention_mask=mask), answer)
 
 
-def fit(drafter: Flash, objective: object, steps: int, taught: TeacherBatch) -> list[tuple[float, dict[str, float]]]:
+def fit(drafter: Flash, objective: object, steps: int, taught: VlmTeacherBatch) -> list[tuple[float, dict[str, float]]]:
     torch.manual_seed(1)
     parts, optimizer, seen = take_apart(tiny("llava")), torch.optim.Adam(drafter.parameters(), 4e-3), []
     for step in range(steps):
@@ -135,7 +135,7 @@ def test_drafts_over_the_cache_are_what_a_full_pass_computes(name: str, shape: s
         draft, here = seen.draft, inputs["input_ids"].shape[1] + len(seen.tokens[0]) - 1
         if draft.tree.nodes == 1:
             continue
-        cut = TeacherBatch(
+        cut = VlmTeacherBatch(
             ids[:, : here + 1], whole.answer, whole.embeds[:, : here + 1], None, whole.hidden[:, : here + 1]
         )
         slots = drafter.read(cut.prompt_view(parts))

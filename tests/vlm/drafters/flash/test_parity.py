@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.drafters.flash import Flash
-from mmspec.vlm.drafters.prompt_view import PromptView
-from mmspec.vlm.drafters.published import drafter_from_state_dict
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
+from mmspec.vlm.drafters.checkpoints import drafter_from_state_dict
+from mmspec.vlm.drafters.flash.drafter import Flash
 from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)

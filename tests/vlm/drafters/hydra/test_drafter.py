@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain
-from mmspec.vlm.checkpoints import load_drafter
+from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched

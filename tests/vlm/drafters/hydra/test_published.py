@@ -12,8 +12,8 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.hydra import Hydra
-from mmspec.vlm.drafters.prompt_view import PromptView
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 

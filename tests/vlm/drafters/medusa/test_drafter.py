@@ -11,21 +11,19 @@ from transformers import LogitsProcessorList
 
 import mmspec
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import root_only
+from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.evidence import Evidence
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.core.tree import static_tree
-from mmspec.core.verdict import Verdict
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.drafters.heads import HeadConfig, HeadDrafter
+from mmspec.vlm.drafters.base.head_drafter import HeadConfig, HeadDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from mmspec.vlm.drafters.medusa import Medusa
-from mmspec.vlm.drafters.prompt_view import PromptView
-from mmspec.vlm.processors import NodeProcessors
+from mmspec.vlm.processors.nodes import NodeProcessors
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.teacher_pass import TeacherBatch
+from mmspec.vlm.training.teacher import VlmTeacherBatch
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
@@ -90,7 +88,7 @@ def test_training_learns_what_the_target_says_next(name: str) -> None:
     ids = model.generate(**inputs, max_new_tokens=24, do_sample=False)
     hidden = model.model(ids).last_hidden_state
     wanted = torch.arange(ids.shape[1])[None] >= ids.shape[1] - 24
-    teacher_batch = TeacherBatch(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
+    teacher_batch = VlmTeacherBatch(ids, wanted, model.model.embed_tokens(ids), hidden, hidden)
     objective = Objective(((1.0, cross_entropy), (0.2, smooth_l1)), depths=4)
     optimizer, losses = torch.optim.Adam(drafter.parameters(), 1e-2), []
     for _ in range(60):

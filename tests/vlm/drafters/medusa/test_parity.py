@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from transformers import LogitsProcessorList
 
 import mmspec.vlm
-from mmspec.core.draft import root_only
+from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import StaticTree
-from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
-from mmspec.core.verdict import Verdict
 from mmspec.vlm.drafters.medusa import Medusa
-from mmspec.vlm.processors import NodeProcessors
+from mmspec.vlm.processors.nodes import NodeProcessors
 from tests.parity import case
 
 CONFIG = dict(medusa_num_heads=3, medusa_num_layers=1, base_model_name_or_path="random")

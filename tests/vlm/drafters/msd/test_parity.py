@@ -8,8 +8,8 @@ from torch import Tensor
 
 import mmspec.vlm
 from mmspec.core.cache import SlotCache
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.msd import Msd
-from mmspec.vlm.drafters.prompt_view import PromptView
 from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)

@@ -19,10 +19,10 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
-from mmspec.vlm.drafters.mtp.published import write
+from mmspec.vlm.drafters.mtp.published import write_mtp
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.teacher_pass import teacher_pass
+from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.drafters.watched import Planted
 from tests.vlm.tiny import liven
@@ -307,10 +307,10 @@ def test_a_loss_over_drafted_depths_reaches_every_weight_of_the_layer() -> None:
 
 @pytest.mark.parametrize("name", ("qwen3_5", "qwen3_next", "deepseek_v3", "glm4v_moe"))
 def test_what_is_written_is_loaded_again(name: str, tmp_path: Path) -> None:
-    write(drafter(name), target(name), tmp_path)
+    write_mtp(drafter(name), target(name), tmp_path)
     again = mmspec.vlm.load_drafter(tmp_path, target=target(name))
     assert again.state_dict().keys() == drafter(name).state_dict().keys()
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in drafter(name).state_dict().items())
     unnormed = Mtp(MtpConfig(32, VOCAB, normed=False), take_apart(target("qwen3_5")))
     with pytest.raises(ValueError, match="in front of the norm"):
-        write(unnormed, target("qwen3_5"), tmp_path)
+        write_mtp(unnormed, target("qwen3_5"), tmp_path)

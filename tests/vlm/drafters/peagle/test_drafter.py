@@ -9,8 +9,8 @@ from torch import Tensor
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.capture import watch
 from mmspec.vlm.drafters.peagle import PEagle
+from mmspec.vlm.hidden_states import record_states
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
@@ -61,7 +61,7 @@ def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None
         run.step()
         run._state.propose(run.target, run.keys)
     text = torch.cat([inputs["input_ids"], torch.tensor(run.target.tokens)], 1)
-    with watch(take_apart(model).decoder, drafter.levels) as seen:
+    with record_states(take_apart(model).decoder, drafter.levels) as seen:
         model(text[:, :-1])
     blank, states = drafter.masks(1, drafter.config.depths - 1)
     embeds = torch.cat([drafter.embed_tokens(text[:, 1:]), blank], 1)

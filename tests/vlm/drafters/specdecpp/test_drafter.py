@@ -8,20 +8,19 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
+from mmspec.training.schedule import Schedule
 from mmspec.vlm import drafter_from_state_dict, load_drafter
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.small_model import SmallModel
-from mmspec.vlm.drafters.specdecpp.control import AcceptanceStop
-from mmspec.vlm.drafters.specdecpp.drafter import AcceptanceConfig, AcceptanceHead
-from mmspec.vlm.training.acceptance import (
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead, AcceptanceStop
+from mmspec.vlm.training.acceptance_head import (
     AcceptanceSettings,
     acceptance_label,
     acceptance_loss,
-    judged_tokens,
+    sample_acceptance,
     train_acceptance,
 )
-from mmspec.vlm.training.schedule import Schedule
-from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
+from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from tests.parity import case
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched, noisy
@@ -136,7 +135,7 @@ def test_a_small_model_is_judged_by_its_own_states() -> None:
     assert torch.equal(out, reference)
 
 
-def answered(kind: str = "llava", tokens: int = 24) -> TeacherBatch:
+def answered(kind: str = "llava", tokens: int = 24) -> VlmTeacherBatch:
     """Answers of the tiny model to its prompts, which are of one length."""
     inputs = prompt(kind, images=1)
     torch.manual_seed(2)
@@ -150,17 +149,17 @@ def answered(kind: str = "llava", tokens: int = 24) -> TeacherBatch:
 def test_judged_tokens_are_what_a_draft_over_the_text_would_hold() -> None:
     teacher_batch, drafter, parts = answered(), make("msd"), take_apart(tiny("llava"))
     settings = AcceptanceSettings(depths=3, replaced=0.2)
-    made = judged_tokens(drafter, parts, teacher_batch, settings, torch.Generator().manual_seed(0))
+    made = sample_acceptance(drafter, parts, teacher_batch, settings, torch.Generator().manual_seed(0))
     counts = [len(judged.label) for judged in made]
     assert len(made) == 3 and 0.6 * int(teacher_batch.answer.sum()) < counts[0] < int(teacher_batch.answer.sum())
     assert counts[0] > counts[1] > counts[2] > 0  # only drafts that have held the text go on
     for judged in made:
         assert ((judged.label >= 0) & (judged.label <= 1)).all() and judged.feature.shape[1] == HIDDEN
     everything = AcceptanceSettings(depths=3, replaced=0.0)
-    made = judged_tokens(drafter, parts, teacher_batch, everything, torch.Generator().manual_seed(0))
+    made = sample_acceptance(drafter, parts, teacher_batch, everything, torch.Generator().manual_seed(0))
     assert len(made[0].label) == int(teacher_batch.answer.sum())
     with pytest.raises(ValueError, match="decoder layer, got 'medusa'"):
-        judged_tokens(make("medusa"), parts, teacher_batch, settings, torch.Generator())
+        sample_acceptance(make("medusa"), parts, teacher_batch, settings, torch.Generator())
 
 
 def test_training_tells_good_drafts_from_bad_ones() -> None:
@@ -172,7 +171,9 @@ def test_training_tells_good_drafts_from_bad_ones() -> None:
     )  # fmt: skip
     assert sum(n["loss"] for n in seen[-5:]) < 0.9 * sum(n["loss"] for n in seen[:5])
     fresh = torch.Generator().manual_seed(999)
-    judged = judged_tokens(drafter, take_apart(tiny("llava")), teacher_batch, AcceptanceSettings(depths=1), fresh)[0]
+    judged = sample_acceptance(drafter, take_apart(tiny("llava")), teacher_batch, AcceptanceSettings(depths=1), fresh)[
+        0
+    ]
     verdict = head.accepts(judged.feature)
     good, bad = judged.label > 0.8, judged.label < 0.2
     assert verdict[good].mean() > verdict[bad].mean() + 0.1

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.vlm.drafters.specvlm.modules import Conv, LeaveOut, Pool, Prune, Resampler
+from mmspec.vlm.drafters.specvlm.compressors import (
+    ConvCompressor,
+    PoolCompressor,
+    PruneCompressor,
+    ResamplerCompressor,
+    TextOnlyCompressor,
+)
 
 
 def test_compressors_make_the_rows_they_should() -> None:
     rows, length = torch.randn(2, 7, 4), torch.tensor([7, 4])
     clean = torch.where(torch.arange(7)[None, :, None] < length[:, None, None], rows, torch.nan)
-    pool, conv, prune = Pool(3), Conv(4, 3), Prune(3).eval()
+    pool, conv, prune = PoolCompressor(3), ConvCompressor(4, 3), PruneCompressor(3).eval()
     assert pool.count(length).tolist() == conv.count(length).tolist() == prune.count(length).tolist() == [3, 2]
     averages = [[clean[k, i : i + 3].nanmean(0) for i in range(0, 7, 3)] for k in range(2)]
     for module in (pool, conv):  # the convolution starts as the average; what lies beyond a picture is never read
@@ -23,12 +29,16 @@ def test_compressors_make_the_rows_they_should() -> None:
         conv.mix.weight.normal_()
         conv.mix.bias.normal_()
     torch.testing.assert_close(conv(rows, length)[0, 1], conv.mix(rows[0, 3:6].flatten()))
-    assert LeaveOut().count(length).tolist() == [0, 0] and LeaveOut()(rows, length).shape == (2, 0, 4)
+    assert TextOnlyCompressor().count(length).tolist() == [0, 0] and TextOnlyCompressor()(rows, length).shape == (
+        2,
+        0,
+        4,
+    )
 
 
 def test_the_resampler_attends_to_the_picture_alone() -> None:
     torch.manual_seed(0)
-    sampler, rows, length = Resampler(8, 2, 4, 2, 1e-6), torch.randn(2, 5, 8), torch.tensor([5, 3])
+    sampler, rows, length = ResamplerCompressor(8, 2, 4, 2, 1e-6), torch.randn(2, 5, 8), torch.tensor([5, 3])
     made = sampler(rows, length)
     assert made.shape == (2, 2, 8) and sampler.count(length).tolist() == [2, 2]
     for k in range(2):
@@ -41,7 +51,7 @@ def test_the_resampler_attends_to_the_picture_alone() -> None:
 
 def test_training_prunes_at_random_in_order_and_only_within_the_picture() -> None:
     rows, length = torch.arange(10.0)[None, :, None].expand(2, -1, 1), torch.tensor([10, 6])
-    prune, drawn = Prune(2), set()
+    prune, drawn = PruneCompressor(2), set()
     for _ in range(8):
         kept = prune(rows, length)[..., 0]
         assert (kept[0].diff() > 0).all() and (kept[1, :3].diff() > 0).all() and kept[1, :3].max() < 6

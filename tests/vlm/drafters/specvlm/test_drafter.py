@@ -11,13 +11,13 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.checkpoints import load_drafter
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptView
+from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.prompt_view import PromptView, Spans
-from mmspec.vlm.drafters.specvlm import BRANCHES, COMPOSITIONS, SpecVlm, SpecVlmConfig, question
+from mmspec.vlm.drafters.specvlm import BRANCHES, COMPOSITIONS, SpecVlm, SpecVlmConfig, question_state
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.teacher_pass import TeacherBatch, teacher_pass
+from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from tests.vlm.drafters.trained import SIZES, leaning
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
 
@@ -76,7 +76,7 @@ def test_a_ratio_of_one_is_no_compression(composition: str) -> None:
 @pytest.mark.parametrize("composition", ("prune", "pool"))
 def test_averaging_before_the_fusing_layer_is_averaging_behind_it(composition: str) -> None:
     specvlm, of = drafter(composition), view([[7], [5, 6]])
-    spans = Spans.of(of.picture)
+    spans = PictureSpans.of(of.picture)
     _, fused = specvlm.fuse(of.embeds, of.hidden)
     rows = specvlm.elastic.branch(spans.gather(fused), spans.length)
     found, counts = specvlm.read(of), specvlm.elastic.branch.count(spans.length).tolist()
@@ -105,7 +105,7 @@ def test_slots_count_what_is_left_and_stay_in_order(composition: str, expected: 
 
 def test_concatenated_rows_come_one_compressor_after_the_other() -> None:
     specvlm, of = drafter("concat"), view([[12]])
-    spans = Spans.of(of.picture)
+    spans = PictureSpans.of(of.picture)
     u = spans.gather(specvlm.fuse(of.embeds, of.hidden)[1])
     parts = [branch(u, spans.length)[0, : int(branch.count(spans.length))] for branch in specvlm.elastic.branches]
     assert [len(part) for part in parts] == [2, 2, 3, 1]
@@ -143,7 +143,7 @@ def test_a_chosen_branch_is_that_compressor_alone(branch: str) -> None:
 
 def picky(specvlm: SpecVlm, of: PromptView) -> list[int]:
     """Turns the gate so that row r of a batch chooses branch r."""
-    gate, states = specvlm.elastic.gate, question(of)
+    gate, states = specvlm.elastic.gate, question_state(of)
     normed = torch.nn.functional.rms_norm(states, states.shape[-1:])
     inner = torch.nn.functional.silu(gate.inner(normed))
     gate.outer.bias.zero_()
@@ -166,12 +166,12 @@ def test_rows_choose_for_themselves_and_read_what_they_read_alone() -> None:
 def test_the_gate_reads_the_text_behind_the_last_picture_of_the_prompt() -> None:
     of = view([[3], []], width=12)
     first = int(of.real[0].long().argmax())
-    torch.testing.assert_close(question(of)[0], of.hidden[0, -2:].mean(0))
-    torch.testing.assert_close(question(of)[1], of.hidden[1, -2:].mean(0))
-    of.asked = torch.arange(12) < 10  # the rest is an answer, which drafting has not when it chooses
-    of.asked = of.asked.expand(2, -1)
-    torch.testing.assert_close(question(of)[0], of.hidden[0, first : first + 2].mean(0))
-    assert not question(of)[1].any()
+    torch.testing.assert_close(question_state(of)[0], of.hidden[0, -2:].mean(0))
+    torch.testing.assert_close(question_state(of)[1], of.hidden[1, -2:].mean(0))
+    of.in_prompt = torch.arange(12) < 10  # the rest is an answer, which drafting has not when it chooses
+    of.in_prompt = of.in_prompt.expand(2, -1)
+    torch.testing.assert_close(question_state(of)[0], of.hidden[0, first : first + 2].mean(0))
+    assert not question_state(of)[1].any()
 
 
 def test_training_asks_the_gate_what_drafting_asks_it() -> None:
@@ -183,7 +183,10 @@ def test_training_asks_the_gate_what_drafting_asks_it() -> None:
     teacher_batch = teacher_pass(parts, dict(inputs, input_ids=full, attention_mask=mask), answer)
     prompt_only = teacher_pass(parts, inputs, torch.zeros(4, length, dtype=torch.bool))
     torch.testing.assert_close(
-        question(teacher_batch.prompt_view(parts)), question(prompt_only.prompt_view(parts)), atol=1e-5, rtol=1e-4
+        question_state(teacher_batch.prompt_view(parts)),
+        question_state(prompt_only.prompt_view(parts)),
+        atol=1e-5,
+        rtol=1e-4,
     )
 
 
@@ -219,7 +222,7 @@ def test_ragged_rows_draft_as_they_do_alone() -> None:
         assert in_batch == [line[0] for line in by_itself.stats.accepted]
 
 
-def teacher_batch() -> TeacherBatch:
+def teacher_batch() -> VlmTeacherBatch:
     """A made-up teacher batch: pictures of 12 slots among text, and answers that the states give away."""
     torch.manual_seed(1)
     model = tiny("llava")
@@ -228,7 +231,7 @@ def teacher_batch() -> TeacherBatch:
     embeds = model.get_input_embeddings()(ids)
     embeds[:, 3:15] = torch.randn(8, 12, HIDDEN)
     last = model.model.language_model(inputs_embeds=embeds).last_hidden_state.detach()
-    return TeacherBatch(ids, (torch.arange(40) >= 20).expand(8, -1), embeds, last, last)
+    return VlmTeacherBatch(ids, (torch.arange(40) >= 20).expand(8, -1), embeds, last, last)
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.drafting.templates import likeliest_tree
+from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.tree import static_tree
-from mmspec.vlm.drafters.token_recycling import TokenRecycling
-from mmspec.vlm.drafters.token_recycling.table import RecyclingTable
-from mmspec.vlm.drafters.token_recycling.templates import paper_template, small_template
+from mmspec.vlm.drafters.token_recycling import RecyclingTable, TokenRecycling, paper_template, small_template
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import prompt, tiny
 

@@ -9,8 +9,8 @@ from torch import Tensor
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle import Eagle
-from mmspec.vlm.drafters.prompt_view import PromptView
 from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig
 from tests.vlm.drafters.trained import SIZES, make
 from tests.vlm.drafters.watched import Watched

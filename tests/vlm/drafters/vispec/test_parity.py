@@ -11,14 +11,12 @@ from transformers import LogitsProcessorList
 
 import mmspec.vlm
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import root_only
+from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.evidence import Evidence
 from mmspec.core.keys import Keys
-from mmspec.core.verdict import Verdict
-from mmspec.vlm.drafters.prompt_view import PromptView
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.vispec import ViSpec
-from mmspec.vlm.processors import NodeProcessors
+from mmspec.vlm.processors.nodes import NodeProcessors
 from tests.parity import case
 from tests.vlm.drafters.eagle.test_parity import same_tree
 

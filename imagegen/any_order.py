@@ -1,0 +1,194 @@
+"""Decoding in another order than raster: the target that is filled cell by cell, its rules, and the decodings that bring both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.sampling import law_of, sample_categorical
+from mmspec.core.tree import Tree
+from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.target import Guidance, ImageTarget, Listener, Warp
+
+
+class AnyOrderTarget(ImageTarget):
+    """A batch of images being filled in an order of the drafter's choice, under rules that give a mask.
+
+    known: bool [B, total], places whose value is settled; forced ones are from the start.   filled: how many, per row.
+    stored: bool [B, total], places whose keys and values are in the cache and were made from the value that stands there.
+
+    A draft names the place of every node in `Draft.index` (total: none, a node that only pads). Nodes that are their own
+    parent carry what is known already; invalid ones among them are fed all the same, at that place, but leave no trace. A
+    node sees the prompt, the nodes above it, and below its own place whatever is stored or known and fed beside it; never
+    an empty place, whose zero keys would take their share of the softmax, and never a drafted value of another chain.
+    The keys and values of place i lie in slot P + i, so a place fed again overwrites its own. They stay as they are when
+    earlier places change: which of them to feed again is up to the drafter.
+
+    A verdict keeps nodes where they stand. Its correction int64 [B, N] is the value behind each node, -1 for none; it is
+    taken where the draft leaves that place open and nothing is known there.
+    """
+
+    verdicts = ("mask",)
+
+    def __init__(
+        self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
+        listener: Listener | None = None,
+    ):  # fmt: skip
+        super().__init__(model, condition, guidance=guidance, warp=warp, listener=listener)
+        shape, device = (self.batch, self.total + 1), model.device  # the last column takes what has no place
+        forced = self.geometry.forced.to(device)
+        self._values, self._known, self._stored = (
+            torch.zeros(shape, dtype=kind, device=device) for kind in (torch.long, torch.bool, torch.bool)
+        )
+        self.values, self.known, self.stored = (x[:, :-1] for x in (self._values, self._known, self._stored))
+        self.values += forced.clamp_min(0)
+        self.known |= forced >= 0
+        self._column = torch.arange(self.total, device=device)
+        self.prompt = 0
+
+    @torch.no_grad()
+    def prefill(self) -> tuple[Draft, Evidence]:
+        scored, self.prompt = self.model.prefill(self.condition, self.cache, self.copies == 2)
+        self.prompt_hidden = scored.prompt_hidden
+        self.cache.advance(self.prompt)
+        draft = root_only(self.pending)
+        draft.index = self.last[:, None]
+        return draft, self._evidence(draft, scored)
+
+    @torch.no_grad()
+    def score(self, draft: Draft) -> Evidence:
+        index, nodes = draft.index, draft.tree.nodes
+        spare = self.total + torch.arange(nodes, device=self.device)
+        place = index if draft.valid is None else torch.where(draft.valid, index, spare)
+        bias = self._bias(self._sees(draft, place))
+        slot, value, index = self.prompt + place, draft.value, index.clamp(0, self.total - 1)
+        if self.copies > 1:
+            slot, value, index = (x.repeat(self.copies, 1) for x in (slot, value, index))
+        self.cache.place(slot, self.prompt + self.total + nodes)
+        return self._evidence(draft, self.model.forward(value, index, bias, self.cache))
+
+    def _sees(self, draft: Draft, place: Tensor) -> Tensor:
+        """bool [B, N, total + N], the places and spare slots each node attends to."""
+        index, tree = draft.index, draft.tree
+        known = tree.parent == torch.arange(tree.nodes, device=self.device)
+        known = known if draft.valid is None else known & draft.valid
+        beside = known[:, None, :] & (index[:, None, :] <= index[:, :, None])
+        below = self.stored[:, None, :] & (self._column <= index[:, :, None])
+        sees = torch.nn.functional.pad(below, (0, tree.nodes))
+        column = place[:, None, :].expand(-1, tree.nodes, -1)
+        return sees.scatter_(2, column, (tree.ancestor | beside).expand_as(column))
+
+    def _bias(self, sees: Tensor) -> Tensor:
+        """Additive mask [C * B, 1, N, P + total + N]."""
+        dtype, hidden = self.model.dtype, self.cache.hidden
+        zero, low = torch.zeros((), dtype=dtype, device=self.device), torch.finfo(dtype).min
+        bias = torch.where(sees, zero, low)
+        if self.copies > 1:
+            bias = bias.repeat(self.copies, 1, 1)
+        bias = torch.nn.functional.pad(bias, (self.prompt, 0))
+        if hidden is not None:
+            bias[:, :, : hidden.shape[1]].masked_fill_(hidden[:, None, :], low)
+        return bias[:, None]
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        if verdict.kind != "mask":
+            raise ValueError(f"rule: expected one that gives a mask for a canvas, got a {verdict.kind!r}; leave the rule to "
+                             "the decoding")  # fmt: skip
+        failed = torch.zeros(self.batch, dtype=torch.bool, device=self.device)
+        failed = failed if evidence.bad is None else evidence.bad.any(1)
+        runs = torch.tensor(self.live, device=self.device) & ~failed
+        kept = self._keep(draft, verdict, runs)
+        self._follow(draft, verdict, runs)
+        report = torch.stack(
+            (self.known.sum(1), kept, failed.long()), 1
+        ).tolist()  # the round's one transfer to the host
+        accepted = []
+        for row, (filled, count, bad) in enumerate(report):
+            accepted.append(count if self.live[row] else None)
+            if self.live[row]:
+                self._count(row, filled, bool(bad))
+        return accepted
+
+    def _keep(self, draft: Draft, verdict: Verdict, runs: Tensor) -> Tensor:
+        """Settles the nodes that stand. Returns how many of them were drafted, int64 [B]."""
+        fed = runs[:, None] & (draft.index >= 0) & (draft.index < self.total)
+        fed = fed if draft.valid is None else fed & draft.valid
+        keep = verdict.keep & fed
+        self._stored.scatter_(1, torch.where(fed, draft.index, self.total), keep)
+        place = torch.where(keep, draft.index, self.total)
+        self._values.scatter_(1, place, draft.value)
+        self._known.scatter_(1, place, True)
+        drafted = draft.tree.parent != torch.arange(draft.tree.nodes, device=self.device)
+        return (keep & drafted).sum(1)
+
+    def _follow(self, draft: Draft, verdict: Verdict, runs: Tensor) -> None:
+        behind = (draft.index + 1).clamp(max=self.total)
+        take = runs[:, None] & (verdict.correction >= 0) & (behind < self.total) & ~self._known.gather(1, behind)
+        take = take if draft.open is None else take & draft.open
+        place = torch.where(take, behind, self.total)
+        self._values.scatter_(1, place, verdict.correction)
+        self._known.scatter_(1, place, True)
+
+
+class AnyOrderRule(Rule):
+    """Base of relaxed rules over a `CanvasTarget`. The root of every chain stands, whatever is drawn below it.
+
+    The correction, int64 [B, N], is a value behind the last node down to which a chain stands, and -1 elsewhere. Chain c
+    draws from lane c of the round, so a lone chain draws what plain decoding draws.
+    """
+
+    exact = False
+
+    def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
+        end = chain_ends(draft.tree, verdict.keep)
+        if evidence.greedy:
+            value = gather_nodes(evidence.scores, end).argmax(-1)
+        else:
+            value = sample_categorical(self.law(evidence, draft, end), keys.uniform(Purpose.RESIDUAL, end.shape[1]))
+        verdict.correction = torch.full_like(draft.value, -1).scatter_(1, end, value)
+        return verdict
+
+    def law(self, evidence: Evidence, draft: Draft, end: Tensor) -> Tensor:
+        """Unnormalised laws float [B, C, V] of the values behind the nodes `end` int64 [B, C], one of each chain."""
+        return law_of(gather_nodes(evidence.scores, end))
+
+
+def chain_roots(tree: Tree) -> Tensor:
+    """int64 [C], the nodes that are their own parents."""
+    return tree.parent.new_zeros(1) if tree.roots is None else tree.roots
+
+
+def is_root(tree: Tree) -> Tensor:
+    """bool [R, N]."""
+    return tree.parent == torch.arange(tree.nodes, device=tree.parent.device)
+
+
+def accepted_from_root(tree: Tree, keep: Tensor) -> Tensor:
+    """bool [B, N], nodes that stand together with everything above them. keep: bool [B, N], roots aside."""
+    return (tree.ancestor <= (keep | is_root(tree))[:, None, :]).all(-1)
+
+
+def chain_ends(tree: Tree, keep: Tensor) -> Tensor:
+    """int64 [B, C], the last node down to which each chain stands."""
+    root = chain_roots(tree)
+    chain = torch.searchsorted(root, torch.arange(tree.nodes, device=root.device), right=True) - 1
+    count = torch.zeros(len(keep), len(root), dtype=torch.long, device=root.device)
+    return root - 1 + count.index_add_(1, chain, accepted_from_root(tree, keep).long())
+
+
+class AnyOrderDecoding(ABC):
+    """A drafter with an order of its own. Relaxed: it brings the target that keeps such a canvas, and the rule it falls
+    under."""
+
+    __slots__ = ()
+    target: ClassVar[type[ImageTarget]] = AnyOrderTarget
+
+    @abstractmethod
+    def rule(self, model: ImageModel) -> Rule:
+        """The rule that judges its drafts on `model`."""

@@ -1,0 +1,66 @@
+"""A transformer or tokenizer in a folder: model.safetensors and config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from mmspec.io.files import replacing, write_json_atomic
+from mmspec.io.readers import naming, read_json, read_tensors
+
+Module = TypeVar("Module", bound=nn.Module)
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+CONVERT = "mmspec.imagegen.llamagen.convert"
+_PICKLED = ("*.pt", "*.pth", "*.ckpt")
+
+
+def write_component(model: nn.Module, folder: Path) -> None:
+    """Weights and config of a module with a `config` into a folder, made if need be."""
+    write_parts(model.state_dict(), model.config.to_dict(), folder)
+
+
+def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -> None:
+    """Tensors and config fields into a folder, made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as temporary:
+        save_file({name: value.contiguous() for name, value in state.items()}, temporary)
+    write_json_atomic(folder / CONFIG, config)
+
+
+def read_component(folder: Path, command: str = CONVERT) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and config fields. Raises ValueError for a missing or damaged file or a config that is no JSON object."""
+    return read_weights(folder / WEIGHTS, command), read_json(folder / CONFIG)
+
+
+def load_component(
+    folder: Path, build: Callable[[dict[str, Tensor], dict[str, Any]], Module], command: str = CONVERT
+) -> Module:
+    """What `build` makes of tensors and config fields.   Raises ValueError as it and `read_component` do, with the folder."""
+    tensors, config = read_component(folder, command)
+    with naming(folder):
+        return build(tensors, config)
+
+
+def read_weights(path: str | Path, command: str = CONVERT) -> dict[str, Tensor]:
+    """Tensors of a .safetensors file. Raises ValueError for another format and a missing or damaged file.
+
+    command: the module that converts pickled files of this kind.
+    """
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        raise ValueError(f"{path}: expected a .safetensors file, got {path.suffix or 'no suffix'}; convert a .pt with "
+                         f"`python -m {command} {path} FOLDER`")  # fmt: skip
+    if not path.is_file():
+        pickled = sorted(other.name for kind in _PICKLED for other in path.parent.glob(kind))
+        if pickled:
+            raise ValueError(f"{path}: expected a .safetensors file, got only {pickled[0]}; convert it with "
+                             f"`python -m {command} {path.with_name(pickled[0])} FOLDER`")  # fmt: skip
+        raise ValueError(f"{path}: expected a .safetensors file, got none there; check the path")
+    try:
+        return read_tensors(path)
+    except ValueError as error:
+        raise ValueError(f"{error}, or convert a pickle with `python -m {command} {path} FOLDER`") from error

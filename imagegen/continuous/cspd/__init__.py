@@ -1,0 +1,1 @@
+"""CSpD: continuous speculative decoding of masked tokens."""

@@ -1,0 +1,127 @@
+"""CSpD's acceptance ratio of two aligned denoising trajectories, and the residual draw after a rejection, in log space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
+from mmspec.io.validation import check_fields
+
+Determinants = Literal["derived", "published", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """How far CSpD's test is from a ratio of densities.
+
+    temperature: divides the distance of a token from both means, in the acceptance test alone; 1 leaves the ratio as it is.
+        At the sizes of MAR's last step that ratio accepts nothing, so 42, the public code's, is part of the method.
+    determinants: what the product S of the earlier steps' scales is. "derived": draft over target, which the ratio of the
+        trajectories' densities gives. "published": target over draft, the inverse, which the public code computes.
+        "none": 1. Given the shared noise both last states are settled, so with temperature 1 and a last step that
+        is really drawn this, and neither of the others, keeps the target's law.
+    Raises ValueError for settings out of range.
+    """
+
+    temperature: float = 42.0
+    determinants: Determinants = "derived"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.temperature > 0:
+            raise ValueError(
+                f"temperature: expected a number above 0, got {self.temperature}; 1 for none, 42 as published"
+            )
+        if self.determinants not in get_args(Determinants):
+            raise ValueError(f"determinants: expected one of {', '.join(get_args(Determinants))}, got "
+                             f"{self.determinants!r}; use one of these")  # fmt: skip
+
+
+def published_relaxation() -> Relaxation:
+    """The public code's setting."""
+    return Relaxation(42.0, "published")
+
+
+def log_scale(law: Gaussian, temperature: float) -> Tensor:
+    """float64 [..., d], log of the standard deviation that was drawn with. Raises ValueError for temperature 0."""
+    if not temperature > 0:
+        raise ValueError(f"temperature: expected a number above 0, got {temperature}; laws without width have no ratio")
+    return law.log_scale.double() + math.log(temperature)
+
+
+def log_density(value: Tensor, law: Gaussian, temperature: float, relaxation: float = 1.0) -> Tensor:
+    """float64 [...], log density of a step's law at value [..., d] but for its constant; distances are divided by
+    `relaxation`, the normaliser is not.
+    """
+    scale = log_scale(law, temperature)
+    distance = (value.double() - law.mean.double()) / scale.exp() / relaxation
+    return -(distance.square() / 2 + scale).sum(-1)
+
+
+def log_determinants(draft: Trajectory, target: Trajectory, kind: Determinants) -> Tensor:
+    """log S, float64 [...]."""
+    derived = draft.log_det.double() - target.log_det.double()
+    return {"derived": derived, "published": -derived, "none": torch.zeros_like(derived)}[kind]
+
+
+def log_ratio(
+    value: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
+) -> Tensor:
+    """Log of CSpD's acceptance ratio, float64 [...]: a token stands with probability min(1, ratio). Relaxed.
+
+    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q), each
+    model on its own trajectory, both under the same noise; S = prod sigma_q / prod sigma_p over all steps but the last.
+    value: float [..., d], the drafted token x_0.   temperature: the sampler's, by which standard deviations were multiplied.
+    """
+    p = log_density(value, target.last, temperature, relaxation.temperature)
+    q = log_density(value, draft.last, temperature, relaxation.temperature)
+    return log_determinants(draft, target, relaxation.determinants) + p - q
+
+
+def log_residual(
+    proposal: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
+) -> Tensor:
+    """Log probability, float64 [...], that a proposal drawn from the target's last step follows a rejection:
+    [S p - q]+ / (S p), -inf where it is 0. The relaxation temperature has no part in it, as in the public code.
+    """
+    p, q = (log_density(proposal, one.last, temperature) for one in (target, draft))
+    return log1mexp(q - p - log_determinants(draft, target, relaxation.determinants))
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """log(1 - exp(x)) without cancellation; -inf for x >= 0."""
+    below = x.clamp_max(0)
+    return torch.where(below > -math.log(2), (-torch.expm1(below)).log(), torch.log1p(-below.exp()))
+
+
+RESIDUAL_TRIES = 100  # as many as the public code makes
+
+
+def residual_sample(
+    draft: Trajectory,
+    target: Trajectory,
+    noise: Tensor,
+    uniform: Tensor,
+    relaxation: Relaxation,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """A token with the law [S p - q]+ normalised, by rejection. Returns (float [..., d], int64 [...] tries it took).
+
+    noise: float [tries, ..., d], standard normal; uniform: float [tries, ...]. Proposals are x = mu_p + sigma_p noise, the
+    law of the target's last step, and the first that passes is kept. A row in which none passes takes the target's own
+    aligned sample, its number of tries is 0: that is a draw from the target, and not from the residual. No state is
+    computed again, and no row depends on another.
+    """
+    last = target.last
+    proposal = last.mean.double() + log_scale(last, temperature).exp() * noise
+    passed = uniform.double().log() < log_residual(proposal, draft, target, relaxation, temperature)
+    first = passed.int().argmax(0)
+    found = passed.any(0)
+    index = first[None, ..., None].expand(1, *proposal.shape[1:])
+    value = proposal.gather(0, index)[0].to(target.value.dtype)
+    return torch.where(found[..., None], value, target.value), torch.where(found, first + 1, 0)

@@ -1,0 +1,190 @@
+"""CSpD: a smaller model of masked tokens drafts a window, and one pass of the target verifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
+from mmspec.core.keys import Keys
+from mmspec.core.rules.base import Rule, UnsupportedCombination
+from mmspec.core.tree import chains
+from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
+from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
+from mmspec.imagegen.continuous.cspd.target import Context, StepwiseTarget, WindowTarget
+from mmspec.imagegen.continuous.cspd.window import WindowDraft, WindowPlan, plan_window, reshape_rows
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
+from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
+from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
+from mmspec.imagegen.continuous.schedules.scheduled_steps import Schedules
+from mmspec.io.validation import number
+
+Window = Literal["patch", "truncate"]
+
+
+@dataclass(frozen=True, slots=True)
+class CSpD(Schedules):
+    """Drafts `gamma` autoregressive steps with a smaller model and judges them in one pass of the target. Relaxed.
+
+    "Continuous Speculative Decoding for Autoregressive Image Generation". Both models draw a position with the same noise,
+    in the same order and under the same guidance scale, which belong to the position.
+    drafter: a model of masked tokens of the target's sizes, or a pipeline of one.
+    window: what a rejection means. "patch": each token stands or falls alone, and rejected ones are put right where they
+        stand; the public code's algorithm, which its published speed belongs to. "truncate": nothing behind the step of the
+        first rejection stands, as in the paper.
+    context: what the target judges given, see `WindowTarget`; None for "prefix" with "patch" and "drafts" with "truncate".
+    gamma: autoregressive steps a window has.   relaxation: see `Relaxation`; a number is its temperature.
+    prefill: fraction of the tokens that the target draws alone at first; 0.05 in the paper.
+    tolerance: None judges by the ratio of both walks; a distance has the target's own draws emitted up to the first step
+        whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output, bit for bit, but
+        spares no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
+    head_sampling, reconstruct, lazy: of both models, see `Schedules`. With "patch" all of a window walk as far as its first step,
+        which is one walk of the target's head. lazy needs "patch" and "prefix", where all rows take as many passes: which of
+        them are whole must not depend on the other rows.
+    num_sampling_steps: of the drafter's head; None for what the call says of the target's. Another number of steps needs
+        a tolerance: determinants of walks of different lengths cannot be compared.
+    Raises ValueError for settings out of range and for combinations that none of this covers.
+    """
+
+    drafter: MaskedModel
+    window: Window = "patch"
+    gamma: int = 8
+    relaxation: Relaxation | float = field(default_factory=Relaxation)
+    prefill: float = 0.05
+    tolerance: float | None = None
+    context: Context | None = None
+    num_sampling_steps: str | int | None = None
+
+    def __post_init__(self) -> None:
+        Schedules.__post_init__(self)
+        for name, allowed in (("window", get_args(Window)), ("context", (None, *get_args(Context)))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}; use "
+                                 "one of these")  # fmt: skip
+        if self.gamma < 1:
+            raise ValueError(f"gamma: expected at least 1 step, got {self.gamma}; leave the decoding out for none")
+        if not 0 <= self.prefill <= 1:
+            raise ValueError(f"prefill: expected a fraction from 0 to 1, got {self.prefill}")
+        if self.context is None:
+            object.__setattr__(self, "context", "prefix" if self.window == "patch" else "drafts")
+        if not isinstance(self.relaxation, Relaxation):
+            object.__setattr__(self, "relaxation", Relaxation(number("relaxation", self.relaxation)))
+        object.__setattr__(self, "drafter", getattr(self.drafter, "model", self.drafter))
+        if self.tolerance is not None and (self.window, self.context) != ("truncate", "drafts"):
+            raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
+                             f"{self.context!r}; a token's own draw must be given what stands before it")  # fmt: skip
+
+        if self.lazy is not None and (self.window, self.context) != ("patch", "prefix"):
+            raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows take as many passes, got "
+                             f"{self.window!r} and {self.context!r}; drop one")  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """What tables print."""
+        return ", ".join([f"cspd {self.window} {self.gamma}", *self.parts])
+
+    def rule(self, model: MaskedModel) -> Rule:
+        if self.tolerance is not None:
+            return OwnWithin(self.tolerance, self.plain)
+        return TrajectoryRatio(self.relaxation, truncate=self.window == "truncate")
+
+    def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
+        if self.tolerance is None and settings["temperature"] == 0:
+            raise ValueError(
+                "temperature: expected a number above 0 for a ratio of laws, got 0; give a tolerance or decode plainly"
+            )
+        kind = StepwiseTarget if self.tolerance == 0 else WindowTarget
+        windows = self._windows(settings["steps"], model.total)
+        return kind(
+            self.cached(model),
+            labels,
+            context=self.context,
+            head_sampling=self.head_sampling,
+            windows=windows,
+            **settings,
+        )
+
+    def _windows(self, steps: Sequence[GenerationStep], total: int) -> list[int] | None:
+        """For every step the one that its window starts with; None where that depends on what is rejected."""
+        if self.window == "truncate":
+            return None
+        alone = max(1, sum(total - step.last < self.prefill * total for step in steps))  # the first step has no draft
+        return [n if n < alone else n - (n - alone) % self.gamma for n in range(len(steps))]
+
+    def open(self, target: MaskedTarget) -> CSpDState:
+        return CSpDState(self, target)
+
+
+class CSpDState:
+    """One request's drafting. passes: forward passes of the drafter so far."""
+
+    def __init__(self, settings: CSpD, target: MaskedTarget):
+        model = settings.drafter
+        if (model.total, model.dim) != (target.total, target.model.dim):
+            raise UnsupportedCombination(f"drafter: expected {target.total} tokens of {target.model.dim} values as the target, got "
+                         f"{model.total} of {model.dim}; take a model of the same autoencoder")  # fmt: skip
+        steps = settings.num_sampling_steps
+        self.settings, self.model = settings, settings.cached(model)
+        self.head = model.head(target.num_sampling_steps if steps is None else steps)
+        if self.head.steps > target.noise.steps or (
+            settings.tolerance is None and self.head.steps != target.head.steps
+        ):
+            raise UnsupportedCombination(f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as the target's has, "
+                         f"got {self.head.steps}; change one")  # fmt: skip
+        settings.head_sampling.counts(
+            target.steps, target.total, self.head.steps
+        )  # refuses longer walks than the drafter's
+        self.passes = 0
+
+    def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
+        least = min(n for n, live in zip(target.filled, target.live, strict=True) if live)
+        if least < self.settings.prefill * target.total:
+            return target.open_draft(target.next_positions())
+        ahead = plan_window(target, self.settings.gamma)
+        walk = self._draw(target, ahead)
+        lead = [
+            torch.nn.functional.pad(x, (1, 0), value=v) for x, v in ((ahead.position, target.total), (ahead.step, -1))
+        ]
+        law = Law(
+            "without_replacement", None, mean=walk.last.mean, scale=target.temperature * walk.last.log_scale.exp()
+        )
+        position, step = lead
+        return WindowDraft(walk.value, chains((0,) * position.shape[1], target.device), law, step >= 0, position,
+                           step=step, steps=len(ahead.counts), trajectory=walk, temperature=target.temperature)  # fmt: skip
+
+    @torch.no_grad()
+    def _draw(self, target: MaskedTarget, ahead: WindowPlan) -> Trajectory:
+        """The drafter's walks, rows [B, 1 + N] with a pad in front, step after step, each given all before it."""
+        rows, nodes, dim = *ahead.position.shape, self.model.dim
+        values = torch.nn.functional.pad(target.values, (0, 0, 0, 1))  # the last column takes what has no place
+        known = torch.nn.functional.pad(target.known, (0, 1))
+        made = values.new_zeros(rows, nodes + 1, 4 * dim + 1)  # value, mean, log scale, state, log determinant
+        for step in range(len(ahead.counts)):
+            column, there = ahead.columns(step)
+            place = torch.where(there, ahead.position.gather(1, column), target.total)
+            walk = self._walk(target, values[:, :-1], known[:, :-1], place)
+            packed = torch.cat(
+                (walk.value, walk.last.mean, walk.last.log_scale, walk.state, walk.log_det[..., None]), -1
+            )
+            values.scatter_(1, place[..., None].expand_as(walk.value), walk.value)
+            known.scatter_(1, place, True)
+            node = torch.where(there, column, nodes)
+            made.scatter_(1, node[..., None].expand_as(packed), packed)
+        value, mean, log_scale, state, log_det = made.roll(1, 1).split((dim, dim, dim, dim, 1), -1)
+        pad = torch.arange(nodes + 1, device=made.device)[:, None] == 0
+        value, mean, log_scale, state = (x.masked_fill(pad, 0) for x in (value, mean, log_scale, state))
+        return Trajectory(value, Gaussian(mean, log_scale), state, log_det[..., 0].masked_fill(pad[:, 0], 0))
+
+    def _walk(self, target: MaskedTarget, values: Tensor, known: Tensor, place: Tensor) -> Trajectory:
+        z = self.model.condition(values, ~known, target.labels, target.scales is not None, place)
+        self.passes += 1
+        at = place.clamp(max=target.total - 1)
+        z = torch.stack([gather_nodes(branch, at) for branch in z])
+        return reshape_rows(target.draw(self.head, z, place), place.shape)
+
+    def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        return None

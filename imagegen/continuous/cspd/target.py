@@ -1,0 +1,95 @@
+"""Targets that score windows of drafted tokens: in one pass, or step by step for bitwise plain output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes
+from mmspec.imagegen.continuous.cspd.window import WindowDraft
+from mmspec.imagegen.continuous.masked_target import MaskedTarget, TokenEvidence
+
+Context = Literal["prefix", "drafts"]
+
+
+class WindowTarget(MaskedTarget):
+    """context: what a node's law is conditioned on. "prefix": the verified tokens alone, one canvas for the whole window, as
+    in CSpD's public code. "drafts": the drafts of all earlier steps of the window too, one canvas a step in one pass, as in
+    its paper; only then is a token judged by the law that plain decoding would draw it from.
+
+    A verdict's correction is NaN where nothing is settled; where it is not, it also takes the place of a kept draft. What is
+    not finite given drafts that do not stand stops no row.
+    """
+
+    def __init__(self, *args: object, context: Context, **settings: object):
+        super().__init__(*args, **settings)
+        self.context = context
+
+    def conditions(self, draft: Draft, place: Tensor) -> Tensor:
+        if self.context == "prefix" or not isinstance(draft, WindowDraft):
+            return super().conditions(draft, place)
+        steps = draft.steps
+        index = torch.where(draft.step >= 0, draft.index, self.total)
+        value = self._values.scatter(1, index[..., None].expand_as(draft.value), draft.value)[:, :-1]
+        decided = torch.full_like(index[:, :1], steps).expand(-1, self.total + 1).clone().scatter_(1, index, draft.step)
+        number = torch.arange(steps, device=index.device)[:, None, None]
+        known = self.known | (decided[:, :-1] < number)  # [S, B, L]
+        labels = torch.cat((self.labels,) * steps)
+        z = self.model.condition(value.repeat(steps, 1, 1), ~known.flatten(0, 1), labels, self.scales is not None)
+        row = draft.step.clamp_min(0) * self.batch + torch.arange(self.batch, device=index.device)[:, None]
+        return z[:, row, place]
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
+        put = verdict.correction.isfinite().all(-1)
+        value = torch.where((put & verdict.keep)[..., None], verdict.correction, draft.value)
+        evidence = replace(evidence, bad=evidence.bad & (put | verdict.keep))
+        return super().commit(replace(draft, value=value, open=put), evidence, verdict)
+
+
+class StepwiseTarget(WindowTarget):
+    """For tolerance 0, whose output is plain decoding's bit for bit: the rounding of one large pass over all steps would
+    reach it. A step is judged given the drafts of the earlier ones, and only while the drafts of some row are all its own
+    draws: a round makes as many passes as it settles steps, and counts as one in the statistics.
+    """
+
+    @torch.no_grad()
+    def score(self, draft: Draft) -> TokenEvidence:
+        if not isinstance(draft, WindowDraft):
+            return super().score(draft)
+        kept = self._values.clone(), self._known.clone(), self.filled
+        try:
+            return self._walk_steps(draft)
+        finally:
+            self._values.copy_(kept[0])
+            self._known.copy_(kept[1])
+            self.filled = kept[2]
+
+    def _walk_steps(self, draft: WindowDraft) -> TokenEvidence:
+        """Takes drafts for known, step by step; the caller puts everything back."""
+        own, bad = torch.zeros_like(draft.value), torch.zeros_like(draft.step, dtype=torch.bool)
+        nodes = torch.arange(draft.step.shape[1], device=self.device).expand_as(draft.index)
+        node_of = torch.zeros_like(self._known, dtype=torch.long).scatter_(1, draft.index, nodes)
+        node_of[:, -1] = 0  # pads
+        for _ in range(draft.steps):
+            position = self.next_positions()
+            part = super().score(self.open_draft(position))
+            node = node_of.gather(1, position)
+            own.scatter_(1, node[..., None].expand_as(part.own), part.own)
+            bad.scatter_(1, node, part.bad)
+            value = gather_nodes(draft.value, node)
+            if not self._believed(part.own, value, position):
+                break
+            self._values.scatter_(1, position[..., None].expand_as(value), value)
+            self._known.scatter_(1, position, True)
+            counts = (position < self.total).sum(1).tolist()
+            self.filled = [filled + count for filled, count in zip(self.filled, counts, strict=True)]
+        return TokenEvidence(mean=own, bad=bad, own=own)
+
+    def _believed(self, own: Tensor, value: Tensor, position: Tensor) -> bool:
+        """Whether the drafts of some row are its own draws."""
+        there = position < self.total
+        equal = ((own == value).all(-1) | ~there).all(1) & there.any(1)
+        return bool(equal.any())

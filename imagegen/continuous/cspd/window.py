@@ -1,0 +1,85 @@
+"""A window of drafted tokens: the positions that it decides, the step of each, and the denoising trajectory behind each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
+from mmspec.imagegen.continuous.masked_target import MaskedTarget
+
+
+@dataclass(slots=True)
+class WindowDraft(Draft):
+    """Drafted tokens in the order in which plain decoding would decide them; node 0 only pads.
+
+    step: int64 [B, N], which of the window's autoregressive steps decides a node, from 0 up; -1 at pads.   steps: how many
+    there are.
+    trajectory: the drafter's walk to each node's value, rows [B, N].   temperature: of the sampler, in both walks.
+    """
+
+    step: Tensor | None = None
+    steps: int = 0
+    trajectory: Trajectory | None = None
+    temperature: float = 1.0
+
+
+def settled_nodes(draft: WindowDraft, keep: Tensor, truncate: bool) -> Tensor:
+    """bool [B, N], nodes whose token is settled by a verdict.
+
+    truncate False: all of them, whatever became of the others. True: those of all steps up to the first one that holds a
+    node that is not kept; tokens of one step are drawn independently of each other, so none of that step is lost.
+    """
+    drafted = draft.step >= 0
+    if not truncate:
+        return drafted
+    last = draft.step.new_full((), torch.iinfo(torch.long).max)
+    first = torch.where(drafted & ~keep, draft.step, last).amin(1, keepdim=True)
+    return drafted & (draft.step <= first)
+
+
+def reshape_rows(walk: Trajectory, shape: tuple[int, ...]) -> Trajectory:
+    """A walk of [B * N] tokens with rows [B, N]."""
+    state, last = walk.state.reshape(*shape, -1), walk.last
+    law = Gaussian(last.mean.reshape_as(state), last.log_scale.reshape_as(state))
+    return Trajectory(walk.value.reshape_as(state), law, state, walk.log_det.reshape(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """position, step: int64 [B, N], the positions in the order in which they are revealed, L past a row's end, and which of
+    the coming steps decides each, -1 past the end.   counts: per step and row, how many.
+    Rows fill columns from the left, so that a column's meaning does not depend on the other rows.
+    """
+
+    position: Tensor
+    step: Tensor
+    counts: list[list[int]]
+
+    def columns(self, step: int) -> tuple[Tensor, Tensor]:
+        """(int64 [B, n] columns of the positions of a step, bool [B, n] whether there is one)."""
+        first = torch.tensor([sum(row[:step]) for row in zip(*self.counts, strict=True)], device=self.position.device)
+        count = torch.tensor(self.counts[step], device=self.position.device)
+        ahead = torch.arange(max(self.counts[step]), device=self.position.device)
+        there = ahead < count[:, None]
+        return (first[:, None] + ahead).clamp(max=self.position.shape[1] - 1), there
+
+
+def plan_window(target: MaskedTarget, steps: int) -> WindowPlan:
+    """The next `steps` steps of every live row, fewer where the image ends."""
+    counts, left = [], [target.total - n if live else 0 for n, live in zip(target.filled, target.live, strict=True)]
+    while any(left) and len(counts) < steps:
+        ends = [next((step.first for step in target.steps if step.first < rest), rest) for rest in left]
+        counts.append([rest - end for rest, end in zip(left, ends, strict=True)])
+        left = ends
+    total = torch.tensor([sum(row) for row in zip(*counts, strict=True)], device=target.device)
+    order = target.rank.masked_fill(target.known, -1).argsort(dim=-1, descending=True, stable=True)
+    column = torch.arange(int(max(map(sum, zip(*counts, strict=True)))), device=target.device)
+    there = column < total[:, None]
+    position = torch.where(there, order[:, : len(column)], target.total)
+    bounds = torch.tensor(counts, device=target.device).T.cumsum(1)  # [B, S]
+    step = (column >= bounds[:, :, None]).sum(1)
+    return WindowPlan(position, torch.where(there, step, -1), counts)

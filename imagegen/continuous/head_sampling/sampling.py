@@ -1,0 +1,156 @@
+"""How the tokens of a pass are drawn from a head: the noise of a position, and plain, annealed or speculative sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import gather_nodes
+from mmspec.core.keys import Keys, Purpose
+from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head, Trajectory, sample
+from mmspec.imagegen.continuous.head_sampling.speculation import speculate
+from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
+from mmspec.io.validation import check_fields
+
+
+class Noise(Protocol):
+    """steps, dim: T and d of the head it is for."""
+
+    steps: int
+    dim: int
+
+    def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """(initial float32 [B, K, d], noise float32 [B, K, T, d], entry t for step t) of positions int64 [B, K]."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedNoise:
+    """Made anew whenever it is asked for, from the seeds of the rows. A head with more steps has the same noise at the steps
+    of a shorter one, counted from the last."""
+
+    keys: Keys
+    steps: int
+    dim: int
+
+    def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        drawn = self.keys.normal_at(position, (self.steps + 1) * self.dim)
+        drawn = drawn.unflatten(-1, (self.steps + 1, self.dim))
+        return drawn[..., 0, :], drawn[..., 1:, :]
+
+
+class GivenNoise:
+    """Noise that was drawn elsewhere. initial: float [B, L, d].   noise: float [B, L, T, d].
+
+    Raises ValueError for shapes that do not belong together and, on use, for another number of rows.
+    """
+
+    def __init__(self, initial: Tensor, noise: Tensor):
+        if initial.dim() != 3 or noise.dim() != 4 or noise.shape[:2] != initial.shape[:2] or (
+            noise.shape[-1] != initial.shape[-1]
+        ):  # fmt: skip
+            raise ValueError(f"noise: expected [B, L, d] and [B, L, T, d], got {tuple(initial.shape)} and "
+                             f"{tuple(noise.shape)}; give one entry a position and step")  # fmt: skip
+        self.initial, self.noise = initial.float(), noise.float()
+        self.steps, self.dim = noise.shape[2:]
+
+    def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        if len(position) != len(self.initial):
+            raise ValueError(
+                f"noise: expected a row for each of {len(position)} images, got {len(self.initial)}; draw more"
+            )
+        return tuple(gather_nodes(one.to(position.device), position) for one in (self.initial, self.noise))
+
+
+@dataclass(slots=True)
+class HeadRequest:
+    """R tokens to be drawn. z: float [C, R, width].   initial: float [R, d].   noise: float [R, T, d].
+    guidance: float [R] or None.   keys: one row for each of R.   calls: of the head so far.
+    """
+
+    z: Tensor
+    initial: Tensor
+    noise: Tensor
+    guidance: Tensor | None
+    temperature: float
+    keys: Keys | None = None
+    calls: int = 0
+
+    def rows(self, chosen: Tensor) -> HeadRequest:
+        guidance = None if self.guidance is None else self.guidance[chosen]
+        keys = None if self.keys is None else Keys(self.keys.seeds[chosen], self.keys.round)
+        return HeadRequest(
+            self.z[:, chosen], self.initial[chosen], self.noise[chosen], guidance, self.temperature, keys
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSampling:
+    """window: states that one call of the head evaluates a token; 1 is plain sampling, more is speculation over head time
+    (`speculate`), which is exact.   annealing: None walks as long for every token; else see `Annealing`, which is relaxed.
+    Raises ValueError for a window below 1.
+    """
+
+    window: int = 1
+    annealing: Annealing | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.window < 1:
+            raise ValueError(f"window: expected at least 1 state, got {self.window}; 1 is plain sampling")
+
+    @property
+    def exact(self) -> bool:
+        """Whether tokens have the law of plain sampling."""
+        return self.annealing is None
+
+    def check(self, temperature: float) -> None:
+        """Raises ValueError for a window that has nothing to draw: without noise there is no law to speculate on."""
+        if self.window > 1 and not temperature > 0:
+            raise ValueError(f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
+                             "window of 1")  # fmt: skip
+
+    def counts(
+        self, steps: Sequence[GenerationStep], total: int, most: int, windows: Sequence[int] | None = None
+    ) -> Tensor | None:
+        """int64 [total], denoising steps by rank in the order; None where every token has as many.
+        windows: see `Annealing.by_rank`.   Raises ValueError for more than `most`, the steps that there is noise for.
+        """
+        if self.annealing is None:
+            return None
+        if self.annealing.first > most:
+            raise ValueError(f"annealing: expected at most {most} denoising steps, as many as the request's head has, got "
+                             f"{self.annealing.first}; raise num_sampling_steps")  # fmt: skip
+        return self.annealing.by_rank(steps, total, windows)
+
+    def draw(self, head: Head, request: HeadRequest, counts: Tensor | None) -> Trajectory:
+        """Walks to R tokens. counts: int64 [R], denoising steps of each where they are annealed."""
+        if counts is None:
+            return self._walk(head, request)
+        value, mean, log_scale, state = (torch.empty_like(request.initial) for _ in range(4))
+        log_det = request.initial.new_empty(len(counts))
+        for count in counts.unique().tolist():
+            rows = (counts == count).nonzero()[:, 0]
+            part = request.rows(rows)
+            walk = self._walk(head.thinned(count), part)
+            request.calls += part.calls
+            value[rows], mean[rows], log_scale[rows] = walk.value, walk.last.mean, walk.last.log_scale
+            state[rows], log_det[rows] = walk.state, walk.log_det
+        return Trajectory(value, Gaussian(mean, log_scale), state, log_det)
+
+    def _walk(self, head: Head, request: HeadRequest) -> Trajectory:
+        z = request.z[0] if request.guidance is None else request.z
+        noise, how = request.noise[:, : head.steps], dict(guidance=request.guidance, temperature=request.temperature)
+        if self.window == 1:
+            request.calls += head.steps
+            return sample(head, z, request.initial, noise, **how)
+        uniform = request.keys.uniform(Purpose.ACCEPT, head.steps)
+        made = speculate(
+            head, z, request.initial, noise, uniform, head.step_drafter(), window=self.window, keys=request.keys, **how
+        )
+        request.calls += made.calls
+        return made.trajectory

@@ -1,0 +1,259 @@
+"""KL autoencoders: published configs, key names and weights into diffusers' class and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.components import read_weights, write_parts
+from mmspec.imagegen.continuous.mar.load import CONVERT
+from mmspec.imagegen.llamagen.published import unwrap
+from mmspec.io.loading import check_weights, sketch
+from mmspec.io.readers import naming
+from mmspec.io.validation import check_types, from_fields
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+
+SCALE = 0.2325
+_PARTS = ("ddconfig", "encoder_and_decoder")  # where nested configs keep the sizes that both sides share
+# fields that only training reads, or that are the same in every such model
+_LEFT_OUT = ("double_z", "in_channels", "out_ch", "dropout", "stride")
+
+
+@dataclass(frozen=True, slots=True)
+class KLConfig:
+    """Fields under their published names, plus those the public code fixes (`norm_groups`, `scale`).
+
+    embed_dim: channels of the latent.   z_channels: None for as many; no other number is supported.
+    ch_mult: widths per level in units of ch, finest first; each level but the last halves the image.
+    resolution: pixels a side at which `..._attn_resolutions` are counted; only where attention stands depends on it.
+    scale: latents times it are tokens.   Raises ValueError for sizes that do not fit.
+    """
+
+    embed_dim: int = 16
+    ch: int = 128
+    ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
+    num_res_blocks: int = 2
+    encoder_attn_resolutions: tuple[int, ...] = (16,)
+    decoder_attn_resolutions: tuple[int, ...] = ()
+    resolution: int = 256
+    z_channels: int | None = None
+    norm_groups: int = 32
+    scale: float = SCALE
+
+    def __post_init__(self) -> None:
+        for name in ("ch_mult", "encoder_attn_resolutions", "decoder_attn_resolutions"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("embed_dim", "ch", "num_res_blocks", "resolution", "norm_groups"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        if not self.ch_mult or any(width < 1 or width % self.norm_groups for width in self.widths):
+            raise ValueError(f"ch_mult: expected widths that are multiples of {self.norm_groups} (norm_groups), got "
+                             f"{self.ch_mult} of {self.ch}; use others")  # fmt: skip
+        if self.z_channels not in (None, self.embed_dim):
+            raise ValueError(f"z_channels: expected embed_dim {self.embed_dim}, got {self.z_channels}; such autoencoders are "
+                             "not supported")  # fmt: skip
+        if not self.scale > 0:
+            raise ValueError(f"scale: expected a number above 0, got {self.scale}; correct it")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels per level, finest first."""
+        return tuple(self.ch * multiple for multiple in self.ch_mult)
+
+    @property
+    def stride(self) -> int:
+        """Pixels per cell and side."""
+        return 2 ** (len(self.ch_mult) - 1)
+
+    def attends(self, side: str, level: int) -> bool:
+        """Whether a level, 0 the finest, of "encoder" or "decoder" has attention behind each of its blocks."""
+        return self.resolution >> level in getattr(self, f"{side}_attn_resolutions")
+
+    @classmethod
+    def of(cls, config: KLConfig | Mapping[str, Any]) -> KLConfig:
+        """From a mapping of published field names, those of both sides nested or not.
+
+        Raises ValueError for unknown fields and values of a wrong type.
+        """
+        return (
+            config
+            if isinstance(config, KLConfig)
+            else from_fields(cls, flat_fields(config), _LEFT_OUT, "a KL autoencoder")
+        )
+
+    @classmethod
+    def of_model(cls, model: AutoencoderKL) -> KLConfig:
+        """The config of a diffusers model that `kl_from_state_dict` made."""
+        made, levels = model.config, len(model.config.block_out_channels)
+        sides = {"encoder": list(made.down_block_types), "decoder": list(made.up_block_types)[::-1]}
+        resolution = made.sample_size
+        attention = {
+            f"{side}_attn_resolutions": tuple(resolution >> i for i in range(levels) if kinds[i].startswith("Attn"))
+            for side, kinds in sides.items()
+        }
+        return cls(embed_dim=made.latent_channels, ch=made.block_out_channels[0], num_res_blocks=made.layers_per_block,
+                   ch_mult=tuple(width // made.block_out_channels[0] for width in made.block_out_channels),
+                   resolution=resolution, norm_groups=made.norm_num_groups, scale=made.scaling_factor,
+                   **attention)  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as `of` takes them."""
+        return asdict(self)
+
+
+def flat_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a config without its nesting, nor those that say nothing here."""
+    found = {name: value for name, value in config.items() if name not in _PARTS}
+    for part in _PARTS:
+        if isinstance(config.get(part), Mapping):
+            found = {**config[part], **found}
+    return {name: value for name, value in found.items() if name not in _LEFT_OUT}
+
+
+# of diffusers -> published, in this order
+_RENAMED = [
+    (re.compile(pattern), into)
+    for pattern, into in (
+        (r"^encoder\.down_blocks\.(\d+)\.resnets\.", r"encoder.down.\1.block."),
+        (r"^encoder\.down_blocks\.(\d+)\.attentions\.", r"encoder.down.\1.attn."),
+        (r"^encoder\.down_blocks\.(\d+)\.downsamplers\.0\.", r"encoder.down.\1.downsample."),
+        (r"^decoder\.up_blocks\.(\d+)\.resnets\.", r"decoder.up.\1.block."),
+        (r"^decoder\.up_blocks\.(\d+)\.attentions\.", r"decoder.up.\1.attn."),
+        (r"^decoder\.up_blocks\.(\d+)\.upsamplers\.0\.", r"decoder.up.\1.upsample."),
+        (r"\.mid_block\.resnets\.0\.", ".mid.block_1."),
+        (r"\.mid_block\.resnets\.1\.", ".mid.block_2."),
+        (r"\.mid_block\.attentions\.0\.", ".mid.attn_1."),
+        (r"\.conv_shortcut\.", ".nin_shortcut."),
+        (r"\.conv_norm_out\.", ".norm_out."),
+        (r"\.group_norm\.", ".norm."),
+        (r"\.to_([qkv])\.", r".\1."),
+        (r"\.to_out\.0\.", ".proj_out."),
+    )
+]
+_UP = re.compile(r"^decoder\.up\.(\d+)\.")
+_LINEAR = re.compile(r"\.attn(_1)?\.?\d*\.(q|k|v|proj_out)\.weight$")
+
+
+def published_name(name: str, levels: int) -> str:
+    """The published name of a tensor of diffusers. levels: of the autoencoder; the decoder's are counted from the finest."""
+    for pattern, into in _RENAMED:
+        name = pattern.sub(into, name)
+    return _UP.sub(lambda found: f"decoder.up.{levels - 1 - int(found[1])}.", name)
+
+
+def as_published(name: str, value: Tensor) -> Tensor:
+    """A tensor in its published shape: what is a linear layer in diffusers is a 1 x 1 convolution there."""
+    return value[:, :, None, None] if _LINEAR.search(name) else value
+
+
+def as_diffusers(name: str, value: Tensor) -> Tensor:
+    """A tensor of that published name in the shape of diffusers."""
+    return value[:, :, 0, 0] if _LINEAR.search(name) else value
+
+
+_WRAPPERS = ("model", "state_dict", "module")
+_LOSS = "loss."  # of the training's discriminator
+
+
+def kl_from_state_dict(
+    sd: Mapping[str, Any] | str | Path, config: KLConfig | Mapping[str, Any] | None = None
+) -> AutoencoderKL:
+    """The autoencoder a published checkpoint holds, as diffusers' class, in eval mode, in the checkpoint's dtype.
+
+    sd: tensors under the published names, raw or under "model", of any size; or a .safetensors file.
+    config: published field names; what the weights tell may be left out. They do not tell `scale`, by which latents become
+        tokens: it is MAR's 0.2325 where not given, and the model's `config.scaling_factor`.
+    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and fields of a wrong type.
+    """
+    weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, CONVERT), _WRAPPERS)
+    weights = {name: value for name, value in weights.items() if not name.startswith(_LOSS)}
+    with nullcontext() if isinstance(sd, Mapping) else naming(sd):
+        if not isinstance(config, KLConfig):
+            given = flat_fields(config or {})
+            check_types(KLConfig, given)
+            config = KLConfig.of({**_fields(weights, given), **given})
+        return _filled(sketch(lambda: build_kl(config), len(weights), "config"), weights, len(config.ch_mult))
+
+
+def kl_to_state_dict(model: AutoencoderKL) -> dict[str, Tensor]:
+    """The weights under the published names, in the published shapes."""
+    levels, state = len(model.config.block_out_channels), model.state_dict()
+    named = {published_name(name, levels): value for name, value in state.items()}
+    return {name: as_published(name, value) for name, value in named.items()}
+
+
+def write_kl(model: AutoencoderKL, folder: Path) -> None:
+    """Weights and config under their published names into a folder, made if need be."""
+    write_parts(kl_to_state_dict(model), KLConfig.of_model(model).to_dict(), folder)
+
+
+def build_kl(config: KLConfig) -> AutoencoderKL:
+    """diffusers' model of a config, with random weights."""
+    from diffusers import AutoencoderKL
+
+    levels = range(len(config.ch_mult))
+    down = tuple("AttnDownEncoderBlock2D" if config.attends("encoder", i) else "DownEncoderBlock2D" for i in levels)
+    up = tuple("AttnUpDecoderBlock2D" if config.attends("decoder", i) else "UpDecoderBlock2D" for i in levels[::-1])
+    return AutoencoderKL(
+        down_block_types=down, up_block_types=up, block_out_channels=config.widths, layers_per_block=config.num_res_blocks,
+        latent_channels=config.embed_dim, norm_num_groups=config.norm_groups, sample_size=config.resolution,
+        scaling_factor=config.scale,
+    )  # fmt: skip
+
+
+def _filled(model: AutoencoderKL, weights: Mapping[str, Tensor], levels: int) -> AutoencoderKL:
+    own = {published_name(name, levels): (name, value) for name, value in model.state_dict().items()}
+    check_weights({name: as_published(name, value) for name, (_, value) in own.items()}, weights)
+    dtype = next(iter(weights.values())).dtype
+    dtype = dtype if dtype.is_floating_point else torch.float32
+    cast = {own[name][0]: as_diffusers(name, value.detach()).to(dtype) for name, value in weights.items()}
+    model.load_state_dict(cast, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that follow from the weights; what is missing there is left out."""
+    found: dict[str, Any] = {}
+    if _dims(weights, "post_quant_conv.weight") > 1:
+        found["embed_dim"] = weights["post_quant_conv.weight"].shape[1]
+    if _dims(weights, "encoder.conv_in.weight"):
+        found["ch"] = weights["encoder.conv_in.weight"].shape[0]
+    levels, blocks = _count(weights, r"encoder\.down\.(\d+)\."), _count(weights, r"encoder\.down\.0\.block\.(\d+)\.")
+    widths = [f"encoder.down.{level}.block.0.conv1.weight" for level in range(min(levels, len(weights)))]
+    if found.get("ch") and widths and all(_dims(weights, name) for name in widths):
+        found["ch_mult"] = tuple(weights[name].shape[0] // found["ch"] for name in widths)
+    if blocks:
+        found["num_res_blocks"] = blocks
+    return found | _attention(weights, given)
+
+
+def _attention(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where attention stands: levels that have it, as sides of an image whose resolution makes them what the config says."""
+    sides = {"encoder": r"encoder\.down\.(\d+)\.attn\.", "decoder": r"decoder\.up\.(\d+)\.attn\."}
+    levels = {side: sorted({int(at[1]) for at in map(re.compile(p).match, weights) if at}) for side, p in sides.items()}
+    coarsest = max((level for found in levels.values() for level in found), default=None)
+    if coarsest is None or coarsest > 30:
+        return {}
+    sizes = [size for side in sides for size in given.get(f"{side}_attn_resolutions", ())]
+    resolution = given.get("resolution") or min(sizes or [16]) << coarsest
+    told = {f"{side}_attn_resolutions": tuple(resolution >> i for i in found) for side, found in levels.items()}
+    return {"resolution": resolution, **told}
+
+
+def _count(weights: Mapping[str, Tensor], pattern: str) -> int:
+    found = (re.match(pattern, name) for name in weights)
+    return max((int(one[1]) + 1 for one in found if one), default=0)
+
+
+def _dims(weights: Mapping[str, Tensor], name: str) -> int:
+    return weights[name].dim() if name in weights else 0

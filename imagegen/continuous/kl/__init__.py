@@ -1,1 +1,0 @@
-"""KL autoencoders: pixels to latents and back."""

@@ -1,0 +1,1 @@
+"""Schedules of masked decoding: generation order, annealed denoising steps, cached features."""

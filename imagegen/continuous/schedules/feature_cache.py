@@ -1,0 +1,106 @@
+"""LazyMAR's feature caches: most passes run the conditional branch alone, and compute some of the decoder's tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.continuous.masked_target import MaskedModel
+from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass, TokenCache
+from mmspec.io.validation import check_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """What most passes of a request leave out. Relaxed, but for settings that leave nothing out.
+
+    "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching".
+    full, every: the first `full` passes and every `every`-th after them leave nothing out; the paper's by default.
+    null: the other passes run the conditional branch of guidance alone, and take the unconditional one as that plus their
+        last difference.
+    tokens: None has them compute all tokens of the decoder. Else they compute those they are asked for, those whose value
+        changed since the pass before, and this share of all tokens, those least like what they were (`TokenCache`).
+    Raises ValueError for settings out of range.
+    """
+
+    full: int = 5
+    every: int = 9
+    null: bool = True
+    tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.full < 1 or self.every < 1:
+            raise ValueError(f"full, every: expected at least 1 pass, got {self.full} and {self.every}; use 1 or more")
+        if self.tokens is None and not self.null:
+            raise ValueError("tokens: expected a share where null is off, got None; leave lazy out to cache nothing")
+        if self.tokens is not None and not 0 <= self.tokens <= 1:
+            raise ValueError(f"tokens: expected a share of the tokens from 0 to 1, got {self.tokens}")
+
+    @property
+    def name(self) -> str:
+        """What tables print."""
+        tokens = "" if self.tokens is None else f"{' null+' if self.null else ' '}tokens {self.tokens:g}"
+        return f"lazy {self.full}-{self.every}{tokens}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is ever left out."""
+        return self.every == 1 or (self.tokens == 1 and not self.null)
+
+    def whole(self, number: int) -> bool:
+        """Whether pass `number`, from 0 up, leaves nothing out."""
+        return number < self.full or (number - self.full + 1) % self.every == 0
+
+
+class FeatureCachedModel:
+    """A `MaskedModel` for one request, whose caches it has; which tokens a pass computes it says itself.
+
+    passes, skipped: in all, and without the unconditional branch.   cache: of the decoder's tokens, None for none.
+    """
+
+    def __init__(self, model: MaskedModel, lazy: Lazy):
+        self.model, self.lazy = model, lazy
+        self.cache = None if lazy.tokens is None else TokenCache(lazy.tokens)
+        self.passes = self.skipped = 0
+        self._gap: Tensor | None = None
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.model, name)
+
+    def condition(
+        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None
+    ) -> Tensor:
+        """As `MaskedModel.condition`."""
+        whole = self.lazy.whole(self.passes)
+        self.passes += 1
+        alone = paired and self.lazy.null
+        slots = self._slots(tokens, mask, wanted, whole, len(tokens) if alone else None)
+        if whole or not alone:
+            z = self.model.condition(tokens, mask, labels, paired, wanted, slots)
+            self._gap = z[1] - z[0] if alone else None
+            return z
+        self.skipped += 1
+        z = self.model.condition(tokens, mask, labels, False, wanted, slots)[0]
+        return torch.stack((z, z + self._gap))
+
+    def _slots(self, tokens: Tensor, mask: Tensor, wanted: Tensor | None, whole: bool, rows: int | None) -> DecoderPass:
+        """rows: how many the next passes that are not whole will have, None for as many as this one."""
+        if self.cache is None:
+            return FULL_PASS
+        before, self._seen = self._seen, (tokens.clone(), mask.clone())
+        if whole:
+            return self.cache.whole(rows)
+        # not only what became known: a draft that did not stand is masked again, or has another value
+        changed = (mask != before[1]) | ((tokens != before[0]).any(-1) & ~mask)
+        return self.cache.part(changed | _wanted_mask(wanted, mask))
+
+
+def _wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:
+    """bool [B, L], the positions that are asked for."""
+    if wanted is None:
+        return torch.ones_like(mask)
+    return mask.new_zeros(len(mask), mask.shape[1] + 1).scatter_(1, wanted, True)[:, :-1]

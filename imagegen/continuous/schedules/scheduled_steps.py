@@ -1,0 +1,112 @@
+"""Decodings with schedules that are not MAR's own: fewer denoising steps, another order, cached features."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Verdict
+from mmspec.core.keys import Keys
+from mmspec.core.rules.base import Rule
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.masked_decoding import MaskedDecoding, OwnDraw
+from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
+from mmspec.imagegen.continuous.schedules.feature_cache import FeatureCachedModel, Lazy
+from mmspec.imagegen.continuous.schedules.generation_order import (
+    GenerationStep,
+    checkerboard_orders,
+    checkerboard_steps,
+)
+from mmspec.io.validation import check_fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedules(MaskedDecoding):
+    """A decoding whose parts can each be switched on.
+
+    head_sampling: how heads are walked, see `HeadSampling`.   reconstruct: None for MAR's order; else a checkerboard first and the
+    cells between it in as many steps, see `checkerboard_steps`.   lazy: None runs every pass whole, else see `Lazy`.
+    Raises ValueError for a lazy that is none.
+    """
+
+    head_sampling: HeadSampling = field(default_factory=HeadSampling)
+    reconstruct: int | None = None
+    lazy: Lazy | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not isinstance(self.lazy, Lazy | None):
+            raise ValueError(f"lazy: expected None or a Lazy, got {self.lazy!r}; write Lazy(5, 9)")
+
+    @property
+    def parts(self) -> list[str]:
+        """What is switched on, as tables print it."""
+        annealing = self.head_sampling.annealing
+        named = (
+            f"head window {self.head_sampling.window}" if self.head_sampling.window > 1 else "",
+            f"annealed {annealing.first}-{annealing.last}" if annealing else "",
+            f"checkerboard {self.reconstruct}" if self.reconstruct else "",
+            self.lazy.name if self.lazy else "",
+        )
+        return [name for name in named if name]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the target alone would draw every image with the law of plain decoding."""
+        return self.head_sampling.exact and self.reconstruct is None and (self.lazy is None or self.lazy.plain)
+
+    def orders(self, keys: Keys, total: int) -> Tensor:
+        if self.reconstruct is None:
+            return MaskedDecoding.orders(self, keys, total)
+        return checkerboard_orders(keys, math.isqrt(total))
+
+    def steps(self, total: int, num_iter: int) -> tuple[GenerationStep, ...]:
+        if self.reconstruct is None:
+            return MaskedDecoding.steps(self, total, num_iter)
+        return checkerboard_steps(math.isqrt(total), num_iter, self.reconstruct)
+
+    def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
+        return MaskedTarget(self.cached(model), labels, head_sampling=self.head_sampling, **settings)
+
+    def cached(self, model: MaskedModel) -> MaskedModel:
+        """The model for one request, target or drafter."""
+        return model if self.lazy is None else FeatureCachedModel(model, self.lazy)
+
+
+class ScheduledDraw(OwnDraw):
+    """The target's own draws under a schedule that is not plain decoding's. Relaxed."""
+
+    name = "own draw, scheduled (relaxed)"
+    exact = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledSteps(Schedules):
+    """Steps of the target alone. With speculation over head time and nothing else exact; else relaxed. See `Schedules`."""
+
+    passes = 0
+
+    @property
+    def name(self) -> str:
+        """What tables print."""
+        return ", ".join(self.parts) or "none"
+
+    @property
+    def exact(self) -> bool:
+        """Whether every image has the law of plain decoding."""
+        return self.plain
+
+    def rule(self, model: MaskedModel) -> Rule:
+        return OwnDraw() if self.exact else ScheduledDraw()
+
+    def open(self, target: MaskedTarget) -> ScheduledSteps:
+        return self
+
+    def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
+        return target.open_draft(target.next_positions())
+
+    def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        return None

@@ -1,0 +1,65 @@
+"""DiSA: many denoising steps for the first tokens of an image, few for the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
+from mmspec.io.validation import check_fields
+
+Shape = Literal["linear", "cosine", "constant", "two-stage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Annealing:
+    """Denoising steps by autoregressive step: `first` at the first one, `last` at the last one. Relaxed: a shorter walk has
+    another law.
+
+    "DiSA: Diffusion Step Annealing in Autoregressive Image Generation". shape: "linear", last + floor((N - 1 - s) / (N - 1)
+    (first - last)); "cosine", the quarter wave from first to last in its place; "constant", `first` throughout;
+    "two-stage", `first` up to the fraction `switch` of the steps and then `last`. The paper's own cosine is not known to us.
+    Raises ValueError for settings out of range.
+    """
+
+    first: int = 50
+    last: int = 5
+    shape: Shape = "linear"
+    switch: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.shape not in get_args(Shape):
+            raise ValueError(
+                f"shape: expected one of {', '.join(get_args(Shape))}, got {self.shape!r}; use one of these"
+            )
+        if not 2 <= self.last <= self.first:
+            raise ValueError(f"last: expected 2 to {self.first} denoising steps, got {self.last}; end with as many or fewer "
+                             "than at first")  # fmt: skip
+        if not 0 <= self.switch <= 1:
+            raise ValueError(f"switch: expected a fraction from 0 to 1, got {self.switch}")
+
+    def at(self, step: int, total: int) -> int:
+        """Denoising steps of autoregressive step `step` of `total`."""
+        left = 1 - step / (total - 1) if total > 1 else 1.0
+        if self.shape == "constant":
+            return self.first
+        if self.shape == "two-stage":
+            return self.first if step < self.switch * total else self.last
+        share = left if self.shape == "linear" else math.sin(math.pi / 2 * left)
+        return self.last + math.floor(share * (self.first - self.last) + 1e-9)
+
+    def by_rank(self, steps: Sequence[GenerationStep], total: int, windows: Sequence[int] | None = None) -> Tensor:
+        """int64 [total], denoising steps of the token at each rank of the order, whoever decides it and when.
+
+        windows: for each step the one its window starts with, whose denoising steps it has: a window is one walk then.
+        """
+        counts = torch.empty(total, dtype=torch.long)
+        for step, start in zip(steps, windows or range(len(steps)), strict=True):
+            counts[step.first : step.last] = self.at(start, len(steps))
+        return counts

@@ -1,0 +1,100 @@
+"""Rotary positions on a grid, or on the frames of a video, of the target and of drafters that follow its cells."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.geometry import Geometry
+
+
+def grid_table(
+    grid: int, head_dim: int, prefix: int, base: float = 10000.0, frames: int = 1, time_pairs: int = 0
+) -> Tensor:
+    """complex64 [prefix + frames * grid * grid, head_dim / 2]: cos + i sin of every position.
+
+    See `rotary_angles` for which pair turns by what. Rows of the prefix are ZERO, not the identity: there q and k become zero
+    vectors, so image tokens give every visible prefix token the logit 0.
+    """
+    axes = (torch.arange(count, dtype=torch.float32) for count in (frames, grid, grid))
+    angle = rotary_angles(torch.cartesian_prod(*axes), head_dim, base, time_pairs)
+    table = torch.complex(angle.cos(), angle.sin())
+    return torch.cat([table.new_zeros(prefix, head_dim // 2), table])
+
+
+def rotary_angles(cell: Tensor, head_dim: int, base: float, time_pairs: int = 0) -> Tensor:
+    """By how much each pair of a head turns at (frame, row, column): float32 [N, head_dim / 2] of cell float32 [N, 3].
+
+    The first `time_pairs` pairs turn with the frame, the others half with the row and then half with the column. Pair j of
+    the n that turn with an axis does so by f_j = base ** (-j / n) a step.
+    """
+    plane = (head_dim // 2 - time_pairs) // 2
+    axes = zip(cell.unbind(-1), (time_pairs, plane, plane), strict=True)
+    return torch.cat([torch.outer(at, rotary_frequencies(pairs, base)) for at, pairs in axes], -1)
+
+
+def check_rotary_pairs(name: str, head_dim: int, time_pairs: int) -> None:
+    """Raises ValueError for heads that the axes cannot share; `name` is the field that decides their size."""
+    if head_dim % 4 and not time_pairs:
+        raise ValueError(f"{name}: expected heads of a multiple of 4 (two axes of rotated pairs), got {head_dim}; change the "
+                         "number of heads")  # fmt: skip
+    plane = head_dim // 2 - time_pairs
+    if head_dim % 2 or time_pairs < 0 or plane < 2 or plane % 2:
+        raise ValueError(f"time_pairs: expected from 0 up and an even number of the {head_dim // 2} pairs of a head left for "
+                         f"rows and columns, got {time_pairs}; change time_pairs")  # fmt: skip
+
+
+def rotary_frequencies(pairs: int, base: float) -> Tensor:
+    """float32 [pairs]: base ** (-j / pairs) of the pairs of one axis."""
+    # float32 powers differ between processors by more than the rounding that follows
+    return (base ** -(torch.arange(pairs, dtype=torch.float64) / max(pairs, 1))).float()
+
+
+def apply_rotary(x: Tensor, turn: Tensor) -> Tensor:
+    """x: [R, N, heads, head_dim], whose adjacent channels (2j, 2j + 1) are pair j. turn: complex64 [R or 1, N, 1, pairs].
+
+    Returns the turned x, computed in float32 and given back in x's dtype.
+    """
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+
+
+class GridRotary:
+    """The table of one model, made at first use and then kept per device.
+
+    Not a buffer: `module.to(dtype)` would round it, and published files do not hold it.
+    """
+
+    def __init__(self, grid: int, head_dim: int, prefix: int, base: float, frames: int = 1, time_pairs: int = 0):
+        self.sizes = (grid, head_dim, prefix, base, frames, time_pairs)
+        self._made: dict[torch.device, Tensor] = {}
+
+    def at(self, position: Tensor) -> Tensor:
+        """complex64 [R or 1, N, 1, pairs] of positions int64 [R, N] or [N], the prefix counted from 0."""
+        table = self._made.get(position.device)
+        if table is None:
+            with torch.device("cpu"), torch.inference_mode(False):
+                table = grid_table(*self.sizes).to(position.device)
+            self._made[position.device] = table
+        turn = table[position].unsqueeze(-2)
+        return turn if position.dim() == 2 else turn[None]
+
+
+@lru_cache(maxsize=16)
+def cell_rotary(
+    geometry: Geometry, dim: int, theta: float, beyond: int, device: torch.device, time_pairs: int = 0
+) -> Tensor:  # fmt: skip
+    """cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for heads in half-split layout.
+
+    Pairs turn with frame, row and column as LlamaGen's do, see `rotary_angles`. Values without a cell and the `beyond` rows behind
+    the last one are ZERO: such slots are seen with logit 0. float32 whatever the weights are: heads are turned in it and
+    then rounded, as LlamaGen's are.
+    """
+    cell = torch.tensor([place for _, *place in geometry.cells], dtype=torch.float32)
+    angle = rotary_angles(cell, dim, theta, time_pairs)  # [total, dim / 2]
+    cos, sin = angle.cos(), angle.sin()
+    table = torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1)
+    table[cell[:, 0] < 0] = 0
+    return torch.cat([table, table.new_zeros(beyond, 2, dim)]).to(device)

@@ -1,0 +1,125 @@
+"""The rule of MuLo: pooled probability against a threshold, the region around every failure, and the islands left to fill."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool2d
+
+from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
+from mmspec.core.rules.base import Weights
+from mmspec.core.sampling import law_of
+from mmspec.imagegen.any_order import AnyOrderRule, is_root
+from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.rules.lantern import nearest_codes
+
+
+def fallen_region(rejected: Tensor, radius: int | None) -> Tensor:
+    """bool [B, R, C], everything within a square of `radius` cells around a rejected cell, but nothing before the first of
+    them in raster order. radius None reaches everything behind it. rejected: bool [B, R, C].
+    """
+    flat = rejected.flatten(1)
+    behind = flat.cumsum(1) > 0
+    if radius is None:
+        return behind.view_as(rejected)
+    near = max_pool2d(rejected[:, None].float(), 2 * radius + 1, 1, radius)[:, 0] > 0
+    return near & behind.view_as(near)
+
+
+def label_islands(mask: Tensor) -> Tensor:
+    """int64 [B, R, C], for every cell of the mask the smallest raster number in its 8-connected island; -1 elsewhere.
+
+    mask: bool [B, R, C]. Numbers spread over 3 x 3 squares until nothing changes: as many steps as the longest way in an
+    island has cells, and one transfer to the host each.
+    """
+    batch, rows, cols = mask.shape
+    count = rows * cols
+    # the largest of the negated numbers wins; float64 holds every number of a grid
+    start = torch.arange(count, 0, -1, device=mask.device, dtype=torch.float64).view(1, rows, cols)
+    seen = torch.where(mask, start, 0.0)
+    while True:
+        spread = torch.where(mask, max_pool2d(seen[:, None], 3, 1, 1)[:, 0], 0.0)
+        if torch.equal(spread, seen):
+            return torch.where(mask, count - seen.long(), -1)
+        seen = spread
+
+
+def island_order(mask: Tensor) -> Tensor:
+    """int64 [B, K, M], the cells of each island in raster order, islands in the order of their first cells; -1 where an image
+    has fewer islands or an island fewer cells. mask: bool [B, R, C].
+    """
+    island = label_islands(mask).flatten(1)
+    batch, count = island.shape
+    number = torch.arange(count, device=mask.device)
+    inside = island >= 0
+    rank = (island == number).long().cumsum(1).gather(1, island.clamp_min(0)) - 1
+    rank = torch.where(inside, rank, count)
+    size = torch.zeros(batch, count + 1, dtype=torch.long, device=mask.device).scatter_add_(1, rank, inside.long())
+    cell = rank.argsort(stable=True, dim=1)  # island by island, in raster order
+    rank = rank.gather(1, cell)
+    step = number - (size.cumsum(1) - size).gather(1, rank)
+    islands, longest = torch.stack(((size > 0).sum(1).amax(), size.amax())).tolist()
+    order = torch.full((batch, islands + 1, longest + 1), -1, device=mask.device)
+    row = torch.arange(batch, device=mask.device)[:, None]
+    there = rank < count
+    order[row, torch.where(there, rank, islands), torch.where(there, step, longest)] = torch.where(there, cell, -1)
+    return order[:, :islands, :longest]
+
+
+class LocalThreshold(AnyOrderRule):
+    """Keeps a drafted code when the target gives at least `threshold` to it and its nearest codes together; around one that
+    fails, everything within `radius` cells falls too, but nothing before the first failure in raster order. Relaxed.
+
+    "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code, and its thresholds and pool sizes
+    are not given). There is no q and no chance in it: laws decide in the pass, draws only refill. A threshold above 1
+    drops every draft and refills with the target's law in raster order: plain decoding.
+
+    near: int64 [K, k], per code the codes pooled, itself among them, see `code_pools`.   radius: None for everything behind the
+    first failure.   Forced values always stand. Behind the first failure stands a draw from the target's law.
+    """
+
+    name = "local threshold (relaxed)"
+    proven_for = frozenset({("none", "none")})
+
+    def __init__(self, threshold: float, near: Tensor, radius: int | None, geometry: Geometry):
+        self.threshold, self.near, self.radius, self.geometry = threshold, near, radius, geometry
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        drafted = ~is_root(draft.tree)
+        if draft.tree.max_depth == 0:
+            return Weights(torch.ones(draft.value.shape, device=draft.value.device), "mask")
+        p, near = law_of(evidence.scores), self.near.to(draft.value.device)
+        pool = near[draft.value.clamp(max=len(near) - 1)]  # [B, N, k]
+        row = expand_tree(draft.tree.parent, draft.batch)[..., None] * p.shape[-1]
+        pooled = p.flatten(1).gather(1, (row + pool).flatten(1)).view_as(pool).sum(-1)
+        stands = (pooled >= self.threshold) | (draft.value >= len(near))
+        return Weights((stands | ~drafted).float(), "mask", extra=drafted)
+
+    def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
+        verdict = super().select(weights, uniform, draft)
+        if weights.extra is not None:
+            failed = weights.extra & ~verdict.keep
+            verdict.keep &= ~self._around(failed if draft.valid is None else failed & draft.valid, draft)
+            verdict.depth = (verdict.keep & weights.extra).sum(-1)
+        return verdict
+
+    def _around(self, failed: Tensor, draft: Draft) -> Tensor:
+        """bool [B, N], nodes that fall with the failed ones."""
+        geometry, device = self.geometry, failed.device
+        cells = geometry.code_index.to(device)
+        canvas = torch.zeros(len(failed), geometry.total + 1, dtype=torch.bool, device=device)
+        canvas.scatter_(1, torch.where(failed, draft.index, geometry.total), True)
+        reached = fallen_region(canvas[:, cells].view(-1, geometry.rows, geometry.cols), self.radius).flatten(1)
+        canvas.zero_()[:, cells] = reached
+        return canvas.gather(1, draft.index.clamp(0, geometry.total))
+
+
+def code_pools(codebook: Tensor, k: int) -> Tensor:
+    """int64 [K, k], every code and its k - 1 nearest other ones. codebook: float [K, d], as `ImageModel.codebook` gives it.
+
+    Raises ValueError for k outside 1..K.
+    """
+    if not 1 <= k <= len(codebook):
+        raise ValueError(f"k: expected 1 to {len(codebook)} codes, the draft among them, got {k}")
+    itself = torch.arange(len(codebook), device=codebook.device)[:, None]
+    return itself if k == 1 else torch.cat((itself, nearest_codes(codebook, k - 1, normalise=False)), 1)

@@ -1,0 +1,175 @@
+"""From the codes of a small picture to candidate codes of a large one: by pixels without training, or by a small trained network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, interpolate
+
+from mmspec.imagegen.llamagen.vq import VQModel
+from mmspec.io.pretrained import Pretrained
+from mmspec.io.validation import check_fields
+
+
+class Upsampler(Protocol):
+    """scale: how many codes of the large picture, per side, one code of the small one becomes. `down` is needed only where
+    rows are drawn a few at a time.
+    """
+
+    scale: int
+
+    def up(self, codes: Tensor) -> Tensor:
+        """int64 [B, r, c] -> candidates int64 [B, scale r, scale c]; any number of rows from the top of the picture."""
+
+    def down(self, codes: Tensor) -> Tensor:
+        """int64 [B, scale r, scale c] -> codes int64 [B, r, c] of the small picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class PixelUpsampler:
+    """Decodes to pixels, resizes them bicubically, encodes again. Training-free, the paper's second version.
+
+    decode: int64 [B, r, c] -> pixels float [B, 3, H, W].   encode: pixels -> int64 [B, r, c].   For a `VQModel`:
+    `PixelUpsampler.of(vq)`.   Raises ValueError for a scale below 2.
+    """
+
+    decode: Callable[[Tensor], Tensor]
+    encode: Callable[[Tensor], Tensor]
+    scale: int = 2
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.scale < 2:
+            raise ValueError(f"scale: expected 2 or more, got {self.scale}")
+
+    @staticmethod
+    def of(vq: object, scale: int = 2) -> PixelUpsampler:
+        """Through one tokenizer that serves both sizes."""
+
+        def encode(pixels: Tensor) -> Tensor:
+            rows, codes = vq.encode(pixels.to(vq.codebook().dtype))
+            return codes.view(len(codes), *rows.shape[2:])
+
+        return PixelUpsampler(vq.decode_code, encode, scale)
+
+    def up(self, codes: Tensor) -> Tensor:
+        pixels = self.decode(codes).float()
+        return self.encode(
+            interpolate(pixels, scale_factor=self.scale, mode="bicubic", align_corners=False).clamp(-1, 1)
+        )
+
+    def down(self, codes: Tensor) -> Tensor:
+        return self.encode(avg_pool2d(self.decode(codes).float(), self.scale).clamp(-1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class UpsamplerConfig:
+    """codes, dim: K and d of the codebook.   width: channels.   blocks: residual blocks.   scale: per side.
+
+    Raises ValueError for sizes below 1 and a scale below 2.
+    """
+
+    codes: int
+    dim: int
+    width: int = 64
+    blocks: int = 3
+    scale: int = 2
+
+    def __post_init__(self) -> None:
+        if min(self.codes, self.dim, self.width, self.blocks) < 1 or self.scale < 2:
+            raise ValueError(
+                f"UpsamplerConfig: expected sizes from 1 up and a scale from 2 up, got {self}; change them"
+            )
+
+
+class RowCausalConv(nn.Module):
+    """A 3 x 3 convolution that reads its own row and the two above: rows can be drafted one after the other."""
+
+    def __init__(self, before: int, after: int):
+        super().__init__()
+        self.conv = nn.Conv2d(before, after, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.pad(x, (1, 1, 2, 0)))
+
+
+class LatentUpsampler(Pretrained):
+    """Row-causal convolutions and a pixel shuffle on code vectors, then the nearest codes; the `up` of an `Upsampler`.
+
+    The learned upsampler of "Multi-Scale Local Speculative Decoding for Image Generation", whose sizes are not given.
+    codebook: float [K, d], the rows that codes stand for; saved with the weights.
+    """
+
+    kind: ClassVar[str] = "latent_upsampler"
+    kinds: ClassVar[dict[str, type[Pretrained]]] = {}
+    config_class: ClassVar[type] = UpsamplerConfig
+
+    def __init__(self, config: UpsamplerConfig):
+        super().__init__(config)
+        self.register_buffer("codebook", torch.zeros(config.codes, config.dim))
+        self.enter = RowCausalConv(config.dim, config.width)
+        self.blocks = nn.ModuleList(RowCausalConv(config.width, config.width) for _ in range(config.blocks))
+        self.leave = nn.Conv2d(config.width, config.dim * config.scale**2, 1)
+
+    @staticmethod
+    def of(codebook: Tensor, **sizes: int) -> LatentUpsampler:
+        """An untrained one for that codebook float [K, d]; `sizes` as in the config."""
+        made = LatentUpsampler(UpsamplerConfig(*codebook.shape, **sizes))
+        made.codebook.copy_(codebook.detach())
+        return made
+
+    @property
+    def scale(self) -> int:
+        """How many codes of the large picture, per side, one code of the small one becomes."""
+        return self.config.scale
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Vectors float [B, d, scale r, scale c] for codes int64 [B, r, c]."""
+        rows = self.rows(codes)
+        x = self.enter(rows)
+        for block in self.blocks:
+            x = x + block(F.silu(x))
+        return F.interpolate(rows, scale_factor=self.scale) + F.pixel_shuffle(self.leave(F.silu(x)), self.scale)
+
+    def rows(self, codes: Tensor) -> Tensor:
+        """The codes' vectors, float [B, d, r, c]."""
+        return self.codebook[codes].permute(0, 3, 1, 2)
+
+    def nearest(self, vectors: Tensor) -> Tensor:
+        """int64 [B, R, C], the nearest code of each of float [B, d, R, C]."""
+        points = vectors.permute(0, 2, 3, 1)
+        return (points @ self.codebook.t() - 0.5 * self.codebook.square().sum(-1)).argmax(-1)
+
+    @torch.no_grad()
+    def up(self, codes: Tensor) -> Tensor:
+        """int64 [B, r, c] -> candidates int64 [B, scale r, scale c]."""
+        return self.nearest(self(codes))
+
+
+def upsampler_loss(
+    model: LatentUpsampler, vq: VQModel, low: Tensor, pixels: Tensor, *, commitment: float = 0.25, pixel: float = 1.0
+) -> tuple[Tensor, dict[str, float]]:
+    """Distance to the large picture's encoder features, to the nearest codes' vectors, and of the decoded pixels.
+
+    low: int64 [B, r, c], codes of the small pictures.   pixels: float [B, 3, H, W] in -1..1, the large ones.   vq: frozen.
+    The decoder gets the nearest codes, the gradient passes straight through to the vectors. The paper adds LPIPS and a
+    patch discriminator to the pixel loss; here it is L1 and squares. Returns the loss and "hit", how many codes are the
+    encoder's own.
+    """
+    with torch.no_grad():
+        features = vq.encode_features(pixels)
+        wanted = F.normalize(features, dim=1) if vq.config.codebook_l2_norm else features
+    vectors = model(low)
+    codes = model.nearest(vectors.detach())
+    rows = model.rows(codes)
+    made = vq.decode(vectors + (rows - vectors).detach())
+    gap = made.float() - pixels
+    distance = F.mse_loss(vectors, wanted)
+    loss = distance + commitment * F.mse_loss(vectors, rows) + pixel * (gap.abs().mean() + 0.5 * gap.square().mean())
+    hit = (codes == model.nearest(wanted)).float().mean()
+    return loss, {"distance": float(distance.detach()), "l1": float(gap.detach().abs().mean()), "hit": float(hit)}

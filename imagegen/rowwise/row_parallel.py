@@ -1,0 +1,167 @@
+"""Row-parallel decodings, ZipAR and PJD, and the rule that judges several rows of an image at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, expand_tree, gather_nodes
+from mmspec.core.keys import Keys
+from mmspec.core.rules.base import Weights, law_row
+from mmspec.core.sampling import TINY, law_of, mass_at, residual_law
+from mmspec.core.tree import chains
+from mmspec.imagegen.any_order import AnyOrderDecoding, AnyOrderRule, AnyOrderTarget, accepted_from_root, is_root
+from mmspec.imagegen.geometry import Geometry
+from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.rowwise.open_rows import OpenRows
+from mmspec.imagegen.rowwise.row_schedule import row_schedule
+from mmspec.io.validation import check_fields
+
+
+class RowParallelRule(AnyOrderRule):
+    """Token-wise rejection along every chain, one chain per row of the image. Relaxed: a row is judged, and settled, before
+    the rows above it are complete. Where only one row is open at a time the law is that of plain decoding.
+
+    A chain goes on with probability min(1, p / q) a value; behind its last value stands a draw from [p - q]+, or from p
+    where nothing was rejected. A greedy request goes on while the drafted value is the argmax.
+    """
+
+    name = "row parallel (relaxed)"
+    proven_for = frozenset({("categorical", "without_replacement"), ("none", "none")})
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        if draft.law.scores is None:
+            return Weights(torch.ones(draft.value.shape, device=draft.value.device), "mask")
+        parent = draft.tree.parent
+        if evidence.greedy:
+            best = evidence.scores.argmax(-1)
+            hit = draft.value == best.gather(1, expand_tree(parent, draft.batch))
+            return Weights(hit.float(), "mask")
+        p, q = law_of(evidence.scores), law_of(draft.law.scores)
+        ratio = mass_at(p, parent, draft.value) / mass_at(q, law_row(draft)[parent], draft.value).clamp_min(TINY)
+        return Weights(ratio, "mask")
+
+    def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
+        passed = super().select(weights, uniform, draft)
+        known = is_root(draft.tree) if draft.valid is None else is_root(draft.tree) & draft.valid
+        passed.keep = accepted_from_root(draft.tree, passed.keep) & (passed.keep | known)
+        passed.depth = (passed.keep & ~is_root(draft.tree)).sum(-1)
+        return passed
+
+    def law(self, evidence: Evidence, draft: Draft, end: Tensor) -> Tensor:
+        p = super().law(evidence, draft, end)
+        if draft.law.scores is None:
+            return p
+        child = (end + 1).clamp(max=draft.tree.nodes - 1)
+        rejected = (expand_tree(draft.tree.parent, draft.batch).gather(1, child) == end) & (child > end)
+        rejected = rejected if draft.valid is None else rejected & draft.valid.gather(1, child)
+        q = law_of(gather_nodes(draft.law.scores, law_row(draft)[end]))
+        flat = residual_law(p.flatten(0, 1), q.flatten(0, 1), p.new_ones(end.numel()), rejected.flatten().to(p.dtype))
+        return flat.view_as(p)
+
+
+@dataclass(frozen=True, slots=True)
+class PJD(AnyOrderDecoding):
+    """Speculative Jacobi decoding in every open row at once; a row opens when the one above has `context` values. Relaxed:
+    a value is settled before all values ahead of it in raster order are. context >= the columns is speculative Jacobi
+    decoding row by row, which is exact.
+
+    "Parallel Jacobi Decoding" (no public code). A row drafts min(window, values the row above is ahead) values, from the
+    laws of the previous round. Drafts see the settled values of the rows above and their own row, never drafts of another
+    row. The rejected value is settled from the residual in the first open row only; elsewhere that draw is the next draft.
+    What the paper leaves open: a row whose predecessor is missing starts behind a stand-in, as ZipAR's rows do; at most
+    columns / context + 1 rows are open; keys and values of settled values are kept as they were computed (stale).
+    Raises ValueError for a context or window below 1.
+    """
+
+    context: int = 8
+    window: int = 8
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("context", "window"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1 value, got {getattr(self, name)}; use 1 or more")
+
+    @property
+    def name(self) -> str:
+        return f"pjd_{self.context}_{self.window}"
+
+    def rule(self, model: ImageModel) -> RowParallelRule:
+        """The rule this decoding is judged by."""
+        return RowParallelRule()
+
+    def open(self, target: AnyOrderTarget) -> OpenRows:
+        return OpenRows(target, self.context, self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class ZipAR(AnyOrderDecoding):
+    """Every open row gains a value a round; a row opens when the one above has `window` values. Relaxed: a value is drawn
+    before all values ahead of it in raster order are known. window >= the columns is plain decoding.
+
+    "ZipAR: Parallel Autoregressive Image Generation through Spatial Locality". About n + window (n - 1) passes for n x n.
+    Its public code feeds the last value of the row before as a stand-in for a row's missing last value, and the stand-in's
+    keys and values stay visible until the true value overwrites them; here nobody but the stand-in itself sees them. What a
+    row computed before the row above was complete is kept as it is (stale), as in the public code.
+    adaptive: from `window` values on, a row opens as soon as a candidate for its first value stands against the law that
+    one more value of the row above gives: min(1, p_k / p_(k-1)), else a draw from [p_k - p_(k-1)]+ is the next candidate.
+    The candidate is fed while it is judged, so once it stands its row goes on in the same round.
+    Raises ValueError for a window below 1.
+    """
+
+    window: int = 8
+    adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.window < 1:
+            raise ValueError(f"window: expected at least 1 value, got {self.window}; use 1 or more")
+
+    @property
+    def name(self) -> str:
+        return f"zipar{'_adaptive' if self.adaptive else ''}_{self.window}"
+
+    def rule(self, model: ImageModel) -> RowParallelRule:
+        """The rule this decoding is judged by."""
+        return RowParallelRule()
+
+    def open(self, target: AnyOrderTarget) -> _ScheduledRows | OpenRows:
+        if self.adaptive:
+            return OpenRows(target, context=self.window, window=0)
+        return _ScheduledRows(target.geometry, self.window)
+
+
+class _ScheduledRows:
+    """One request: all of it is known beforehand."""
+
+    passes = 0
+
+    def __init__(self, geometry: Geometry, window: int):
+        self.geometry, self.window, self.round = geometry, window, 0
+
+    def propose(self, target: AnyOrderTarget, keys: Keys) -> Draft:
+        place, source, fed, wanted = _schedule_tensors(self.geometry, self.window, str(target.device))[self.round]
+        self.round += 1
+        shape = (target.batch, len(place))
+        value = target.values.index_select(1, source)
+        return Draft(value, chains((0,) * len(place), target.device), Law("none"), fed.expand(shape), place.expand(shape),
+                     wanted.expand(shape))  # fmt: skip
+
+    def observe(self, target: AnyOrderTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        return None
+
+
+@lru_cache(maxsize=16)
+def _schedule_tensors(geometry: Geometry, window: int, device: str) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Per round the places, the sources, which nodes are no stand-ins, and which ask for a value; [N] each."""
+    return [
+        tuple(
+            torch.tensor(x, device=device)
+            for x in zip(*((f.place, f.source, f.place == f.source, f.open) for f in feeds), strict=True)
+        )  # fmt: skip
+        for feeds in row_schedule(geometry, window)
+    ]

@@ -1,0 +1,87 @@
+"""The rows of an image or video as runs of values, and the places a fixed window feeds in each round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mmspec.imagegen.geometry import Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """start: index of its first code.   codes: how many.   first: it is the top row of a frame, and cannot start before
+    all that comes before it is complete.   source: of what value a stand-in is taken while the value before `start` is
+    missing: the line above the one above, or the one above where that is a frame's first.
+    """
+
+    start: int
+    codes: int
+    first: bool
+    source: int
+
+
+@lru_cache(maxsize=64)
+def row_spans(geometry: Geometry) -> tuple[RowSpan, ...]:
+    """All rows of all frames, in raster order."""
+    found: list[RowSpan] = []
+    start = 0
+    for rows, cols in geometry.grids:
+        for row in [*range(rows)] * geometry.frames:
+            source = len(found) - (2 if row > 1 else 1)
+            found.append(RowSpan(start, cols, row == 0, max(source, 0)))
+            start += cols + (geometry.row_end is not None)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledNode:
+    """place: where a value is fed.   source: the place its value is read from, another one for a stand-in.
+    open: whether the value behind it is wanted.
+    """
+
+    place: int
+    source: int
+    open: bool = True
+
+
+@lru_cache(maxsize=64)
+def row_schedule(geometry: Geometry, window: int) -> tuple[tuple[ScheduledNode, ...], ...]:
+    """The rounds after the prefill, which settles place 0.
+
+    A line opens when the line above has `window` values or is complete, and then takes one value a round. The value before
+    its first place is the row's end where the model has one; while it is a code that is not there yet, a stand-in is fed:
+    the newest value of the line above that one. The true last value of a line is fed as soon as it is there.
+    """
+    lines = row_spans(geometry)
+    counts = [0] * len(lines)
+    counts[0] = 1
+    fed: set[int] = set()
+    rounds = []
+    while counts[-1] < lines[-1].codes:
+        growing = [
+            n for n, line in enumerate(lines) if counts[n] < line.codes and _row_is_open(lines, counts, n, window)
+        ]
+        feeds = [_next_node(lines, counts, n, geometry.row_end is not None) for n in growing]
+        fed |= {feed.place for feed in feeds if feed.place == feed.source}
+        late = [line.start + line.codes - 1 for n, line in enumerate(lines) if counts[n] == line.codes]
+        feeds += [ScheduledNode(place, place, False) for place in late if place not in fed]
+        fed |= set(late)
+        for n in growing:
+            counts[n] += 1
+        rounds.append(tuple(feeds))
+    return tuple(rounds)
+
+
+def _row_is_open(lines: tuple[RowSpan, ...], counts: list[int], n: int, window: int) -> bool:
+    if counts[n] or counts[n - 1] == lines[n - 1].codes:
+        return True
+    return not lines[n].first and counts[n - 1] >= window
+
+
+def _next_node(lines: tuple[RowSpan, ...], counts: list[int], n: int, ends: bool) -> ScheduledNode:
+    place = lines[n].start + counts[n] - 1
+    if counts[n] or ends or counts[n - 1] == lines[n - 1].codes:
+        return ScheduledNode(place, place)
+    above = lines[n].source
+    return ScheduledNode(place, lines[above].start + counts[above] - 1)

@@ -1,0 +1,85 @@
+"""What a drafted code may borrow from its neighbours: pooled weights of LANTERN and of Grouped Speculative Decoding.
+
+Relaxed rules' arithmetic. Sums run in the laws' dtype: neighbours in the table's order, members in order of rank. Codes
+without a row of the table have no neighbours. Ties of rank: the lower id is the likelier one. A law that is not a number
+lends nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.dispatch import INDEX, WIDE, expect, expect_dense, on_kernels
+
+
+def borrowed_mass(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
+    """The mass of the longest run of nearest codes that stays within the budget, float [B, n].
+
+    law: float [B, n, V].   token: int64 [B, n].   table: int64 [K, k], nearest first, K <= V.   budget: float [B, n].
+    """
+    expect("law", law, WIDE, None, None, None)
+    expect_dense("law", law)
+    expect("token", token, INDEX, *law.shape[:2])
+    expect("table", table, INDEX, None, None)
+    expect("budget", budget, WIDE, *law.shape[:2])
+    if on_kernels(law):
+        from mmspec.kernels.gpu.neighbour_pooling import launch_borrowed
+
+        return launch_borrowed(law, token, table, budget)
+    return borrowed_mass_reference(law, token, table, budget)
+
+
+def borrowed_mass_reference(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
+    near = table[token.clamp_max(len(table) - 1)]
+    total = law.gather(2, near).cumsum(-1)
+    total = torch.where(total <= budget[..., None], total, 0.0).amax(-1)
+    return torch.where(token < len(table), total, 0.0)  # specials have no neighbours
+
+
+def ranked_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Tensor, Tensor]:
+    """The codes around a code in the ranking of p: (which, int64 [B, n, below + above]; their p, float).
+
+    p: float [B, n, V].   token: int64 [B, n].   below, above: how many less likely ones (of positive p), then how many
+    likelier ones. At the ends of the ranking there are fewer: their p is -Inf and Inf.
+    """
+    expect("p", p, WIDE, None, None, None)
+    expect_dense("p", p)
+    expect("token", token, INDEX, *p.shape[:2])
+    if on_kernels(p):
+        from mmspec.kernels.gpu.neighbour_pooling import launch_window
+
+        return launch_window(p, token, below, above)
+    return ranked_window_reference(p, token, below, above)
+
+
+def ranked_window_reference(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Tensor, Tensor]:
+    index = torch.arange(p.shape[-1], device=p.device)
+    here, own = token[..., None], p.gather(2, token[..., None])
+    equal = p == own
+    after = ((p < own) | (equal & (index > here))) & (p > 0)
+    ahead = (p > own) | (equal & (index < here))
+    lower = p.masked_fill(~after, -torch.inf).topk(below, -1)
+    upper = p.masked_fill(~ahead, torch.inf).topk(above, -1, largest=False)
+    return torch.cat((lower.indices, upper.indices), -1), torch.cat((lower.values, upper.values), -1)
+
+
+def pooled_mass(law: Tensor, token: Tensor, member: Tensor, inside: Tensor) -> Tensor:
+    """law at the token and at those of its members that count, summed: float [B, n].
+
+    law: float [B, n, V].   token: int64 [B, n].   member: int64 [B, n, G].   inside: bool [B, n, G].
+    """
+    expect("law", law, WIDE, *token.shape, None)
+    expect_dense("law", law)
+    expect("member", member, INDEX, *token.shape, None)
+    expect("inside", inside, frozenset({torch.bool}), *member.shape)
+    if on_kernels(law):
+        from mmspec.kernels.gpu.neighbour_pooling import launch_pooled
+
+        return launch_pooled(law, token, member, inside)
+    return pooled_mass_reference(law, token, member, inside)
+
+
+def pooled_mass_reference(law: Tensor, token: Tensor, member: Tensor, inside: Tensor) -> Tensor:
+    own = law.gather(2, token[..., None])[..., 0]
+    return own + torch.where(inside, law.gather(2, member), 0.0).sum(-1)

@@ -1,0 +1,73 @@
+"""Reflection-maximal coupling of two isotropic Gaussians of one scale.
+
+float32 or float64, summed in that. A value, mean or scale that is not a number gives a threshold that passes nothing.
+Strides: any; kernels copy what is not dense along the components. Equal means give threshold 1 and the value itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.dispatch import WIDE, on_kernels
+from mmspec.kernels.law import TINY
+
+
+def log_ratio(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """log p(x) / q(x) for p = N(mean, scale^2), q = N(draft_mean, scale^2), float [...].
+
+    value, draft_mean, mean: float [..., d]; scale: [..., 1], or [..., d] where each component has its own. With
+    z = (x - draft_mean) / scale and D = (draft_mean - mean) / scale this is -(|z + D|^2 - |z|^2) / 2.
+    """
+    _check(value, draft_mean, mean, scale)
+    if on_kernels(value):
+        from mmspec.kernels.gpu.reflection_coupling import launch_log_ratio
+
+        return launch_log_ratio(value, draft_mean, mean, scale)
+    return log_ratio_reference(value, draft_mean, mean, scale)
+
+
+def log_ratio_reference(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    gap = (draft_mean - mean) / scale
+    z = (value - draft_mean) / scale
+    return -(gap * (z + gap / 2)).sum(-1)
+
+
+def reflect_threshold(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """min(1, p(x) / q(x)), float [...]; arguments as in `log_ratio`."""
+    return log_ratio(value, draft_mean, mean, scale).clamp_max(0).exp()
+
+
+def reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """The rejected value's mirror image, a sample of p: mean + scale (z - 2 (e z) e), e = D / |D|. Same shapes."""
+    _check(value, draft_mean, mean, scale)
+    if on_kernels(value):
+        from mmspec.kernels.gpu.reflection_coupling import launch_reflect_point
+
+        return launch_reflect_point(value, draft_mean, mean, scale)
+    return reflect_point_reference(value, draft_mean, mean, scale)
+
+
+def reflect_point_reference(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    gap = (draft_mean - mean) / scale
+    z = (value - draft_mean) / scale
+    along = (gap * z).sum(-1, keepdim=True) / gap.square().sum(-1, keepdim=True).clamp_min(TINY)
+    return mean + scale * (z - 2 * along * gap)
+
+
+def _check(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> None:
+    for name, tensor in (("value", value), ("draft_mean", draft_mean), ("mean", mean), ("scale", scale)):
+        if tensor.dtype not in WIDE or tensor.shape[-1] not in (
+            1 if name == "scale" else mean.shape[-1],
+            mean.shape[-1],
+        ):
+            raise ValueError(f"{name}: expected float32 or float64 [..., {mean.shape[-1]}], got {tensor.dtype} "
+                             f"{list(tensor.shape)}")  # fmt: skip
+
+
+def aligned(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> list[Tensor]:
+    """The four as dense rows [M, d] (scale [M, 1] or [M, d]) of one dtype, for kernels."""
+    shape = torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape)
+    dtype = torch.promote_types(torch.promote_types(value.dtype, mean.dtype), scale.dtype)
+    rows = [t.to(dtype).expand(shape).reshape(-1, shape[-1]) for t in (value, draft_mean, mean)]
+    return [*rows, scale.to(dtype).expand(*shape[:-1], scale.shape[-1]).reshape(-1, scale.shape[-1])]

@@ -1,0 +1,111 @@
+"""Sampling from scores: where top-k and top-p truncate a row, and draws from a categorical law with explicit uniforms.
+
+The kernel finds the cut by pivots: the scores' bits, made to order as integers do, are searched three bits a pass, every
+pass counting what lies above seven pivots; no row is sorted and nothing as wide as the vocabulary is written. Exact: what it
+returns is a score of the row. Ties at the cut all stay, on both sides of the wrapper, which makes the law a function of the
+scores alone; sorting keeps some of them. top-p keeps a value when what is strictly likelier has at most mass p of the law
+so far: "top_k_first" measures that inside the k, "top_p_first" over all. Masses are summed in float32 (float64 for float64
+scores), so a cut may differ by a value whose mass lies within rounding of p. A row of NaN or +Inf gives NaN, of -Inf alone
+-Inf: its law is NaN anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.dispatch import FLOATS, WIDE, expect, expect_dense, on_kernels
+from mmspec.kernels.law import wide
+
+
+def sample_categorical(weight: Tensor, uniform: Tensor) -> Tensor:
+    """One index per row by inversion, int64 [...]. weight: float [..., V] >= 0, at least one positive; uniform in [0, 1).
+
+    The sums run in float64, and an index of weight 0 is never returned, at uniform 0 included.
+    """
+    total = weight.cumsum(-1, dtype=torch.float64)
+    whole = total[..., -1:].contiguous()
+    at = torch.searchsorted(total, uniform.double()[..., None] * whole, right=True)
+    # the last index that carries mass catches a point that rounding pushed onto the total
+    last = torch.searchsorted(total, whole).clamp_max_(weight.shape[-1] - 1)  # in range whatever NaN says
+    return at.minimum(last).squeeze(-1)
+
+
+def truncation_floor(
+    scores: Tensor, top_k: int = 0, top_p: float = 1.0, inverse: Tensor | None = None,
+    order: Literal["top_k_first", "top_p_first"] = "top_k_first",
+) -> Tensor:  # fmt: skip
+    """The smallest scaled score of each row that is kept, float [B, M]; `row_stats` takes it as its floor.
+
+    scores: float [B, M, V].   top_k: 0 for all.   top_p: 1 for all.   inverse: float [B], 1 / T, None for 1.
+    """
+    expect("scores", scores, FLOATS, None, None, None)
+    expect_dense("scores", scores)
+    if inverse is not None:
+        expect("inverse", inverse, WIDE, scores.shape[0])
+    if top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(f"expected top_k >= 0 and top_p in (0, 1], got {top_k} and {top_p}")
+    top_k = 0 if top_k >= scores.shape[2] else top_k
+    if on_kernels(scores):
+        from mmspec.kernels.gpu.sampling import launch_truncation_floor
+
+        return launch_truncation_floor(scores, top_k, top_p, inverse, order == "top_p_first")
+    return truncation_floor_reference(scores, top_k, top_p, inverse, order)
+
+
+def truncated_scores(
+    scores: Tensor, top_k: int, top_p: float, order: Literal["top_k_first", "top_p_first"] = "top_k_first"
+) -> Tensor:
+    """Scores [..., V] with -Inf where top-k or top-p cut. A CPU sorts for top-p, and of equal scores at that cut keeps those
+    that the sort puts first; kernels keep them all, as `truncation_floor` does."""
+    if on_kernels(scores) and (0 < top_k < scores.shape[-1] or top_p < 1):
+        rows = scores.reshape(1, -1, scores.shape[-1])
+        floor = truncation_floor(rows, top_k, top_p, order=order).view(*scores.shape[:-1], 1)
+        return scores.masked_fill(scores < floor, -torch.inf)
+    steps = (_top_k, _top_p) if order == "top_k_first" else (_top_p, _top_k)
+    for step in steps:
+        scores = step(scores, top_k if step is _top_k else top_p)
+    return scores
+
+
+def _top_k(scores: Tensor, top_k: int) -> Tensor:
+    if not 0 < top_k < scores.shape[-1]:
+        return scores
+    least = scores.topk(top_k, -1).values[..., -1:]
+    return scores.masked_fill(scores < least, -torch.inf)
+
+
+def _top_p(scores: Tensor, top_p: float) -> Tensor:
+    if top_p >= 1:
+        return scores
+    ordered, place = scores.sort(-1, descending=True)
+    law = ordered.softmax(-1)
+    cut = law.cumsum(-1) - law > top_p  # the value that crosses top_p stays
+    return scores.masked_fill(cut.scatter(-1, place, cut), -torch.inf)
+
+
+def truncation_floor_reference(
+    scores: Tensor, top_k: int, top_p: float, inverse: Tensor | None, order: str = "top_k_first"
+) -> Tensor:
+    scaled = scores.to(wide(scores.dtype))
+    scaled = scaled if inverse is None else scaled * inverse.to(scaled.dtype)[:, None, None]
+    ordered = scaled.sort(-1, descending=True).values
+    kth = ordered[..., top_k - 1] if top_k else torch.full_like(ordered[..., 0], -torch.inf)
+    if top_p >= 1:
+        floor = kth
+    else:
+        inside = ordered >= kth[..., None] if order == "top_k_first" else torch.ones_like(ordered, dtype=torch.bool)
+        law = ordered.masked_fill(~inside, -torch.inf).softmax(-1)
+        ahead = law.cumsum(-1) - law
+        # equal scores share what is strictly ahead of the first of them
+        first = torch.cat((torch.ones_like(inside[..., :1]), ordered[..., 1:] != ordered[..., :-1]), -1)
+        ahead = torch.where(first, ahead, 0.0).cummax(-1).values
+        nucleus = torch.where((ahead <= top_p) & inside, ordered, torch.inf).amin(-1)
+        floor = nucleus
+        if top_k and order == "top_p_first":
+            floor = torch.maximum(floor, kth)
+    bad = ordered[..., 0].isnan() | (ordered[..., 0] == torch.inf)
+    floor = torch.where(ordered[..., 0] == -torch.inf, -torch.inf, floor)
+    return torch.where(bad, torch.nan, floor)

@@ -1,0 +1,95 @@
+"""Thresholds of siblings that are tested side by side, and the residuals behind them: target-match and K-SEQ.
+
+Target-match: a mass of NaN makes NaN of its own threshold and of its later siblings', which pass nothing. K-SEQ: the kernel's
+bisection runs in one program a node and takes the same steps; on a bound that is met to rounding the two sides may end one
+step, (n - 1) / 2^STEPS, apart: both ends are valid, so both are exact.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, expect_rows, on_kernels
+from mmspec.kernels.law import TINY, LogLaw, check_laws
+
+
+def match_thresholds(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | None) -> Tensor:
+    """Probability of each node's token among what its earlier siblings left, float [B, N].
+
+    p(x) / (1 - sum of p over distinct earlier siblings), and 0 for a token that an earlier sibling already had.
+    mass: float [B, N], p at the node's own token.   token: int64 [B, N].
+    earlier: bool [R, N, N], True where column j is an earlier sibling of row i.   live: bool [B, N] or None.
+    """
+    expect("mass", mass, WIDE, None, None)
+    batch, nodes = mass.shape
+    expect("token", token, INDEX, batch, nodes)
+    expect_rows("earlier", earlier, batch, nodes, nodes)
+    if live is not None:
+        expect("live", live, BOOL, batch, nodes)
+    if on_kernels(mass):
+        from mmspec.kernels.gpu.sibling_thresholds import launch_match
+
+        return launch_match(mass, token, earlier, live)
+    return match_thresholds_reference(mass, token, earlier, live)
+
+
+def match_thresholds_reference(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | None) -> Tensor:
+    same = (token[:, :, None] == token[:, None, :]) & earlier
+    same = same if live is None else same & live[:, None, :]
+    fresh = torch.where(same.any(-1), 0.0, mass)
+    fresh = fresh if live is None else torch.where(live, fresh, 0.0)
+    tried = torch.where(earlier, fresh[:, None, :], 0.0).sum(-1)
+    return (fresh / (1 - tried).clamp_min(TINY)).clamp_max(1)
+
+
+def law_without(law: Tensor, token: Tensor, remove: Tensor) -> Tensor:
+    """law [B, V] with the tokens int64 [B, N] marked in `remove` bool [B, N] set to 0; law itself where nothing is left."""
+    rest = law.scatter_reduce(1, token, torch.where(remove, 0.0, torch.inf).to(law.dtype), "amin")
+    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, law)
+
+
+STEPS = 12
+
+
+def kseq_discount(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[Tensor, Tensor]:
+    """rho >= 1 and the scale c of the residual [p - c min(p / rho, q)]+, both float [B, M].
+
+    With beta = sum min(p / rho, q), the smallest valid rho solves 1 - (1 - beta)^n = rho beta; a bisection on [1, n] of a
+    fixed number of steps returns its valid end, which is exact and loses at most (n - 1) / 2^STEPS in rho.
+    p, q: float [B, M, V].   count: int64 [B, M], children drawn, 0 included.
+    """
+    check_laws(p, q)
+    expect("count", count, INDEX, *p.shape[:2])
+    if isinstance(p, LogLaw) or on_kernels(p):
+        from mmspec.kernels.gpu.sibling_thresholds import launch_kseq
+
+        return launch_kseq(p, q, count)
+    return kseq_discount_reference(p, q, count)
+
+
+def kseq_discount_reference(p: Tensor, q: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    count = count.to(p.dtype)
+    low, high = torch.ones_like(count), count.clamp_min(1)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        beta = _overlap(p, q, middle)
+        valid = _any_of(beta, count) <= middle * beta
+        low, high = torch.where(valid, low, middle), torch.where(valid, middle, high)
+    beta = _overlap(p, q, high)
+    return high, _any_of(beta, count) / beta
+
+
+def kseq_residual(p: Tensor, q: Tensor, rho: Tensor, scale: Tensor) -> Tensor:
+    """[p - c min(p / rho, q)]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; rho, scale: [B]."""
+    rest = (p - scale[:, None] * torch.minimum(p / rho[:, None], q)).clamp_min(0)
+    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
+
+
+def _overlap(p: Tensor, q: Tensor, rho: Tensor) -> Tensor:
+    return (torch.minimum(p, q * rho[..., None]).sum(-1) / rho).clamp(TINY, 1)
+
+
+def _any_of(beta: Tensor, count: Tensor) -> Tensor:
+    """1 - (1 - beta)^n without cancellation, 0 for n = 0."""
+    return -torch.special.xlog1py(count, -beta).expm1()

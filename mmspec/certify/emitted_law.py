@@ -1,0 +1,74 @@
+"""The joint law of what a step emits, from how likely each of its answers is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.certify.cases import CertifyCase
+from mmspec.certify.enumeration import complete_law, emission_laws, total_variation
+from mmspec.certify.step import StepAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedLaw:
+    """law: float64 [cases, V^(D + 1)], of the first D + 1 values.   accepted: drafted tokens kept a round, on average.
+    stale: the share of rounds whose state keeps other tokens than were accepted.
+    """
+
+    law: Tensor
+    accepted: float
+    stale: float
+
+
+def law_of_answers(case: CertifyCase, row: Tensor, weight: Tensor, answer: StepAnswer) -> EmittedLaw:
+    """row: int64 [C], the draft.   weight: float64 [C], how likely this answer is given the draft.
+
+    What follows the round is drawn from p in the context that was emitted. Where the state ends with another token than the
+    last accepted one, the first value that follows is drawn in that wrong context.
+    """
+    drafts, tree = case.drafts, case.shape.tree
+    depth, size = tree.depth[0], case.size
+    mass = weight * drafts.chance[row]
+    right = answer.kept == answer.node
+    ending = torch.zeros(len(drafts.value), tree.nodes, size, dtype=torch.float64)
+    ending.index_put_((row, answer.node, answer.value), mass, accumulate=True)
+    last = depth[answer.node] == tree.max_depth  # nothing follows within what is looked at
+    moved = ~right & ~last
+    ending.index_put_((row[moved], answer.node[moved], answer.value[moved]), -mass[moved], accumulate=True)
+    ends = emission_laws(ending, drafts, tree, case.which)
+    for one in moved.nonzero()[:, 0].tolist():
+        r, node, value, kept = (int(x[one]) for x in (row, answer.node, answer.value, answer.kept))
+        context = int(drafts.code[r, kept]) * size + value
+        law = case.p[int(depth[kept]) + 1][context]
+        start = (int(drafts.code[r, node]) * size + value) * size
+        ends[int(depth[node]) + 1][case.which[r], start : start + size] += mass[one] * law
+    total = float(mass.sum())
+    return EmittedLaw(
+        complete_law(ends, case.near),
+        float((mass * depth[answer.node]).sum()) / total,
+        float(mass[~right].sum()) / total,
+    )
+
+
+def distance(case: CertifyCase, law: Tensor) -> float:
+    """Total variation from the target, of the worst case."""
+    return total_variation(law, case.target)
+
+
+def emits_impossible(case: CertifyCase, answer: StepAnswer) -> bool:
+    """Whether the answer to any draft of the case, in their order, emits a value that the target never would."""
+    question, tree = case.question, case.shape.tree
+    rows = torch.arange(len(answer.node))
+    if bool((question.p[rows, answer.node, answer.value] <= 0).any()):
+        return True
+    parent = tree.parent[0]
+    node = answer.node
+    while bool((node > 0).any()):
+        token = question.tokens[rows, (node - 1).clamp_min(0)]
+        if bool(((node > 0) & (question.p[rows, parent[node], token] <= 0)).any()):
+            return True
+        node = parent[node]
+    return False

@@ -1,0 +1,118 @@
+"""Does a row's answer depend on anything but the row? On the rows beside it, or on what was asked before?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.certify.cases import CertifyCase, Shape, case_of
+from mmspec.certify.step import AcceptStep, StepAnswer, StepQuestion
+
+LOW, HIGH = 1e-12, 1 - 2.0**-24  # uniforms that pass and fail whatever can be passed and failed, in float32 too
+TRIED = 24
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourRound:
+    """One round that an exact step settles: all of its drafts are accepted, or the first is rejected.
+
+    question: a single row.   uniforms: float64 [1, N + 1].
+    """
+
+    name: str
+    question: StepQuestion
+    uniforms: Tensor
+
+
+def neighbour_rounds(shape: Shape, size: int) -> tuple[NeighbourRound, NeighbourRound]:
+    """A round that accepts everything and one that rejects at once, for drafts of the same shape."""
+    nodes = len(shape.parents)
+    agreed, apart = case_of("equal", shape, size, 0), case_of("disjoint", shape, size, 0)
+    likely = int(agreed.drafts.chance.argmax())
+    return tuple(
+        NeighbourRound(
+            name, case.question.rows(torch.tensor([row])), torch.full((1, nodes + 1), value, dtype=torch.float64)
+        )
+        # the last draft has the highest values, which the target never takes
+        for name, case, row, value in (("accepted", agreed, likely, LOW), ("rejected", apart, -1, HIGH))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Independence:
+    """moved_by: the company that changes a row's answer, and whether it stood first; empty where the answer is its own.
+    memoryless: it is the same whatever was asked before.   grudge: only calls that rejected drafts are remembered.
+    repeats: the same question has the same answer.
+    """
+
+    moved_by: tuple[tuple[NeighbourRound, bool], ...] = ()
+    memoryless: bool = True
+    grudge: bool = False
+    repeats: bool = True
+
+
+def independence_of(step: AcceptStep, case: CertifyCase) -> Independence:
+    """Asks some drafts of a case together, alone, in other company, and after other calls. For steps that take uniforms."""
+    accepting, rejecting = neighbour_rounds(case.shape, case.size)
+    rows = torch.linspace(0, len(case.drafts.value) - 1, TRIED).round().long()
+    question = case.question.rows(rows)
+    dice = torch.Generator().manual_seed(1)
+    uniforms = torch.rand(TRIED, len(case.shape.parents) + 1, generator=dice, dtype=torch.float64)
+
+    def after(company: NeighbourRound | None) -> StepAnswer:
+        fresh = step.fresh()
+        if company is not None:
+            fresh(company.question, company.uniforms)
+        return fresh(question, uniforms)
+
+    if not _same(after(accepting), after(accepting)):
+        return Independence(repeats=False)
+    calm, hurt = after(accepting), after(rejecting)
+    again = after(accepting)
+    memoryless = _same(calm, hurt) and _same(calm, again)
+    # a step without a fresh start is judged by what follows a call that left nothing behind
+    grudge = not _same(calm, hurt) and _same(calm, again)
+    moved = (
+        _neighbours_that_matter(step.fresh(), question, uniforms, calm, (accepting, rejecting)) if memoryless else ()
+    )
+    return Independence(moved, memoryless, grudge)
+
+
+def _neighbours_that_matter(
+    step: AcceptStep, question: StepQuestion, uniforms: Tensor, together: StepAnswer, others: tuple[NeighbourRound, ...]
+) -> tuple[tuple[NeighbourRound, bool], ...]:
+    """Who changes answers, once by company."""
+    backwards = torch.arange(len(uniforms)).flip(0)
+    moved: dict[str, tuple[NeighbourRound, bool]] = {}
+    if not _same(step(question.rows(backwards), uniforms[backwards]), together, backwards):
+        moved["all"] = (others[-1], True)
+    for row in range(len(uniforms)):
+        mine = torch.tensor([row])
+        alone = step(question.rows(mine), uniforms[mine])
+        if not _same(alone, together, mine):
+            moved.setdefault("all", (others[-1], True))
+        for other in others:
+            for first in (True, False):
+                if not _same(ask_beside(step, other, question.rows(mine), uniforms[mine], first), alone):
+                    moved.setdefault(other.name, (other, first))
+    if len(moved) > 1:
+        moved.pop("all", None)  # a company that is known to move a row shows by how much
+    return tuple(moved.values())
+
+
+def ask_beside(
+    step: AcceptStep, other: NeighbourRound, question: StepQuestion, uniforms: Tensor, first: bool
+) -> StepAnswer:
+    """The answer to one row in a batch of two, behind the company where that comes first."""
+    a, b = (other.question, question) if first else (question, other.question)
+    u = torch.cat((other.uniforms, uniforms) if first else (uniforms, other.uniforms))
+    answer, row = step(a.beside(b), u), torch.tensor([int(first)])
+    return StepAnswer(answer.node[row], answer.value[row], answer.kept[row])
+
+
+def _same(answer: StepAnswer, other: StepAnswer, rows: Tensor | None = None) -> bool:
+    """Whether two answers are equal, the second one at `rows`."""
+    pick = slice(None) if rows is None else rows
+    return all(torch.equal(getattr(answer, name), getattr(other, name)[pick]) for name in ("node", "value", "kept"))

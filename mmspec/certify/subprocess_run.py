@@ -1,0 +1,111 @@
+"""An examination in a process of its own, which may hang or crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, Queue
+from threading import Thread
+from typing import TextIO
+
+from mmspec.certify.cases import Shape
+from mmspec.certify.certificate import CaseResult, Certificate
+from mmspec.certify.probes import PROBES
+from mmspec.certify.runners import CaseCallback
+from mmspec.certify.step import StepFailed
+
+PROBE_SHARE = 1 / 20  # of the limit of a case goes to its probes
+CLOSING = 10.0  # seconds for a process to end
+START = 300.0  # seconds for Python and torch to get ready, on any machine
+
+
+def certify_in_subprocess(
+    spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, probes: int = PROBES,
+    arrays: str = "torch", limit: float = 120.0, told: CaseCallback | None = None,
+) -> Certificate:  # fmt: skip
+    """`certify` of the step named MODULE:CALLABLE, in another process that has this one's import path.
+
+    limit: seconds without a finished case after which it is stopped; probes get a twentieth of it. Runs the module's code.
+    Raises StepFailed as `certify` and `step_named` do, and for a step that hangs or takes its process down.
+    """
+    order = {"step": spec, "values": values, "samples": samples, "probes": probes,
+             "seconds": PROBE_SHARE * limit, "arrays": arrays,
+             "shapes": None if shapes is None else [(one.parents, one.drawn) for one in shapes]}  # fmt: skip
+    with subprocess.Popen(**child_command(json.dumps(order))) as child:
+        try:
+            return _listen(child, limit, told or (lambda case: None))
+        finally:
+            _end(child)
+
+
+def child_command(order: str) -> dict:
+    """The arguments of `subprocess.Popen` for the process that runs a step.
+
+    The process has a session and a process group of its own, with all that the step starts. It ends the group when its
+    stdin ends, which is when this process closes the pipe or dies.
+
+    Args:
+        order: The step and the settings as JSON; see `mmspec.certify.subprocess_child`.
+    """
+    return {"args": [sys.executable, "-m", "mmspec.certify.subprocess_child", order], "text": True, "start_new_session": True,
+            "stdin": subprocess.PIPE, "stdout": subprocess.PIPE,
+            "env": os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}  # fmt: skip
+
+
+def _end(child: subprocess.Popen) -> None:
+    """Ends the process and those that it has started: its process group, on Windows those that are still below it."""
+    if os.name == "nt":
+        subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True, check=False)
+        child.kill()
+        return
+    # a group without a living process is gone, or on macOS out of reach
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _listen(child: subprocess.Popen, limit: float, told: CaseCallback) -> Certificate:
+    lines: Queue[str] = Queue()
+    Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
+    patience = START
+    while True:
+        try:
+            line = lines.get(timeout=patience)
+        except Empty:
+            raise StepFailed(f"step: expected a case within {patience:g} s, got none; it hangs, or give it more time with "
+                             "--limit") from None  # fmt: skip
+        if not line:
+            raise StepFailed(f"step: expected a certificate, got a process that ended with code {_code(child)}; call the step "
+                             "yourself to see why")  # fmt: skip
+        message = json.loads(line)
+        patience = limit
+        if "case" in message:
+            told(_case(message["case"]))
+        elif "error" in message:
+            raise StepFailed(message["error"])
+        elif "certificate" in message:
+            found = message["certificate"]
+            return Certificate(**found | {"cases": [_case(case) for case in found["cases"]]})
+
+
+def _code(child: subprocess.Popen) -> int:
+    """The exit code of a process that has closed its end of the pipe."""
+    try:
+        return child.wait(CLOSING)
+    except subprocess.TimeoutExpired:  # the step has closed files that are not its own
+        child.kill()
+        return child.wait()
+
+
+def _read(stream: TextIO, lines: Queue[str]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put("")
+
+
+def _case(fields: dict) -> CaseResult:
+    return CaseResult(**fields | {"parents": tuple(fields["parents"])})

@@ -1,0 +1,164 @@
+"""The pipelines that `mmspec image` draws with: models of discrete and of continuous tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmspec.cli.console import BadOption, refusing, spinner
+from mmspec.cli.options import check_scale, refuse_unreadable
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.continuous.resources import ContinuousResources
+    from mmspec.evaluate.image.resources import ImageResources
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPipeline:
+    """A pipeline and how it is called. name: of the model.   given: prompts as the pipeline takes them.
+    arguments: of every call.   total: values of a picture.   stride: of them in a row.   passes: of plain decoding.
+    settings: what the record says of how values are drawn, by name.
+    """
+
+    pipeline: Any
+    name: str
+    given: Callable[[Sequence[str]], list]
+    arguments: dict[str, Any]
+    total: int
+    stride: int
+    passes: int
+    settings: dict[str, Any]
+
+
+FILTER_ORDERS = ("top_k_first", "top_p_first")
+Load = Callable[[str], "ImageResources"]
+CONTINUOUS_OPTIONS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of vectors have
+
+
+def open_discrete_pipeline(
+    model: str, decoding: str, wishes: dict[str, Any], settings: dict[str, Any], load: Load | None = None
+) -> OpenedPipeline:
+    """The pipeline with its drafter and rule. settings: as the pipeline takes them, None for the model's own.
+    load: of the model by its name, None for one of pictures."""
+    for name in CONTINUOUS_OPTIONS:
+        if wishes[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise BadOption(f"{flag}: expected a model of continuous tokens, got {model!r}, leave {flag} out")
+    asked = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
+    asked["window"] = _window(wishes["window"])
+    with spinner("loading the model"):
+        resources, decoding, rule = _resolved(model, decoding, wishes["rule"], asked, load or _image_resources)
+    pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
+    own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
+    said = {"guidance": settings["guidance_scale"], **{one: settings[one] for one in ("temperature", "top_k", "top_p")}}
+    said = {name: own.get(name) if value is None else value for name, value in said.items()}
+    return OpenedPipeline(pipe, resources.name, resources.given, {"decoding": decoding, "rule": rule, **settings}, geometry.total,
+                  geometry.stride, geometry.total, said | {"filter_order": settings["filter_order"]})  # fmt: skip
+
+
+def _window(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise BadOption(f"--window: expected a number of values, got {text!r}, write for example 16")
+    return int(text)
+
+
+def _resolved(
+    model: str, decoding: str, rule: str | None, wishes: dict, load: Load
+) -> tuple[ImageResources, object, object]:
+    """The resources, the drafter and the rule."""
+    from mmspec.evaluate.image.decodings import ImageDecodingOverrides, check_decoding, decoding_of, short_name
+
+    decoding = short_name(decoding)
+    wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
+    with refusing():
+        check_decoding(decoding, ImageDecodingOverrides(**wishes))
+    resources = load(model)
+    with refusing():
+        drafts, usual = decoding_of(decoding, resources, ImageDecodingOverrides(**wishes))
+        return resources, drafts, resources.rule(rule or usual)
+
+
+def _image_resources(model: str) -> ImageResources:
+    """A model of pictures; refuses one of videos."""
+    from mmspec.cli.console import quiet_transformers
+    from mmspec.evaluate.image.resources import ZOO_MODELS, folder_resources, zoo_resources
+
+    if model in ZOO_MODELS:
+        return zoo_resources(model)
+    if not Path(model).is_dir():
+        zoo = ", ".join(ZOO_MODELS)
+        raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
+    quiet_transformers()
+    with refuse_unreadable(model, "a folder with a saved pipeline"):
+        resources = folder_resources(Path(model))
+    frames = resources.pipeline.model.geometry.frames
+    if frames > 1:
+        raise BadOption(f"--model: expected a model of pictures, got {model!r}, which draws {frames} frames, call "
+                        "`mmspec video`")  # fmt: skip
+    return resources
+
+
+DISCRETE_OPTIONS = ("coupling", "init", "drafter", "upsampler")  # options that only models of codes have
+FILTERS = {"top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # what they are where they are left out
+
+
+def open_continuous_pipeline(
+    model: str, decoding: str, wishes: dict[str, Any], settings: dict[str, Any]
+) -> OpenedPipeline:
+    """The pipeline and its arguments. settings: as for models of codes; vectors have no filters."""
+    _check_continuous(model, wishes, settings)
+    check_scale("--temperature", settings["temperature"])
+    with spinner("loading the model"):
+        from mmspec.evaluate.continuous.decodings import ContinuousDecodingOverrides, decoding_of
+        from mmspec.evaluate.continuous.resources import open_continuous
+        from mmspec.evaluate.model_kinds import MASKED
+
+        with refuse_unreadable(model, "a folder with a saved pipeline"):
+            resources = open_continuous(model, wishes["draft"])
+        with refusing():
+            asked = ContinuousDecodingOverrides(
+                **{name: wishes[name] for name in ("window", "gamma", "tolerance", "rule")}
+            )
+            if wishes["draft"] is not None and decoding not in ("cspd", "small"):
+                raise BadOption(f"--draft: expected options that --decoding {decoding} takes, got {wishes['draft']!r}, leave "
+                                "it out")  # fmt: skip
+            how = decoding_of(decoding, resources, asked)
+            if not resources.pixels:
+                raise BadOption(
+                    f"--model: expected an autoencoder beside the model in {model}, got none, save it there"
+                )
+    drawn = {"guidance_scale": settings["guidance_scale"], "temperature": settings["temperature"]}
+    masked = resources.kind == MASKED
+    steps = wishes["num_iter"]
+    if masked:
+        drawn["num_iter"] = steps = resources.pipeline.num_iter if steps is None else steps
+    elif steps is not None:
+        raise BadOption(f"--num-iter: expected a masked model, got {model!r}, leave it out")
+    scale = resources.pipeline.guidance_scale if settings["guidance_scale"] is None else settings["guidance_scale"]
+    said = {"guidance": scale, "temperature": settings["temperature"]} | ({"num_iter": steps} if masked else {})
+    return OpenedPipeline(resources.pipeline, resources.name, resources.given, how | drawn,
+                  resources.total, math.isqrt(resources.total), _passes(resources, steps), said)  # fmt: skip
+
+
+def _check_continuous(model: str, wishes: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Refuses what does not apply to vectors."""
+    for name, value in (*((one, wishes[one]) for one in DISCRETE_OPTIONS), *((one, settings[one]) for one in FILTERS)):
+        if value != FILTERS.get(name):
+            flag = f"--{name.replace('_', '-')}"
+            raise BadOption(
+                f"{flag}: expected a model of codes, got {model!r}, whose tokens are vectors, leave {flag} out"
+            )
+
+
+def _passes(resources: ContinuousResources, steps: int | None) -> int:
+    """Of plain decoding."""
+    if steps is None:
+        return resources.total
+    from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
+
+    return len(cosine_steps(resources.total, steps))

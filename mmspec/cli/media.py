@@ -1,0 +1,76 @@
+"""The files that commands draw into: a video, and several images on one sheet."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from math import ceil, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from mmspec.cli.console import BadOption
+from mmspec.evaluate.exports import write_video
+from mmspec.io.files import WriteError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+VIDEO_SUFFIXES = (".mp4", ".gif")
+
+
+def video_file(out: Path) -> tuple[Path, str | None]:
+    """The file that frames go to: `out`, or a GIF of its name where MP4 cannot be written, with a sentence that says so.
+
+    Refuses any other kind of file.
+    """
+    if out.suffix.lower() not in VIDEO_SUFFIXES:
+        raise BadOption(
+            f"--out: expected a file that ends in {' or '.join(VIDEO_SUFFIXES)}, got {str(out)!r}, rename it"
+        )
+    if out.suffix.lower() == ".gif" or find_spec("imageio_ffmpeg") is not None:
+        return out, None
+    other = out.with_suffix(".gif")
+    return other, (f"MP4 needs an ffmpeg with H.264 (libx264), which imageio-ffmpeg brings and which is not installed: "
+                   f'writing {other} instead of {out}; pip install "mmspec[video]"')  # fmt: skip
+
+
+def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
+    """Writes a video, uint8 [N, H, W, 3], whole or not at all.
+
+    Where `out` cannot be written it goes to the system's folder for temporary files, and the Unwritten that is raised says so.
+    """
+    try:
+        write_video(frames, out, fps)
+    except WriteError as error:
+        spare = Path(tempfile.gettempdir()) / f"{out.stem}-{os.getpid()}{out.suffix}"
+        try:
+            write_video(frames, spare, fps)
+        except (OSError, ValueError):
+            raise error from None
+        error.args = (f"{error}; the {len(frames)} finished frames are kept in {spare}",)
+        raise error from None
+
+
+SHEET_GAP = 2
+
+
+def contact_sheet(pictures: Sequence[Image.Image | None]) -> Image.Image:
+    """The pictures, all of one size, row by row on a sheet about as wide as it is high; a single one as it is.
+
+    The place of a picture that is None stays white; at least one must be there.
+    """
+    if len(pictures) == 1:
+        return pictures[0]
+    columns = ceil(sqrt(len(pictures)))
+    rows = ceil(len(pictures) / columns)
+    width, height = (side + SHEET_GAP for side in next(picture.size for picture in pictures if picture is not None))
+    made = Image.new("RGB", (columns * width - SHEET_GAP, rows * height - SHEET_GAP), "white")
+    for number, picture in enumerate(pictures):
+        if picture is not None:
+            made.paste(picture, (number % columns * width, number // columns * height))
+    return made

@@ -1,0 +1,275 @@
+"""Level-by-level growth of a draft: dynamic trees, static trees and chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Law
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.pool import SlotPool
+from mmspec.core.sampling import draw, draw_several, law_of
+from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+
+
+class LevelwiseState(Protocol):
+    """The state of a drafter that steps through a draft level by level.
+
+    root: float [B, H], the feature behind the last committed value: what depth 1 is drawn from.   cache: its own.
+    independent: whether each level's law is the same whatever was drafted above it.
+    """
+
+    root: Tensor
+    cache: SlotPool
+    independent: bool
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """float32 [B, n, V], log-weights of features [B, n, H].   depth: of the children, from 1."""
+
+    def law(self, out: Tensor, depth: int) -> Tensor:
+        """The log-weights a sampled request draws from: `logits` warped as the target warps its own."""
+
+    def feature(self, out: Tensor, depth: int) -> Tensor:
+        """The features [B, n, F] that the children at `depth` are drawn from, for length controls."""
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        """Features [B, n, H] of one level of drafted nodes, which stay in the cache until the draft is complete.
+
+        token: int64 [B, n]; hidden: [B, n, H], their parents' features; ancestor: bool [R, n, back + n] over the drafted
+        nodes in the cache, None on a chain; back: how many are there already; depth: of these nodes, from 1.
+        """
+
+
+def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, rooms: Sequence[int] | Tensor) -> Draft:
+    """A draft in that shape. rooms: per row, how many levels can still be of use to it; a row near its end drafts no further
+    than it would alone. As int64 [B] nothing is asked of the device: all levels are drafted, and those beyond are invalid.
+    The draft's own slots are forgotten again: accepted ones come back with the target's true hidden states."""
+    lengths = list(state.cache.lengths), state.cache.length
+    if isinstance(shape, DynamicTree):
+        made = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
+    elif isinstance(shape, Chain):
+        made = chain_draft(state, target, shape, keys, shape.longest if isinstance(rooms, Tensor) else max(rooms))
+    else:
+        made = static_draft(state, target, shape, keys)
+    state.cache.lengths, state.cache.length = lengths
+    if isinstance(rooms, Tensor):
+        inside = made.tree.depth <= rooms[:, None]
+        made.valid = inside if made.valid is None else made.valid & inside
+        return made
+    if made.valid is not None and not isinstance(shape, Chain):
+        made.valid = _unless_all(made.valid)
+    if any(room < made.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
+        inside = made.tree.depth <= torch.tensor(rooms, device=made.value.device)[:, None]
+        made.valid = inside if made.valid is None else made.valid & inside
+    return made
+
+
+def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
+    """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
+    width, batch = shape.width, target.batch
+    score, token = state.logits(state.root[:, None], 1)[:, 0].log_softmax(-1).topk(width, -1)
+    scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
+    frontier = torch.arange(width, device=token.device).expand(batch, -1)
+    hidden = state.root[:, None].expand(-1, width, -1)
+    ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
+    for level in range(1, shape.depth):
+        above.append(frontier)
+        out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
+        step, child = state.logits(out, level + 1).log_softmax(-1).topk(width, -1)  # [B, W, W]
+        total = (score[..., None] + step).flatten(1)
+        scores.append(total)
+        tokens.append(child.flatten(1))
+        if level + 1 == shape.depth:
+            break
+        score, best = total.topk(width, -1)
+        came = best // width
+        token = tokens[-1].gather(1, best)
+        hidden = out.gather(1, came[..., None].expand(-1, -1, out.shape[-1]))
+        seen = ancestor.expand(batch, -1, -1).gather(1, came[..., None].expand(-1, -1, ancestor.shape[-1]))
+        ancestor = torch.cat([seen, eye.expand(batch, -1, -1)], -1)
+        frontier = best + width + (level - 1) * width * width
+    first = torch.full_like(tokens[0], -1)
+    parents = [first, *(origin.repeat_interleave(width, 1) for origin in above)]
+    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
+
+
+def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
+    """The `nodes` likeliest prefixes under the product of the levels' laws, `width` tokens of each ("Accelerating Speculative
+    Decoding with Block Diffusion Draft Trees").
+
+    No prefix is likelier than the one it extends, so the likeliest of a level extend the likeliest of the level before:
+    this finds what a best-first search with a heap finds, without asking the host.
+    """
+    score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
+    scores, tokens, parents, start = [], [], [], 0
+    for level in range(1, shape.depth + 1):
+        law = state.logits(state.root[:, None], level)[:, 0].log_softmax(-1)
+        step, token = law.topk(min(shape.width, law.shape[-1]), -1)
+        score, best = (
+            (score[..., None] + step[:, None]).flatten(1).topk(min(shape.nodes, score.shape[1] * step.shape[1]))
+        )
+        scores.append(score)
+        tokens.append(token.gather(1, best % step.shape[1]))
+        parents.append(torch.full_like(best, -1) if last is None else last + best // step.shape[1])
+        last, start = start, start + best.shape[1]
+    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
+
+
+def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree) -> Draft:
+    """The draft of the `nodes` best candidates of a pool in which parents stand before their children.
+
+    scores, tokens: [B, P].   parents: int64 [B, P], places in the pool, -1 for children of the root.
+    """
+    nodes = min(shape.nodes, scores.shape[1])
+    pool = scores.topk(nodes, -1).indices.sort(-1).values
+    origin = parents.gather(1, pool)
+    at = torch.searchsorted(pool, origin).clamp(max=nodes - 1)
+    # a tie can leave a child whose parent fell out: such a node is hung on the root and ruled out
+    orphan = (origin >= 0) & (pool.gather(1, at) != origin)
+    parent = torch.where((origin < 0) | orphan, 0, at + 1)
+    parent = torch.cat([torch.zeros_like(parent[:, :1]), parent], 1)
+    value = torch.cat([pending[:, None], tokens.gather(1, pool)], 1)
+    valid = torch.cat([torch.ones_like(orphan[:, :1]), ~orphan & scores.gather(1, pool).isfinite()], 1)
+    return Draft(value, dynamic_tree(parent, shape.depth, nodes), Law("deterministic"), valid)
+
+
+class _LevelPlan:
+    """What growing a static tree needs per level, worked out once per shape and device.
+
+    row, level: int64 [N], for nodes with children the place among these and the depth, -1 for leaves.
+    Per level: `node` [n] the nodes of that depth; `source`, `rank` [n] which expanded parent each comes from and as which
+    child; `keep` [m] the ones that have children themselves; `seen` bool [1, m, so far] over all expanded nodes.
+    """
+
+    def __init__(self, tree: Tree):
+        self.tree = tree
+        device = tree.parent.device
+        parent, depth, rank = (t[0].tolist() for t in (tree.parent, tree.depth, tree.sibling_rank))
+        inner = sorted(set(parent[1:]), key=lambda n: (depth[n], n))
+        self.row = torch.tensor([inner.index(n) if n in inner else -1 for n in range(tree.nodes)], device=device)
+        self.level = torch.tensor([depth[n] if n in inner else -1 for n in range(tree.nodes)], device=device)
+        self.levels = []
+        expanded = [0]
+        drafted: list[int] = []
+        for level in range(1, tree.max_depth + 1):
+            node = [n for n in range(tree.nodes) if depth[n] == level]
+            keep = [i for i, n in enumerate(node) if n in inner]
+            source = [expanded.index(parent[n]) for n in node]
+            expanded = [node[i] for i in keep]
+            before = len(drafted)
+            drafted += expanded
+            seen = tree.ancestor[:, expanded][:, :, drafted] if expanded else None
+            lists = (node, source, [rank[n] for n in node], keep)
+            self.levels.append((*(torch.tensor(x, dtype=torch.long, device=device) for x in lists), seen, before))
+
+
+@lru_cache(maxsize=64)
+def _level_plan(parents: tuple[int, ...], device: str) -> _LevelPlan:
+    return _LevelPlan(static_tree(parents, device))
+
+
+def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys: Keys) -> Draft:
+    """A fixed shape: top tokens for a greedy request, draws for a sampled one.
+
+    Raises ValueError for shared siblings of a drafter whose levels look at each other.
+    """
+    if shape.shared and not state.independent:
+        raise ValueError("shared: expected a drafter whose levels do not look at each other, got one whose do; draw siblings "
+                         "of each parent apart")  # fmt: skip
+    plan = _level_plan(shape.parents, str(target.device))
+    batch, nodes = target.batch, plan.tree.nodes
+    value = target.pending[:, None].repeat(1, nodes)
+    valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
+    laws, out, siblings = [], state.root[:, None], _SIBLINGS["deterministic" if target.greedy else shape.drawn]
+    for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
+        read = out[:, :1] if state.independent else out  # what has one law for all parents is scored once
+        scores = state.logits(read, level) if target.greedy else state.law(read, level)
+        laws.append(scores)
+        own = scores if shape.shared else scores.expand(-1, out.shape[1], -1)
+        ranked, token = siblings(own, plan.tree.max_rank + 1, keys, level)
+        place = torch.zeros_like(source) if shape.shared else source
+        value[:, node] = token[:, place, rank]
+        valid[:, node] = ranked[:, place, rank].isfinite()
+        if len(keep):
+            out = state.expand(value[:, node[keep]], out[:, source[keep]], seen, before, level)
+    if target.greedy:
+        law = Law("deterministic")
+    else:
+        row = plan.level if state.independent else plan.row
+        law = Law(shape.drawn, row=row, scores=torch.cat(laws, 1), reused=shape.shared)
+    return Draft(value, plan.tree, law, valid)
+
+
+def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys, room: int) -> Draft:
+    """A chain of at most `room`: the top token each time for a greedy request and a deterministic chain, else a draw from the
+    law on record."""
+    out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
+    tokens, valid, laws = [], [], []
+    longest, growth = min(shape.longest, room), shape.length.begin()
+    uniform = None if picked else keys.uniform(Purpose.DRAFT, longest)
+    for step in range(longest):
+        scores = state.logits(out, step + 1) if picked else state.law(out, step + 1)
+        if growth is not None:
+            more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
+            growing = more if growing is None else growing & more
+            if not growing.any():  # it ends here for every row, so the pass over it can be shorter
+                break
+            valid.append(growing)
+        scores = scores[:, 0]
+        laws.append(scores)
+        tokens.append(scores.argmax(-1) if picked else draw(scores, uniform[:, step]))
+        if step + 1 < longest:
+            out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
+    return draft_of_chain(target, tokens, [] if picked else laws, valid)
+
+
+def draft_of_chain(target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor]) -> Draft:
+    """A draft of one path behind the root; per value, in order:
+
+    tokens: int64 [B].   laws: float32 [B, V], what it was drawn from; [] where the top values were taken.
+    valid: bool [B]; [] where all are.
+    """
+    count, law = len(tokens), Law("deterministic")
+    if laws:
+        law = Law("without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1))
+    there = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
+    return Draft(torch.stack([target.pending, *tokens], 1), chain(count, target.device), law, there)
+
+
+@lru_cache(maxsize=64)
+def _chain_rows(count: int, device: str) -> Tensor:
+    return torch.tensor([*range(count), -1], device=device)
+
+
+def _top_tokens(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """The top `count` tokens of each law [B, m, V], best first: scores and tokens, [B, m, count] each."""
+    return scores.topk(count, -1)
+
+
+def _without_replacement(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """`count` draws without replacement from each law, in draw order (Gumbel top-k), as in `_top_tokens`."""
+    return (scores + keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level)).topk(count, -1)
+
+
+def _with_replacement(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """`count` independent draws from each law, as in `_top_tokens`."""
+    token = draw_several(scores, keys.uniform(Purpose.DRAFT, scores.shape[1], count, step=level))
+    return scores.gather(-1, token), token
+
+
+_SIBLINGS = {
+    "deterministic": _top_tokens,
+    "without_replacement": _without_replacement,
+    "with_replacement": _with_replacement,
+}
+
+
+def _unless_all(valid: Tensor) -> Tensor | None:
+    """`valid`, or None where every node is valid, which spares the rules half their steps. Asked on the CPU only: elsewhere
+    it would be a sync."""
+    return None if valid.is_cpu and bool(valid.all()) else valid

@@ -1,0 +1,214 @@
+"""Rejection rules for drafts whose law is on record: token-wise, block, recursive, traversal verification and K-SEQ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmspec.core.draft import Draft, Evidence, expand_tree
+from mmspec.core.rules.base import Laws, Rule, TwoScalarRule, Weights, is_followed, keep_live, law_row, laws_of
+from mmspec.core.rules.siblings import (
+    SiblingTable,
+    gather_children,
+    scatter_children,
+    sibling_table,
+    sibling_tables_by_depth,
+    tree_layout,
+)
+from mmspec.core.tree import Tree
+from mmspec.kernels.block_verification import block_thresholds
+from mmspec.kernels.law import TINY, LogLaw
+from mmspec.kernels.residual_sampling import Residual
+from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings
+from mmspec.kernels.sibling_thresholds import kseq_discount
+
+
+class TokenWise(TwoScalarRule):
+    """Accepts a value with probability min(1, p / q), on to the first failure. Exact for chains drawn from q.
+
+    "Fast Inference from Transformers via Speculative Decoding", "Accelerating Large Language Model Decoding with
+    Speculative Sampling". What follows a failure has the law [p - q]+, what follows the last value the law p.
+    """
+
+    name = "token"
+    exact = True
+    proven_for = frozenset({("categorical", "without_replacement")})
+    chains_only = True
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        threshold = (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)
+        alpha, beta = torch.ones_like(threshold), is_followed(threshold, laws.live)
+        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha, beta)
+
+
+class BlockVerification(TwoScalarRule):
+    """Accepts the longest prefix whose joint test passes. Exact for chains drawn from q, and never shorter on average than
+    token-wise rejection.
+
+    "Block Verification Accelerates Speculative Decoding". With P_0 = 1, P_i = min(1, P_{i-1} p/q) and
+    Z_i = sum [P_i p - q]+, prefix i passes with probability Z_i / (Z_i + 1 - P_i), the last drawn one with P_i; what
+    follows prefix i has the law [P_i p - q]+, what follows the last value the law p.
+    """
+
+    name = "block"
+    exact = True
+    proven_for = frozenset({("categorical", "without_replacement")})
+    chains_only = True
+    looks_ahead = True
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        ratio = (laws.child_p / laws.child_q.clamp_min(TINY))[:, 1:]
+        drawn = None if laws.live is None else laws.live[:, 1:]
+        ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
+        q = laws.q.index_select(1, laws.row[:-1])
+        threshold, weight = block_thresholds(ratio, laws.p, q, drawn)
+        threshold = keep_live(threshold, laws.live)
+        return Weights(threshold, "post", laws.p, laws.q, weight, is_followed(threshold, laws.live))
+
+
+class RecursiveRejection(TwoScalarRule):
+    """Tests siblings in draw order against the residual that the earlier ones left, from the root down. Exact.
+
+    "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
+    residual after any number of rejections is [alpha p - beta q]+ with two scalars per node.
+    """
+
+    exact = True
+
+    def __init__(self, replacement: bool = False):
+        self.replacement = replacement
+        self.name = "recursive_replacement" if replacement else "recursive"
+        self.proven_for = frozenset({("categorical", "with_replacement" if replacement else "without_replacement")})
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        return _weigh(laws, draft.tree, (sibling_table(draft.tree),), "descend", self.replacement)
+
+
+class Traversal(TwoScalarRule):
+    """Tests leaves before their ancestors, so that a path is judged as a whole. Exact for trees drawn without replacement;
+    on a chain it is block verification.
+
+    "Traversal Verification for Speculative Tree Decoding", with the threshold of block verification at every node: a node
+    whose children were all rejected passes with probability a, where each rejection takes a to Z / (Z + 1 - a) and the
+    residual r to [a r - s]+ / Z. Which node is drawn, and whether children are drawn below it, may depend on everything
+    drawn on the levels up to it, never on what lies below.
+    """
+
+    name = "traversal"
+    exact = True
+    looks_ahead = True
+    proven_for = frozenset({("categorical", "without_replacement")})
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        if draft.tree.static and draft.tree.nodes > 1 and not isinstance(laws.p, LogLaw):
+            return _weigh_by_depth(laws, draft.tree)
+        return _weigh(laws, draft.tree, sibling_tables_by_depth(draft.tree), "post", False)
+
+
+def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
+    """Recursive rejection runs one fan of all parents at weight 1, traversal one fan per depth at the weights so far."""
+    live, columns = laws.live, tree.nodes
+    if not tree.static:
+        # the last column stands for the children a parent lacks
+        live = pad(torch.ones_like(laws.token, dtype=torch.bool) if live is None else live, (0, 1))
+        columns += 1
+    state = laws.child_p.new_ones(3, len(laws.token), columns)  # per node the weight, A and B
+    state[2] = 0
+    if tree.nodes > 1:
+        values = _at_children(laws, tree, live, replacement)
+        for fan in fans:
+            drawn = None if live is None else [gather_children(live, child) for child in fan.child]
+            start = state[0].index_select(1, fan.node)
+            accepted, after = reject_siblings(
+                laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node]),
+                start if order == "post" else torch.ones_like(start), [gather_children(values, child) for child in fan.child], drawn,
+            )  # fmt: skip
+            for child, weight in zip(fan.child, accepted, strict=True):
+                scatter_children(state[0], child, weight)
+            if not tree.static:  # the fan names all nodes, parents of this depth or not
+                after = torch.where(torch.stack(drawn).any(0), after, state[..., :-1])
+            first = 0 if order == "post" else 1
+            state[first:].index_copy_(2, fan.node, after[first:])
+    weight, alpha, beta = state[..., : tree.nodes].unbind()
+    return Weights(keep_live(weight, laws.live), order, laws.p, laws.q, alpha, beta)
+
+
+def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
+    """Traversal of a static tree: `_weigh` with everything gathered once, and the chain it ends in taken in one step."""
+    layout, live = tree_layout(tree), laws.live
+    p, q = laws.p.index_select(1, layout.parent), laws.q.index_select(1, laws.row[layout.parent])
+    values = _at_children(laws, tree, live, False).index_select(2, layout.child)
+    drawn = None if live is None else live.index_select(1, layout.child)
+    weight, after = [laws.child_p.new_ones(len(laws.token), 1)], []
+    for step in layout.steps:
+        here = slice(step.first, step.first + step.count)
+        begun = weight[-1] if step.start is None else weight[-1].index_select(1, step.start)
+        cut = [slice(start, start + count) for start, count in step.ranks]
+        there = None if drawn is None else [drawn[:, one] for one in cut]
+        if step.chain:
+            found, state = reject_chain(p[:, here], q[:, here], begun, values[:, :, cut[0]], there and there[0])
+        else:
+            ranked, state = reject_siblings(p[:, here], q[:, here], begun, [values[:, :, one] for one in cut], there)
+            found = ranked[0] if len(ranked) == 1 else torch.cat(ranked, 1)
+        weight.append(found)
+        after.append(state)
+    weight = torch.cat(weight, 1).index_select(1, layout.place)
+    state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))  # as of leaves
+    state.index_copy_(2, layout.parent, torch.cat(after, 2))
+    threshold, alpha, beta = state.unbind()
+    return Weights(keep_live(threshold, live), "post", laws.p, laws.q, alpha, beta)
+
+
+def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool) -> Tensor:
+    """float [4, B, N]: p, q and s at every node's own token, and s / q, where s is the law it was really drawn from."""
+    both = torch.stack((laws.child_p, laws.child_q))
+    token = laws.token
+    if not tree.static:
+        both, token = pad(both, (0, 1)), pad(token, (0, 1))
+    left = both.new_ones(both.shape[1:])
+    if not replacement and tree.max_rank:
+        fan = sibling_table(tree)
+        tokens = [gather_children(token, child) for child in fan.child]
+        drawn = None if live is None else [gather_children(live, child) for child in fan.child]
+        for child, rest in zip(
+            fan.child, mass_left(laws.q.index_select(1, laws.row[fan.node]), tokens, drawn), strict=True
+        ):
+            scatter_children(left, child, rest)
+    return torch.cat((both, (both[1] / left).clamp_min_(TINY)[None], left.reciprocal()[None]))
+
+
+class KSeq(Rule):
+    """Accepts each of a node's n children with probability min(1, p / (rho q)), first success wins. Exact for children drawn
+    independently from q; n is the number of children really drawn and may differ from node to node.
+
+    "SpecTr: Fast Speculative Decoding via Optimal Transport". rho is the smallest that leaves a residual: with
+    beta = sum min(p / rho, q), 1 - (1 - beta)^n <= rho beta; what follows a node whose children all failed has the law
+    p - min(p / rho, q) (1 - (1 - beta)^n) / beta. Flat laws gain most over recursive rejection.
+    """
+
+    name = "kseq"
+    exact = True
+    proven_for = frozenset({("categorical", "with_replacement")})
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        laws = laws_of(evidence, draft)
+        parent, node = expand_tree(draft.tree.parent, draft.batch), sibling_table(draft.tree).node
+        drawn = torch.ones_like(laws.token) if laws.live is None else laws.live.long()
+        drawn = drawn * (torch.arange(draft.tree.nodes, device=node.device) > 0)
+        count = torch.zeros_like(laws.token).scatter_add_(1, parent, drawn).index_select(1, node)
+        found = kseq_discount(laws.p.index_select(1, node), laws.q.index_select(1, laws.row[node]), count)
+        state = torch.ones(2, *count.shape[:1], draft.tree.nodes, dtype=laws.p.dtype, device=node.device)
+        state[1] = 0
+        rho, scale = state.index_copy_(2, node, torch.stack(found))
+        threshold = (laws.child_p / (rho.gather(1, parent) * laws.child_q).clamp_min(TINY)).clamp_max(1)
+        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)
+
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
+        return Residual("kseq", weights.p, weights.q, law_row(draft), weights.alpha, weights.extra)

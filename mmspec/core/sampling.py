@@ -1,0 +1,30 @@
+"""Draws from the recorded law, and the operations on laws that domains take from the kernels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.kernels.law import TINY, dense, law_of, mass_at, residual_law
+from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
+from mmspec.kernels.sampling import sample_categorical, truncated_scores
+
+__all__ = ["TINY", "borrowed_mass", "dense", "draw", "draw_several", "law_of", "mass_at", "pooled_mass", "ranked_window",
+           "residual_law", "sample_categorical", "truncated_scores"]  # fmt: skip
+
+
+def draw(scores: Tensor, uniform: Tensor) -> Tensor:
+    """One index per row, int64 [...], from the very law that rules read from the record of `scores`.
+
+    scores: float32 [..., V], log-weights; uniform: float64 [...] in [0, 1).
+    """
+    return sample_categorical(law_of(scores), uniform)
+
+
+def draw_several(scores: Tensor, uniform: Tensor) -> Tensor:
+    """k independent draws of `draw` per row, int64 [..., k]. scores: float32 [..., V]; uniform: float64 [..., k]."""
+    total = law_of(scores).double().cumsum(-1)
+    point = uniform.double() * total[..., -1:]
+    # as in `sample_categorical`: never an index without mass
+    last = (total < total[..., -1:]).sum(-1, keepdim=True)
+    return torch.searchsorted(total, point, right=True).minimum(last)

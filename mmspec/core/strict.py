@@ -1,0 +1,94 @@
+"""Strict passes: every value gets the bits of a pass over it alone. The mode replaces torch functions for one thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from mmspec.core.pool import SlotPool
+from mmspec.core.strict_ops import BLOCK, PROMPT_BLOCK, attend_draft, attend_prompt, in_blocks, in_vectors, row_groups
+from mmspec.core.tree import Tree
+
+_ATTENTION = F.scaled_dot_product_attention
+_CURVED = (F.silu, F.gelu, F.softplus, F.sigmoid, torch.sigmoid, Tensor.sigmoid, torch.rsqrt, Tensor.rsqrt)
+
+
+class StrictMode(TorchFunctionMode):
+    """Passes made by this thread inside the block give every value the bits of a pass over it alone.
+
+    rows: of a product.   attention: what stands for `scaled_dot_product_attention`.
+    Products of two activations are left as they are; models in which they mix values (eager attention) show other bits.
+    """
+
+    def __init__(self, rows: int, attention: Callable[..., Tensor] | None = None):
+        super().__init__()
+        self.stands: dict[Callable, Callable] = {
+            F.linear: partial(_linear, rows),
+            torch.addmm: partial(_addmm, rows),
+            **{one: partial(_bmm, rows) for one in (torch.bmm, Tensor.bmm)},
+            **{one: partial(_grouped, rows) for one in (torch._grouped_mm, F.grouped_mm)},
+            **{one: partial(_matmul, rows, one) for one in (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm)},
+            **{one: partial(_curve, one) for one in _CURVED},
+        }
+        if attention is not None:
+            self.stands[_ATTENTION] = attention
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        return self.stands.get(func, func)(*args, **(kwargs or {}))
+
+
+def over_prompt() -> StrictMode:
+    """Passes over a prompt: a row's bits do not hang on those beside it."""
+    return StrictMode(PROMPT_BLOCK, partial(attend_prompt, _ATTENTION))
+
+
+def over_draft(pool: SlotPool, tree: Tree, batch: int) -> StrictMode:
+    """Passes over a draft, behind what `pool` holds committed: a node's bits are those of single passes along its path."""
+    width = pool.width + tree.nodes
+    return StrictMode(BLOCK, partial(attend_draft, row_groups(pool, tree, batch), tree.nodes, width, _ATTENTION))
+
+
+def single_steps() -> StrictMode:
+    """Steps of recurrent layers that a commit takes again along an accepted path."""
+    return StrictMode(BLOCK)
+
+
+def _linear(rows: int, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return in_blocks(lambda block: F.linear(block, weight, bias), x, rows)
+
+
+def _addmm(rows: int, bias: Tensor, x: Tensor, weight: Tensor, **scales: float) -> Tensor:
+    return in_blocks(lambda block: torch.addmm(bias, block, weight, **scales), x, rows)
+
+
+def _matmul(rows: int, product: Callable, x: Tensor, other: Tensor) -> Tensor:
+    if other.dim() != 2 or x.dim() < 2:
+        return product(x, other)
+    return in_blocks(lambda block: product(block, other), x, rows)
+
+
+def _bmm(rows: int, x: Tensor, other: Tensor) -> Tensor:
+    """A product per expert, or per head: of one number of rows, however many rows there are."""
+    count = x.shape[1]
+    missing = -count % rows
+    x = torch.cat((x, x.new_zeros(x.shape[0], missing, x.shape[2])), 1) if missing else x
+    return torch.cat([torch.bmm(block, other) for block in x.split(rows, 1)], 1)[:, :count].contiguous()
+
+
+def _grouped(rows: int, x: Tensor, weight: Tensor, offs: Tensor, bias: None = None, out_dtype: None = None) -> Tensor:
+    """x: [S, K], sorted by expert.   weight: [E, K, N].   offs: [E], where each expert's rows end."""
+    out, start = x.new_empty(x.shape[0], weight.shape[-1]), 0
+    for expert, end in enumerate(offs.tolist()):
+        if end > start:
+            out[start:end] = in_blocks(lambda block, own=weight[expert]: block @ own, x[start:end], rows)
+        start = end
+    return out
+
+
+def _curve(function: Callable, x: Tensor, *args: object, **kwargs: object) -> Tensor:
+    return in_vectors(lambda piece: function(piece, *args, **kwargs), x)

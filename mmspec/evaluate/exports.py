@@ -1,0 +1,161 @@
+"""Videos as MP4 or GIF, and sweep outputs in the folder layouts that GenEval, DPG-Bench and VBench read."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from mmspec.evaluate.sweep.media import load_output
+from mmspec.evaluate.sweep.shards import Records
+from mmspec.io.files import WriteError, replacing, write_text_atomic
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
+    """Writes a video, uint8 [N, H, W, 3], by its suffix.   Raises Unwritten, and ValueError where ffmpeg fails."""
+    (_mp4 if out.suffix.lower() == ".mp4" else _gif)(frames, out, fps)
+
+
+def _gif(frames: np.ndarray, out: Path, fps: float) -> None:
+    from PIL import Image
+
+    first, *more = (Image.fromarray(frame) for frame in frames)
+    # players count hundredths of a second, and take less than two for ten
+    with replacing(out) as path:
+        first.save(path, save_all=True, append_images=more, duration=max(20, round(1000 / fps)), loop=0)
+
+
+def _mp4(frames: np.ndarray, out: Path, fps: float) -> None:
+    from imageio_ffmpeg import get_ffmpeg_exe
+
+    _, rows, columns, _ = frames.shape
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{columns}x{rows}", "-r", f"{fps:g}", "-i", "-"]
+    # players want chroma at half the size, so sides are made even
+    made = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2",
+            "-movflags", "+faststart"]  # fmt: skip
+    with replacing(out) as path:
+        # in a session of its own, so that Ctrl-C ends the drawing and not the file
+        done = subprocess.run([get_ffmpeg_exe(), "-y", "-v", "error", *given, *made, str(path)], input=frames.tobytes(),
+                              check=False, capture_output=True, start_new_session=True, restore_signals=False)  # fmt: skip
+        if done.returncode:
+            _raise_ffmpeg_error(out, done.stderr.decode(errors="replace"))
+
+
+def _raise_ffmpeg_error(out: Path, said: str) -> None:
+    for number in _DISK_FULL:
+        if os.strerror(number) in said:
+            raise WriteError(out, os.strerror(number), number)
+    last = " ".join((said.strip().splitlines() or ["nothing"])[-1].split())
+    raise ValueError(f"--out: expected ffmpeg to write {str(out)!r} with libx264, got {last!r}, write a .gif")
+
+
+FPS = 8.0  # of films, whose frames VBench counts rather than times
+_FORBIDDEN_IN_NAMES = "/\\\0"
+
+
+def geneval(run: Path, samples: Sequence[dict], folder: Path) -> None:
+    """A folder per prompt, numbered in the set's order: `metadata.jsonl` with the record that the prompt came from,
+    which names the objects to look for, and `samples/0000.png`..."""
+    for number, part in enumerate(_by_prompt(samples)):
+        inside = folder / f"{number:05d}"
+        (inside / "samples").mkdir(parents=True, exist_ok=True)
+        told = part[0]["asked"]["source"] or {"prompt": part[0]["asked"]["text"]}
+        write_text_atomic(inside / "metadata.jsonl", json.dumps(told, ensure_ascii=False) + "\n")
+        for place, one in enumerate(part):
+            with replacing(inside / "samples" / f"{place:04d}.png") as temporary:
+                load_output(run, one["shown"], "picture").save(temporary)
+
+
+def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
+    """One picture per prompt, named as the prompt is in the set: its samples as tiles, row after row, two by two of
+    four. The judge is told their number and side.
+
+    Raises ValueError for a number of samples that fills no square.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in _by_prompt(samples):
+        side = math.isqrt(len(part))
+        if side * side != len(part):
+            raise ValueError(
+                f"--export dpg: expected 1, 4 or 9 samples of every prompt, got {len(part)}, run with --samples 4"
+            )
+        tiles = [load_output(run, one["shown"], "picture") for one in part]
+        width, height = tiles[0].size
+        whole = Image.new("RGB", (side * width, side * height))
+        for place, tile in enumerate(tiles):
+            whole.paste(tile, (place % side * width, place // side * height))
+        with replacing(folder / f"{_file_name(part[0]['prompt'])}.png") as temporary:
+            whole.save(temporary)
+
+
+def vbench(run: Path, samples: Sequence[dict], folder: Path) -> None:
+    """`PROMPT-0.mp4`, `PROMPT-1.mp4`..., as GIF where imageio-ffmpeg is not installed; VBench reads both."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = "mp4" if find_spec("imageio_ffmpeg") is not None else "gif"
+    for part in _by_prompt(samples):
+        for place, one in enumerate(part):
+            frames = load_output(run, one["shown"], "film")
+            write_video(frames, folder / f"{_file_name(one['asked']['text'])}-{place}.{kind}", FPS)
+
+
+def _by_prompt(samples: Sequence[dict]) -> list[list[dict]]:
+    """Samples of every prompt, in the set's order."""
+    grouped: dict[str, list[dict]] = {}
+    for one in samples:
+        grouped.setdefault(one["prompt"], []).append(one)
+    return list(grouped.values())
+
+
+def _file_name(text: str) -> str:
+    """A text as a file's name, as it stands.   Raises ValueError for one that no file can have."""
+    if not text.strip(".") or any(one in text for one in _FORBIDDEN_IN_NAMES) or len(text.encode()) > 240:
+        raise ValueError(
+            f"--export: expected prompts that can be names of files, got {text[:60]!r}, shorten or rename it"
+        )
+    return text
+
+
+# name -> (what it is of, how one cell is written)
+LAYOUTS: dict[str, tuple[str, Callable]] = {
+    "geneval": ("picture", geneval),
+    "dpg": ("picture", dpg),
+    "vbench": ("film", vbench),
+}
+
+
+def export_run(kind: str, found: Records, folder: Path) -> str:
+    """Writes a folder per cell; a sentence on what was written.
+
+    kind: "geneval", "dpg" or "vbench"; the judges themselves are other people's and are run by the user.
+    Raises ValueError for another kind, and for a run that has made nothing of what it reads.
+    """
+    if kind not in LAYOUTS:
+        raise ValueError(f"--export: expected one of {', '.join(LAYOUTS)}, got {kind!r}, pick one of these")
+    shows, write = LAYOUTS[kind]
+    cells: dict[str, list[dict]] = {}
+    for one in found.samples.values():
+        if one["failed"] is None and one["shown"] is not None and one["shows"] == shows:
+            cells.setdefault(one["cell"], []).append(one)
+    if not cells:
+        raise ValueError(
+            f"--export: expected a run that has made a {shows}, got none in {str(found.folder)!r}, run a model of them"
+        )
+    for cell, samples in cells.items():
+        ordered = sorted(samples, key=lambda one: (one["order"], one["sample"]))
+        write(found.folder, ordered, folder / f"{ordered[0]['of']['model'].replace('/', '-')}-{cell}")
+    count = sum(map(len, cells.values()))
+    return f"{folder}: {count} samples of {len(cells)} cells as {kind} reads them"

@@ -1,1 +1,0 @@
-"""Pictures and films of a sweep in the folder layouts that public judges read."""

@@ -1,0 +1,114 @@
+"""`mmspec bench gpu`: steps that can be run alone, one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from statistics import median
+
+import torch
+
+from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.machine import kernel_bench as kernels
+from mmspec.evaluate.machine import trained_image, trained_vlm
+from mmspec.evaluate.machine.measure import figures_text, seconds
+from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
+
+ABOUT = (
+    "What a GPU is worth: ops of the verify core, what a pass over several drafted values costs 7B and 3B models, and models "
+    "trained on the spot."
+)
+COST = "cost only: random weights, no accept length is implied"
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+_WARM = 3
+_Rows = Callable[[torch.device, bool], Iterable[dict]]
+
+
+def run(
+    device: str | None = None, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None,
+    steps: Sequence[str] = (),
+) -> dict:  # fmt: skip
+    """A bench file with the rows of all steps, in their order.
+
+    device: "cuda", which None stands for too; "cpu" shows that the steps run, and needs tiny.   steps: some of `STEPS`, () for
+    all.   Raises ValueError for a device that is not there, for a CPU without tiny, and for what is no step.
+    """
+    where = kernels.device_of(device or "cuda")
+    if repeats < 1:
+        raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
+    if where.type == "cpu" and not tiny:
+        raise ValueError("--device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run")
+    unknown = [step for step in steps if step not in STEPS]
+    if unknown:
+        raise ValueError(f"--steps: expected some of {', '.join(STEPS)}, got {unknown[0]!r}, pick from these")
+    rows: list[dict] = []
+    for step in STEPS if not steps else steps:
+        for row in STEPS[step](where, tiny, repeats):
+            rows.append({"step": step, **row})
+            if on_row is not None:
+                on_row(rows[-1])
+    name = torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu"
+    return {"env": environment(bench="gpu", device=name, tiny=tiny, repeats=repeats, cost=COST), "rows": rows}
+
+
+def shown(row: dict) -> dict[str, str]:
+    """A row as the table prints it."""
+    if row["step"] == "kernels":
+        of_torch = "" if row["ratio"] is None else f", {row['ratio']} x torch"
+        return {
+            "step": "kernels",
+            "what": f"{row['case']} {row['shape']}",
+            "figure": _us(row["microseconds"]) + of_torch,
+        }
+    if row["step"] in _TRAINED:
+        trained = _TRAINED[row["step"]]
+        what = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, batch {row['batch']}, T = {row['temperature']:g}"
+        return {"step": row["step"], "what": f"{what}: {row['method']}", "figure": figures_text(row, trained.AGAINST)}
+    curve = "  ".join(f"{nodes}: {ratio}" for nodes, ratio in row["cost"].items())
+    return {
+        "step": row["step"],
+        "what": f"{row['model']}, {row['context']} cached (cost only)",
+        "figure": f"t(N)/t(1)  {curve}",
+    }
+
+
+def _us(value: float | None) -> str:
+    return kernels.UNMEASURED if value is None else f"{value} us"
+
+
+def _kernels(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
+    return kernels.run(device.type, tiny, repeats)["rows"]
+
+
+def _cost(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
+    """The verify-cost curve t(N) / t(1) of each shape: medians of passes over N values behind one cache."""
+    dtype, context = (torch.bfloat16, 1024) if device.type == "cuda" else (torch.float32, 40)
+    rows = []
+    for name in NAMES:
+        context = min(context, 512) if name.startswith("LlamaGen") else context
+        model = cached_decoder(name, device, dtype, context, tiny)
+        took = {nodes: _pass_seconds(model.score, nodes, device, repeats) for nodes in (WIDTHS[:3] if tiny else WIDTHS)}
+        rows.append({
+            "model": name, "label": COST, "parameters": model.parameters, "context": context, "dtype": str(dtype)[6:],
+            "milliseconds": round(took[1] * 1e3, 3) if device.type == "cuda" else None,
+            "cost": {str(nodes): round(one / took[1], 3) for nodes, one in took.items()},
+        })  # fmt: skip
+        del model
+    return rows
+
+
+def _pass_seconds(score: Callable[[int], object], nodes: int, device: torch.device, repeats: int) -> float:
+    for _ in range(_WARM):
+        score(nodes)
+    return median(seconds(lambda: score(nodes), device) for _ in range(repeats))
+
+
+def _spot(rows: _Rows, device: torch.device, tiny: bool, repeats: int) -> Iterable[dict]:
+    """Of models trained on the spot: every request is timed once, so that repeats are none of its settings."""
+    return rows(device, tiny)
+
+
+_TRAINED = {"texts": trained_vlm, "images": trained_image}
+STEPS: dict[str, Callable[[torch.device, bool, int], Iterable[dict]]] = {
+    "kernels": _kernels, "cost": _cost, **{name: partial(_spot, trained.rows) for name, trained in _TRAINED.items()},
+}  # fmt: skip

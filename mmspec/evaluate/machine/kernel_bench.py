@@ -1,0 +1,96 @@
+"""`mmspec bench kernels`: one row a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.machine.kernel_cases import KernelCase, cases
+from mmspec.evaluate.machine.measure import copy_bandwidth, launches, paired
+from mmspec.kernels.dispatch import INTERPRETED, on_kernels
+
+ABOUT = "The verify core's ops against straightforward torch code and the memory they have to read."
+UNMEASURED = "not yet measured"
+COLUMNS = {
+    "case": "op",
+    "shape": "shape",
+    "ratio": "x torch",
+    "microseconds": "us",
+    "floor_microseconds": "floor us",
+    "bytes_moved": "bytes moved",
+    "bytes_floor": "bytes floor",
+    "bandwidth_share": "of copy bandwidth",
+    "launches": "launches",
+    "torch_launches": "torch's",
+}
+
+
+def run(
+    device: str | None = None, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None
+) -> dict:
+    """A bench file: its environment, and per case the ratio to straightforward torch code (above 1: ours is faster).
+
+    device: "cpu" or "cuda"; None takes a GPU where there is one.   tiny: small sizes; the interpreter always takes them.
+    Microseconds, their floor at the measured copy bandwidth and shares of it are figures of a GPU: elsewhere None. Under
+    the interpreter ratios are None too: it shows that everything runs, and how many kernels are launched.
+    Raises ValueError for a device that is not there and for fewer than one repeat.
+    """
+    where = device_of(device)
+    if repeats < 1:
+        raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
+    interpreted = INTERPRETED and where.type == "cpu"
+    bandwidth, rows = copy_bandwidth(where), []
+    with torch.no_grad():
+        for make in cases(where, tiny or interpreted):
+            rows.append(_row(make(), where, 0 if interpreted else repeats, bandwidth))
+            if on_row is not None:
+                on_row(rows[-1])
+    kind = "interpreter" if interpreted else "kernels" if on_kernels(torch.empty(0, device=where)) else "reference"
+    env = environment(
+        bench="kernels", device=torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu", side=kind,
+        tiny=tiny or interpreted, repeats=repeats, copy_bandwidth=bandwidth,
+        timing="medians of paired runs on the same inputs; x torch: softmax, gather and multinomial written out",
+    )  # fmt: skip
+    return {"env": env, "rows": rows}
+
+
+def shown(row: dict) -> dict[str, str]:
+    """A row as the table prints it."""
+    return {title: _cell_text(row[key]) for key, title in COLUMNS.items()}
+
+
+def _cell_text(value: object) -> str:
+    if value is None:
+        return UNMEASURED
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def device_of(name: str | None) -> torch.device:
+    """The device of this name, a GPU where there is one for None.   Raises ValueError for one that is not there."""
+    if name not in (None, "cpu", "cuda"):
+        raise ValueError(f"--device: expected cpu or cuda, got {name!r}, pick one of these")
+    at_hand = torch.cuda.is_available()
+    if name == "cuda" and not at_hand:
+        raise ValueError("--device: expected a GPU for cuda, got none on this machine, take cpu")
+    return torch.device("cuda" if at_hand and name != "cpu" else "cpu")
+
+
+def _row(case: KernelCase, device: torch.device, repeats: int, bandwidth: float | None) -> dict:
+    """repeats: 0 for no times at all."""
+    ours, ratio, timed = None, None, device.type == "cuda"
+    if repeats:
+        ours, _, ratio = paired(case.ours, case.plain, device, repeats)
+    return {
+        "case": case.name,
+        "shape": case.shape,
+        "ratio": None if ratio is None else float(f"{ratio:.3g}"),
+        "microseconds": round(ours * 1e6, 2) if timed else None,
+        "floor_microseconds": round(case.floor / bandwidth * 1e6, 2) if timed else None,
+        "bytes_moved": case.moved,
+        "bytes_floor": case.floor,
+        "bandwidth_share": round(case.moved / ours / bandwidth, 3) if timed else None,
+        "launches": launches(case.ours, device),
+        "torch_launches": launches(case.plain, device) if timed else None,
+    }

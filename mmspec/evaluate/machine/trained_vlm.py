@@ -1,0 +1,116 @@
+"""A captioner of over 100 million parameters and its drafter, both trained on the GPU from nothing, and what drafting is worth
+there beside transformers and beside plain decoding in captured rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from mmspec.core.length import FixedLength
+from mmspec.evaluate.engine.runs import Runner
+from mmspec.evaluate.machine.measure import comparison_rows
+from mmspec.evaluate.vlm.requests import encode, held_out
+from mmspec.evaluate.vlm.runner import run_ours, run_peer, sampling_arguments
+from mmspec.vlm import Rounds
+from mmspec.vlm.drafters import Chain
+from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
+from mmspec.zoo.training.loop import TrainingPlan
+from mmspec.zoo.training.vlm.build_drafter import DrafterData, DrafterRecipe, train_on_answers
+from mmspec.zoo.training.vlm.build_vlm import Mixture, start_projector, train_captioner
+from mmspec.zoo.training.vlm.drafter_requests import HeldOutRequests, SceneRequests
+from mmspec.zoo.training.vlm.vision_tower import pretrain_tower
+
+PEER, STATIC = "transformers", "transformers, static cache and compiled"
+PLAIN, CAPTURED = "plain", "plain, captured"
+BASELINES = {"captured": CAPTURED, "ar": PLAIN, "hf": PEER, "static": STATIC}
+AGAINST = {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER, "speedup_vs_static": "static"}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuVlmSizes:
+    """requests: that the target answers for its drafter to learn from.   lengths: of chains.   workers: that render."""
+
+    size: TextSize = TextSize(layers=16, width=768, inner=2048)
+    tower_steps: int = 2400
+    steps: int = 1200
+    lr: float = 6e-4
+    batch: int = 16
+    requests: int = 1536
+    drafter_steps: int = 400
+    drafter_batch: int = 12
+    prompts: int = 8
+    new_tokens: int = 128
+    lengths: tuple[int, ...] = (3, 5, 7)
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    workers: int = 12
+
+
+TINY = GpuVlmSizes(
+    TextSize(layers=1, width=64, inner=64), tower_steps=1, steps=2, batch=2, requests=2, drafter_steps=1, drafter_batch=2,
+    prompts=1, new_tokens=6, lengths=(2,), workers=0,
+)  # fmt: skip
+
+
+def rows(device: torch.device, tiny: bool) -> Iterator[dict]:
+    """Trains, and then times."""
+    sizes = TINY if tiny else GpuVlmSizes()
+    with TemporaryDirectory() as folder:
+        model, processor = _captioner(sizes, Path(folder), device)
+        drafter = _drafter(sizes, (model, processor), Path(folder))
+    if device.type == "cuda":
+        model, drafter = model.to(torch.bfloat16), drafter.to(torch.bfloat16)
+    cases = [encode(processor, [one]) for one in held_out(sizes.prompts)]
+    cases = [{name: value.to(device) for name, value in case.items()} for case in cases]
+    shared = {
+        "model": "world captioner", "parameters": sum(one.numel() for one in model.parameters()),
+        "drafter_parameters": sum(one.numel() for one in drafter.parameters()), "dtype": str(model.dtype)[6:], "batch": 1,
+    }  # fmt: skip
+    for temperature in sizes.temperatures:
+        runners = _runners(model, drafter, sizes, temperature)
+        yield from comparison_rows(runners, cases, BASELINES, shared | {"temperature": temperature}, device)
+
+
+def _captioner(sizes: GpuVlmSizes, folder: Path, device: torch.device) -> tuple[Any, Any]:
+    """(model, processor): the tower first, then the language side over it."""
+    where, workers = str(device), sizes.workers
+    reader, _ = pretrain_tower(folder / "tower", sizes.tower_steps, device=where, workers=workers)
+    processor = new_processor()
+    torch.manual_seed(0)
+    model, reader = new_model(processor.tokenizer, sizes.size), reader.cpu()
+    model.model.vision_tower.load_state_dict(reader.tower.state_dict())
+    start_projector(model, reader)
+    plan = TrainingPlan(sizes.steps, sizes.lr, warmup=min(100, sizes.steps // 2))
+    mixture = Mixture(batch=sizes.batch, many_batch=min(8, sizes.batch))
+    train_captioner(model, processor.tokenizer, folder / "captioner", plan, mixture, device=where, workers=workers)
+    return model.eval(), processor
+
+
+def _drafter(sizes: GpuVlmSizes, target: tuple[Any, Any], folder: Path) -> Any:
+    asked = DrafterData("answers", SceneRequests, HeldOutRequests(1), sizes.new_tokens, sizes.requests, 0)
+    recipe = DrafterRecipe("eagle2", steps=sizes.drafter_steps, batch=sizes.drafter_batch, eval_every=0)
+    return train_on_answers("drafter", recipe, target, asked, folder)[0].eval()
+
+
+def _runners(model: Any, drafter: Any, sizes: GpuVlmSizes, temperature: float) -> dict[str, Runner]:
+    """What meets at a temperature. Captured rounds are recorded once and serve all requests."""
+    asked, rounds = {"max_new_tokens": sizes.new_tokens, **sampling_arguments(temperature)}, Rounds()
+
+    def peer(**options: object) -> Runner:
+        return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
+
+    def ours(draft: Any = None, **options: object) -> Runner:
+        return lambda inputs, seed: run_ours(model, inputs, seed, draft, "exact", **asked, **options)
+
+    runners = {PEER: peer(), STATIC: peer(cache_implementation="static"), PLAIN: ours(), CAPTURED: ours(capture=rounds)}
+    for length in sizes.lengths:
+        chain = drafter.with_shape(Chain(FixedLength(length)))
+        runners |= {
+            f"EAGLE chain of {length}": ours(chain),
+            f"EAGLE chain of {length}, captured": ours(chain, capture=rounds),
+        }
+    return runners

@@ -1,0 +1,97 @@
+"""Kinds of continuous and video models, from a name in the zoo or a folder. Imports no models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mmspec import zoo
+
+MASKED, CAUSAL = "masked", "causal"
+CONTINUOUS_MODELS = {"mar": MASKED, "car": CAUSAL}
+CONTINUOUS_PIPELINES = {"MARPipeline": MASKED, "ContinuousARPipeline": CAUSAL}
+CONTINUOUS_INDEX = "model_index.json"
+
+
+def continuous_kind_of_folder(folder: Path) -> str | None:
+    """The kind of the pipeline saved in `folder`, None where it is no model of continuous tokens.
+
+    Raises ValueError for a damaged index.
+    """
+    from mmspec.io.readers import read_json
+
+    if not (folder / CONTINUOUS_INDEX).is_file():
+        return None
+    index = read_json(folder / CONTINUOUS_INDEX)
+    name = index.get("_class_name") if isinstance(index, dict) else None
+    return CONTINUOUS_PIPELINES.get(name) if isinstance(name, str) else None
+
+
+def continuous_kind(model: str, option: str = "--model") -> str:
+    """The kind of a model of the zoo or of a folder.   Raises ValueError for anything else."""
+    if model in CONTINUOUS_MODELS:
+        return CONTINUOUS_MODELS[model]
+    kind = continuous_kind_of_folder(Path(model)) if Path(model).is_dir() else None
+    if kind is None:
+        known, kinds = ", ".join(CONTINUOUS_MODELS), " or ".join(CONTINUOUS_PIPELINES)
+        raise ValueError(
+            f"{option}: expected one of {known} or a folder with a saved {kinds}, got {model!r}, correct it"
+        )
+    return kind
+
+
+def in_zoo(name: str) -> bool:
+    """Whether the zoo has weights of "mar", "mar/draft"..."""
+    return name in zoo.names()
+
+
+def is_continuous(model: str) -> bool:
+    """Whether tokens of this model of the zoo, or of this folder, are vectors."""
+    return model in CONTINUOUS_MODELS or (Path(model).is_dir() and continuous_kind_of_folder(Path(model)) is not None)
+
+
+BLOCKS, CODES = "blocks", "codes"
+VIDEO_MODELS = {"video": BLOCKS, "video/tokens": CODES}
+VIDEO_PIPELINE = "BlockVideoPipeline"
+VIDEO_INDEX = "model_index.json"
+# of diffusers, which Python alone turns into ours
+DIFFUSERS_PIPELINES = (
+    "AnyFlowFARPipeline",
+    "HeliosPipeline",
+    "HeliosPyramidPipeline",
+    "SkyReelsV2DiffusionForcingPipeline",
+)
+
+
+def video_kind(model: str, option: str = "--model") -> str:
+    """The kind of a model of the zoo or of a folder; a folder is of codes unless its index says that it draws blocks.
+
+    Raises ValueError for anything else, and for a damaged index.
+    """
+    if model in VIDEO_MODELS:
+        return VIDEO_MODELS[model]
+    if not Path(model).is_dir():
+        known = ", ".join(VIDEO_MODELS)
+        raise ValueError(
+            f"{option}: expected one of {known} or a folder with a saved pipeline, got {model!r}, correct it"
+        )
+    from mmspec.io.readers import read_json
+
+    index = read_json(Path(model) / VIDEO_INDEX) if (Path(model) / VIDEO_INDEX).is_file() else {}
+    found = index.get("_class_name") if isinstance(index, dict) else None
+    if found in DIFFUSERS_PIPELINES:
+        raise ValueError(f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {found} in "
+                         f"{model!r}, load it with diffusers and pass it to mmspec.video.from_diffusers")  # fmt: skip
+    return BLOCKS if found == VIDEO_PIPELINE else CODES
+
+
+def has_zoo_weights(name: str) -> bool:
+    """Whether the zoo has weights of "video", "video/draft"..."""
+    return name in zoo.names()
+
+
+def zoo_part(name: str, option: str = "--model") -> object:
+    """What the zoo has under this name.   Raises ValueError, which says how to build it, where it has no weights."""
+    if not has_zoo_weights(name):
+        raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, run `mmspec zoo build {name}` or "
+                         "name something else")  # fmt: skip
+    return zoo.load(name)

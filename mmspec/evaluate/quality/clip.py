@@ -1,0 +1,117 @@
+"""CLIP models as feature extractors: open_clip's, those of transformers, and the zoo's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from mmspec import zoo
+from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.quality.features import ExtractedFeatures
+from mmspec.io.images import check_image
+from mmspec.io.readers import read_tensors
+from mmspec.zoo.files.registry import folder_of
+from mmspec.zoo.world.image import class_names
+from mmspec.zoo.world.language import with_article
+
+BATCH = 32
+
+
+class OpenClip:
+    """A model of open_clip by its name, "ViT-B-32", with the weights of a safetensors file.   Raises ValueError for an unknown
+    name and a file of another model."""
+
+    def __init__(self, model: str, weights: Path):
+        import open_clip
+
+        if model not in open_clip.list_models():
+            raise ValueError(
+                f"--extractor: expected a model that open_clip knows, got {model!r}, see open_clip.list_models()"
+            )
+        made, _, prepare = open_clip.create_model_and_transforms(model, pretrained=None, load_weights=False)
+        state = read_tensors(weights)
+        try:
+            made.load_state_dict(state)
+        except RuntimeError as error:
+            raise ValueError(f"{weights}: expected the weights of open_clip's {model}, got others "
+                             f"({' '.join(str(error).split())[:120]}); name the right file") from error  # fmt: skip
+        self.model, self._prepare = made.float().eval().requires_grad_(False), prepare
+        self._tokenize = open_clip.get_tokenizer(model)
+        self.name, self.hash = f"open_clip {model}", files_digest([weights])
+        self.dim = int(self.texts(["a"]).shape[1])
+
+    @torch.no_grad()
+    def images(self, images: Sequence[Image]) -> ExtractedFeatures:
+        batches = [images[first : first + BATCH] for first in range(0, len(images), BATCH)]
+        made = [self.model.encode_image(torch.stack([self._prepare(one) for one in part])) for part in batches]
+        return ExtractedFeatures(torch.cat(made).float().numpy())
+
+    @torch.no_grad()
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        return self.model.encode_text(self._tokenize(list(texts))).float().numpy()
+
+
+class TransformersClip:
+    """A CLIP of transformers with its processor, from a folder.   Raises ValueError where there is none."""
+
+    def __init__(self, folder: Path):
+        from transformers import CLIPModel, CLIPProcessor
+
+        from mmspec.io.checkpoints import load_model, load_part, weight_files
+
+        self.model = load_model(CLIPModel, folder, dtype=torch.float32)
+        self.processor = load_part(CLIPProcessor, folder)
+        self.name, self.hash = f"transformers CLIP {folder.name}", files_digest(weight_files(folder))
+        self.dim = int(self.model.config.projection_dim)
+
+    @torch.no_grad()
+    def images(self, images: Sequence[Image]) -> ExtractedFeatures:
+        made = []
+        for image in images:
+            check_image(image)
+        for first in range(0, len(images), BATCH):
+            given = self.processor(images=list(images[first : first + BATCH]), return_tensors="pt")
+            made.append(_rows(self.model.get_image_features(**given)))
+        return ExtractedFeatures(torch.cat(made).numpy())
+
+    @torch.no_grad()
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        given = self.processor(text=list(texts), return_tensors="pt", padding=True, truncation=True)
+        return _rows(self.model.get_text_features(**given)).numpy()
+
+
+def _rows(found: Any) -> Tensor:
+    """The features of a call, which some versions of transformers hand out in an output object."""
+    return (found if isinstance(found, Tensor) else found.pooler_output).float()
+
+
+SHARPNESS = 100.0  # what cosines are multiplied by before the softmax over classes, as CLIP's own logit scale is capped
+
+
+class ZooClip:
+    """Features of the zoo's CLIP, which knows the zoo's world of shapes alone: figures in them stand for no other extractor's.
+    Its classes are the world's 64, told from their names.
+    """
+
+    name = "zoo CLIP"
+
+    def __init__(self) -> None:
+        self.clip = zoo.load("clip")
+        self.hash = files_digest([folder_of("clip")])
+        self.dim = int(self.clip.model.visual.output_dim)
+        self._classes = self.clip.encode_texts([with_article(one) for one in class_names()]).numpy()
+
+    def images(self, images: Sequence[Image]) -> ExtractedFeatures:
+        features = self.clip.encode_images(list(images)).numpy()
+        logits = SHARPNESS * features.astype(np.float64) @ self._classes.T
+        odds = np.exp(logits - logits.max(1, keepdims=True))
+        return ExtractedFeatures(features, (odds / odds.sum(1, keepdims=True)).astype(np.float32))
+
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        return self.clip.encode_texts(list(texts)).numpy()

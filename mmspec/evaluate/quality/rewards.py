@@ -1,0 +1,122 @@
+"""Rewards of frames by name, as benches and sweeps take them: the zoo's, or a published model's file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.model_kinds import zoo_part
+
+if TYPE_CHECKING:
+    from mmspec.video.rewards.scores import Reward
+
+
+ZOO_REWARDS = ("reward", "clip")  # trained for it, or the cosine of the zoo's picture CLIP
+PUBLISHED_CONFIGS = {
+    "imagereward": "med_config.json",
+    "hpsv2": None,
+    "pickscore": "config.json",
+}  # and the config beside the weights
+BENCH_REWARD_FORMS = f"{', '.join(ZOO_REWARDS)}, or {', '.join(f'{kind}:FILE' for kind in PUBLISHED_CONFIGS)}"
+
+
+def check_reward(name: str) -> None:
+    """Raises ValueError for what names no reward, and for a file that is not there."""
+    kind, _, file = name.partition(":")
+    if name in ZOO_REWARDS or kind in PUBLISHED_CONFIGS and Path(file).is_file():
+        return
+    if kind in PUBLISHED_CONFIGS and file:
+        raise ValueError(f"--reward: expected a file, got {file!r}, which is none, name the .safetensors file")
+    raise ValueError(f"--reward: expected one of {BENCH_REWARD_FORMS}, got {name!r}, pick one of these")
+
+
+def reward_of(name: str) -> Reward:
+    """The reward.   Raises ValueError where the zoo has no weights of it, and as the loaders of the published ones do."""
+    check_reward(name)
+    if name == "reward":
+        return zoo_part("video/reward", "--reward")
+    if name == "clip":
+        from mmspec.video.rewards.clip import CosineReward
+
+        return CosineReward(zoo_part("clip", "--reward"), name="clip")
+    kind, _, file = name.partition(":")
+    return _published_reward(kind, Path(file))
+
+
+def _published_reward(kind: str, file: Path) -> Reward:
+    """Of its file. Frames are seen whole: wide ones in several squares, where the published centre crop would leave parts
+    out; HPSv2's stand in one square."""
+    from mmspec.io.readers import read_json
+    from mmspec.video.rewards.clip import hpsv2_from_state_dict, pickscore_from_state_dict
+    from mmspec.video.rewards.imagereward import ImageRewardScorer
+    from mmspec.video.rewards.imagereward_load import imagereward_from_state_dict
+    from mmspec.video.rewards.scores import Views
+
+    beside = PUBLISHED_CONFIGS[kind] and file.parent / PUBLISHED_CONFIGS[kind]
+    config = read_json(beside) if beside and beside.is_file() else None
+    if kind == "imagereward":
+        model = imagereward_from_state_dict(file, config)
+        return ImageRewardScorer(model, file.parent / "vocab.txt", Views(model.config.vision.img_size, crops="cover"))
+    if kind == "hpsv2":
+        return hpsv2_from_state_dict(file)
+    reward = pickscore_from_state_dict(file, config)
+    return replace(reward, views=Views(reward.encoder.size, crops="cover"))
+
+
+REWARD_FORMS = "zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
+
+
+class RewardScorer:
+    """The mean of a reward over the frames of what was made, a picture being one frame.   hash: of its weights."""
+
+    name = "reward"
+
+    def __init__(self, reward: Reward, hash: str):
+        self.reward, self.hash = reward, hash
+        self.about = f"mean over frames of {getattr(reward, 'name', type(reward).__name__)}"
+
+    def __call__(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        from mmspec.video.rewards.scores import scored
+
+        pairs = zip(made, prompts, strict=True)
+        return np.array([float(scored(self.reward, frames_of(one), asked.text).mean()) for one, asked in pairs])
+
+
+def frames_of(made: Any) -> torch.Tensor:
+    """A picture or a film uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
+    array = made if isinstance(made, np.ndarray) else np.array(made.convert("RGB"))[None]
+    return torch.from_numpy(array).permute(0, 3, 1, 2)
+
+
+def reward_scorer_of(text: str) -> RewardScorer:
+    """zoo: the zoo's reward of frames, once it is built.   imagereward=FILE@VOCABULARY: ImageReward and the vocab.txt of
+    uncased BERT.   hpsv2=FILE, pickscore=FILE. Files are safetensors.
+
+    Raises ValueError for another form, and where there are none.
+    """
+    name, _, rest = text.partition("=")
+    if text == "zoo":
+        from mmspec import zoo
+        from mmspec.zoo.files.registry import folder_with_weights
+
+        return RewardScorer(zoo.load("video/reward"), files_digest([folder_with_weights("video/reward")]))
+    file, at, vocabulary = rest.partition("@")
+    if not file or name not in ("imagereward", "hpsv2", "pickscore") or (name == "imagereward") != bool(at):
+        raise ValueError(f"--reward: expected {REWARD_FORMS}, got {text!r}, write one of these")
+    if name == "imagereward":
+        from mmspec.video.rewards.imagereward import ImageRewardScorer
+        from mmspec.video.rewards.imagereward_load import imagereward_from_state_dict
+
+        made: Reward = ImageRewardScorer(imagereward_from_state_dict(Path(file)), vocabulary)
+        return RewardScorer(made, files_digest([Path(file), Path(vocabulary)]))
+    from mmspec.video.rewards import clip
+
+    load = {"hpsv2": clip.hpsv2_from_state_dict, "pickscore": clip.pickscore_from_state_dict}[name]
+    return RewardScorer(load(Path(file)), files_digest([Path(file)]))

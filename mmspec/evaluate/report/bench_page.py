@@ -1,0 +1,186 @@
+"""A page of bench results: columns and cells, tables on the screen, and the Markdown page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from rich.table import Table
+
+Cell = Callable[[dict], str]
+
+
+def figure(name: str) -> Cell:
+    """A field as it is, "-" for None."""
+    return lambda row: "-" if row.get(name) is None else f"{row[name]}"
+
+
+def grouped(name: str) -> Cell:
+    """A large number."""
+    return lambda row: "-" if row.get(name) is None else f"{row[name]:,}"
+
+
+def ratio(name: str, spread: str) -> Cell:
+    """A field with the interval that another one holds."""
+
+    def cell(row: dict) -> str:
+        if row.get(name) is None:
+            return "-"
+        low, high = row[spread]
+        return f"{row[name]} ({low}-{high})"
+
+    return cell
+
+
+def law(row: dict) -> str:
+    """What the row keeps of the target's law."""
+    return {True: "exact", False: "relaxed", None: "failed"}[row["exact"]]
+
+
+def shares(row: dict) -> str:
+    """Of the decode time."""
+    parts = [row.get(f"{part}_share") for part in ("draft", "target", "verify")]
+    return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
+
+
+def identical_cell(row: dict) -> str:
+    """How many requests gave the baseline's output; of the others how many at a tie, and the largest margin they parted at."""
+    if row.get("identical") is None:
+        return "-"
+    tied = f" and {row['ties']} at a tie" if row.get("ties") else ""
+    return row["identical"] + tied + ("" if row.get("margin") is None else f", margin {row['margin']:.2g}")
+
+
+# columns of every domain; a domain adds its own
+COLUMNS: dict[str, Cell] = {
+    "method": lambda row: row["method"],
+    "law": law,
+    "passes": figure("target_passes"),
+    "accept length": figure("accept_length"),
+    "seconds": figure("seconds"),
+    "x plain (10-90 %)": ratio("speedup_vs_ar", "spread"),
+    "draft + target + verify share": shares,
+    "identical": identical_cell,
+}
+
+# of domains whose output is judged as pictures
+IMAGE_COLUMNS: dict[str, Cell] = {
+    "Frechet (90 %)": ratio("frechet", "frechet_interval"),
+    "of plain's own (90 %)": ratio("frechet_ratio", "frechet_ratio_interval"),
+    "CLIP score": figure("clip_score"),
+    "retrieval": figure("retrieval"),
+    "judge": figure("judge"),
+}
+
+
+def selected_columns(columns: dict[str, Cell], heads: tuple[str, ...]) -> dict[str, Cell]:
+    """The columns of these heads, in their order."""
+    return {head: columns[head] for head in heads}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """about: what is compared.   columns: heads and the cells below them, the method's and its law's first.
+    by: fields that split rows into tables.   title: of a table, from its rows.   notes: sentences below the tables.
+    """
+
+    about: str
+    columns: dict[str, Cell]
+    by: tuple[str, ...]
+    title: Callable[[Sequence[dict]], str]
+    notes: tuple[str, ...] = ()
+
+
+def sections(page: Page, rows: Sequence[dict]) -> Iterator[tuple[str, list[dict], list[str]]]:
+    """(title, rows, sentences on their failures) per table, in the order of the rows."""
+    for _, group in groupby(rows, key=lambda row: [row[name] for name in page.by]):
+        part = list(group)
+        yield page.title(part), part, failure_notes(part)
+
+
+def failure_notes(rows: Sequence[dict]) -> list[str]:
+    """A sentence per row that failed, wholly or in part."""
+    return [
+        f"{row['method']} failed in {row['failed_requests']} of {row['requests']} requests: {row['failed']}"
+        for row in rows
+        if row.get("failed")
+    ]
+
+
+def is_right_aligned(number: int) -> bool:
+    """Whether a column is of figures, which stand on the right; the first two say what and how exact."""
+    return number > 1
+
+
+def markdown(page: Page, result: dict, plot: str | None = None) -> str:
+    """A title, how and where it was measured, what was found, the plot, and a table per setting.
+
+    plot: of the picture, as the page links to it.
+    """
+    env = result["env"]
+    lines = [f"# `mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}", ""]
+    lines += ["Written by the command below; not to be edited by hand.", "", *_measured(env), ""]
+    if page.notes:
+        lines += [*(f"- {note}" for note in page.notes), ""]
+    if plot is not None:
+        lines += [f"![{page.about}]({plot})", ""]
+    for title, rows, failures in sections(page, result["rows"]):
+        lines += [f"## {title}", "", table_line(page.columns)]
+        lines.append(table_line(["---:" if is_right_aligned(number) else "---" for number in range(len(page.columns))]))
+        lines += [table_line([cell(row) for cell in page.columns.values()]) for row in rows]
+        lines += ["", *(f"- {note}" for note in failures)]
+        lines += [""] if failures else []
+    return "\n".join(lines)
+
+
+def _measured(env: dict) -> list[str]:
+    """A table of how and where."""
+    versions = ", ".join(f"{name} {number}" for name, number in env["versions"].items())
+    facts = {
+        "command": f"`{env['command']}`",
+        "date": env["date"],
+        "model": f"{env['model']}, {env['dtype']}",
+        "machine": f"{env['processor']}, cores: {env['cores']}, threads: {env['threads']}, {env['system']}",
+        "versions": versions,
+        "code and weights": env["code"],
+        "seed": str(env["seed"]),
+        "timing": env.get("timing"),
+        "quality": env.get("quality"),
+    }
+    return [table_line(["", ""]), table_line(["---", "---"]), *(table_line(pair) for pair in facts.items() if pair[1])]
+
+
+def linked(plot: Path | None, page: Path) -> str | None:
+    """The path of a plot as a page at `page` links to it."""
+    return None if plot is None else Path(os.path.relpath(plot, page.parent)).as_posix()
+
+
+def table_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def tables(page: Page, result: dict) -> Iterator[Table | str]:
+    """A rich table per setting, each followed by the sentences of its failures; then what the bench found."""
+    for title, rows, failures in sections(page, result["rows"]):
+        table = Table(title=title, title_justify="left")
+        for number, head in enumerate(page.columns):
+            table.add_column(head, justify="right" if is_right_aligned(number) else "left")
+        for row in rows:
+            table.add_row(*(cell(row) for cell in page.columns.values()))
+        yield table
+        yield from failures
+    yield from page.notes
+
+
+def environment_line(page: Page, result: dict) -> str:
+    """One line on suite, model, machine and versions."""
+    env = result["env"]
+    versions = ", ".join(f"{name} {number}" for name, number in env["versions"].items())
+    return (
+        f"{page.about}; {env['model']}; {env['dtype']}, {env['processor']}, threads: {env['threads']}; "
+        f"{versions}; `{env['command']}`"
+    )

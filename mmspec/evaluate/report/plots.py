@@ -1,0 +1,136 @@
+"""Curves as PNG files, drawn with matplotlib, which the `eval` extra brings; and curves of training logs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmspec.io.files import replacing
+from mmspec.io.readers import read_text
+
+Line = tuple[Sequence[float], Sequence[float]]
+MARKERS = "s^Dv*PX<>h"
+ACCEPT_LENGTH, SPEEDUP = "accept length (tokens a target pass)", "times plain decoding"  # labels
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes.   x, y: their labels.   lines: by legend, (xs, ys).   clouds: the same, their points not joined.
+    notes: (x, y, text) beside points."""
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Line]
+    clouds: Mapping[str, Line] = field(default_factory=dict)
+    notes: Sequence[tuple[float, float, str]] = ()
+
+
+def need_matplotlib() -> Any:
+    """matplotlib's pyplot without a window.   Raises ValueError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ValueError('--plot: expected matplotlib, got none, pip install "mmspec[eval]"') from error
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def no_curve(suite: str) -> ValueError:
+    """The error of a suite without a plot."""
+    return ValueError(f"--plot: expected a suite with a curve, got {suite!r}, leave --plot out")
+
+
+def draw(panels: Sequence[Panel], file: Path) -> None:
+    """Writes the panels as a PNG, those of one title side by side in one row and every line in a color of its own, the same
+    in all panels.   Raises ValueError where none of them has a line."""
+    if not any(panel.lines for panel in panels):
+        raise ValueError("--plot: expected rows with figures to draw, got none, run more methods")
+    plt = need_matplotlib()
+    across, down = layout(panels)
+    width, height = (5, 4) if across > 2 else (7, 5)
+    figure, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False)
+    names = list(dict.fromkeys(name for panel in panels for name in (*panel.lines, *panel.clouds)))
+    colors = _colors(len(names))
+    looks = {name: (colors[i], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        _draw_panel(axis, panel, looks)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    figure.tight_layout()
+    handles = {
+        name: handle for axis in axes.flat for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        [handles[name] for name in names], names, loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small"
+    )
+    made = io.BytesIO()
+    figure.savefig(made, format="png", dpi=100, bbox_inches="tight")
+    plt.close(figure)
+    with replacing(file) as temporary:
+        temporary.write_bytes(made.getvalue())
+
+
+def layout(panels: Sequence[Panel]) -> tuple[int, int]:
+    """Columns and rows of a figure whose panels stand in the order given: about four a row, and never a title in two."""
+    together = max(sum(one.title == panel.title for one in panels) for panel in panels)
+    across = min(len(panels), together * (4 // together or 1) if together > 1 else 3)
+    return across, -(-len(panels) // across)
+
+
+def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -> None:
+    for name, (xs, ys) in panel.lines.items():
+        color, marker = looks[name]
+        # lone points have markers of their own
+        marker, size = ("o", 3) if len(xs) > 1 else (marker, 7)
+        axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
+    for name, (xs, ys) in panel.clouds.items():
+        color, marker = looks[name]
+        axis.plot(xs, ys, linestyle="none", marker=marker, markersize=6, color=color, label=name)
+    for x, y, text in panel.notes:
+        # below its point, turned, so that neighbours on a level do not run into each other
+        axis.annotate(text, (x, y), (-2, -6), textcoords="offset points", rotation=55, fontsize=6, ha="right", va="center",
+                      rotation_mode="anchor")  # fmt: skip
+    # from zero, with room above the highest line however flat all of them are
+    top = max((max(ys) for _, ys in (*panel.lines.values(), *panel.clouds.values())), default=1)
+    axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, ylim=(0, 1.06 * top or 1))
+    axis.grid(alpha=0.3)
+
+
+def _colors(count: int) -> list[Any]:
+    """So many different colors: the usual ten, their ten lighter ones, and beyond that even steps around the wheel."""
+    from matplotlib import colormaps
+    from matplotlib.colors import hsv_to_rgb
+
+    if count <= 20:
+        pairs = colormaps["tab20"].colors
+        return [*pairs[::2], *pairs[1::2]][:count]
+    return [tuple(hsv_to_rgb((i / count, 1 if i % 2 else 0.55, (0.6, 0.95, 0.8)[i % 3]))) for i in range(count)]
+
+
+def training_curve(file: Path, y: str = "accept_length") -> Line:
+    """(steps, values) of the lines of a training log that hold `y`.   Raises ValueError for a file without any."""
+    pairs = []
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        try:
+            record = json.loads(line)
+            if y in record:
+                pairs.append((int(record["step"]), float(record[y])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file}, line {number}: expected a JSON object with a step, got {line[:60]!r}") from error
+    if not pairs:
+        raise ValueError(f"{file}: expected lines with {y!r}, got none; train with held-out requests")
+    steps, values = zip(*pairs, strict=True)
+    return steps, values
+
+
+def training_panels(logs: Mapping[str, Path]) -> list[Panel]:
+    """Accept length against training steps, one line per log."""
+    lines = {name: training_curve(file) for name, file in logs.items()}
+    return [Panel("accept length on held-out requests while training", "training steps", ACCEPT_LENGTH, lines)]

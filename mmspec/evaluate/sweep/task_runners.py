@@ -1,0 +1,123 @@
+"""Who does the tasks of a sweep: this process, worker processes, or actors of a Ray Data job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from mmspec.evaluate.engine.provenance import threads
+from mmspec.evaluate.sweep.plan import SweepPlan
+from mmspec.evaluate.sweep.worker import Task, Worker
+
+ProgressCallback = Callable[[str], None]
+
+
+class TaskRunner(Protocol):
+    """Does tasks in any order, each by some worker with a shard of its own. What comes out does not depend on how many
+    workers there are, nor on which of them does what."""
+
+    def __call__(
+        self, plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, told: ProgressCallback
+    ) -> None: ...
+
+
+def run_local(
+    plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, told: ProgressCallback
+) -> None:
+    """A `TaskRunner`: one worker in this process, several in processes of their own."""
+    if workers == 1:
+        worker = Worker(plan, header)
+        for task in tasks:
+            with threads(plan.threads):
+                told(worker(task))
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # spawned, since a fork of a process that has used torch's threads may hang
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), get_context("spawn"), _begin_worker, (plan, dict(header)))
+    try:
+        for text in pool.map(_run_task, tasks):
+            told(text)
+    finally:
+        # whatever ended the loop, nothing new is begun, and what has begun is kept
+        pool.shutdown(cancel_futures=True)
+
+
+_worker: list[Worker] = []  # of a spawned process
+
+
+def _begin_worker(plan: SweepPlan, header: dict[str, Any]) -> None:
+    """Ctrl-C is for the process that gives out the tasks, whose end, however it comes, ends this one."""
+    import signal
+    from threading import Thread
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(plan.threads)
+    _worker.append(Worker(plan, header))
+
+
+def _end_with_parent() -> None:
+    import os
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    wait([parent_process().sentinel])
+    os._exit(1)
+
+
+def _run_task(task: Task) -> str:
+    return _worker[0](task)
+
+
+def need_ray() -> Any:
+    """ray.   Raises ValueError where it is not installed."""
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise ValueError('--engine ray: expected ray, got none, pip install "mmspec[scale]"') from error
+    return ray
+
+
+def run_on_ray(
+    plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, told: ProgressCallback
+) -> None:
+    """A `TaskRunner`: the numbers of the tasks are a Ray data set, mapped by `workers` actors. Shards, and not pictures, are
+    what workers hand on: rows that come back hold a sentence each."""
+    ray = need_ray()
+    own = not ray.is_initialized()
+    if own:
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        numbers = ray.data.from_items(
+            [{"task": number} for number in range(len(tasks))], override_num_blocks=len(tasks)
+        )
+        done = numbers.map_batches(
+            _Actor,
+            fn_constructor_args=(plan, dict(header), list(tasks)),
+            batch_size=1,
+            num_cpus=1,
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(tasks))),
+        )
+        for row in done.iter_rows():
+            told(str(row["text"]))
+    finally:
+        if own:
+            ray.shutdown()
+
+
+class _Actor:
+    """A worker as Ray Data calls it."""
+
+    def __init__(self, plan: SweepPlan, header: dict[str, Any], tasks: list[Task]):
+        torch.set_num_threads(plan.threads)
+        self.worker, self.tasks = Worker(plan, header), tasks
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"text": np.array([self.worker(self.tasks[int(number)]) for number in batch["task"]])}

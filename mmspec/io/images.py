@@ -1,0 +1,187 @@
+"""The one gate through which image files, and pictures that a caller has opened, enter."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+from torch import Tensor
+
+MAX_PIXELS = 40_000_000
+MAX_BYTES = 20_000_000
+# arrays whose first or last side is 1 or 3 are taken for channels by image processors
+MIN_SIDE = 4
+
+_MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA"}
+# a damaged file makes a decoder raise any of these
+_DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, MemoryError)
+
+
+class ImageError(ValueError):
+    """An image was refused; the message is one sentence: the file, what was expected, what came, what to do."""
+
+
+def open_image(
+    source: str | os.PathLike[str] | bytes, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES
+) -> Image.Image:
+    """Reads one still image as an 8-bit RGB `PIL.Image` without metadata, upright and with alpha laid on white.
+
+    `source` is a path or the file's bytes. Admitted: PNG, JPEG and WebP of one frame, at least 4x4 pixels, at most
+    `max_pixels` pixels and `max_bytes` bytes; both limits are checked before anything is decoded. CMYK and 16-bit files
+    are refused, since 8-bit RGB from them depends on a colour profile or a tone range that only the user knows.
+    Raises ImageError for whatever is not admitted.
+    """
+    for label, limit in (("max_pixels", max_pixels), ("max_bytes", max_bytes)):
+        if limit < 1:
+            raise ValueError(f"expected {label} of at least 1, got {limit}, pass a positive limit")
+    name, data = _read(source, int(max_bytes))
+    kind = _sniff(name, data)
+    _check_declared_depth(name, data)
+    if kind is WebPImageFile:
+        # its constructor already allocates the canvas
+        _check_size(name, _webp_size(name, data), max_pixels)
+    try:
+        image = kind(BytesIO(data))
+    except _DECODE_ERRORS as error:
+        raise _damaged(name, error) from error
+    _check_size(name, image.size, max_pixels)
+    if getattr(image, "is_animated", False):
+        frames = getattr(image, "n_frames", "several")
+        raise ImageError(f"{name}: expected a still image, got an animation of {frames} frames, save one frame of it")
+    if image.mode not in _MODES:
+        raise ImageError(
+            f"{name}: expected an RGB or grey image, got colour mode {image.mode}, convert it to RGB first"
+        )
+    return _decode(name, data, image)
+
+
+def check_image(picture: object, name: str = "images") -> None:
+    """Check a picture that a caller has opened, before a processor sees it: processors fetch addresses and read paths.
+
+    Args:
+        picture: a PIL image; or an array or a tensor of numbers, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4.
+        name: the argument that the error names.
+
+    Raises:
+        ImageError: for anything else, such as a string, and for a picture outside the limits of `open_image`.
+    """
+    if isinstance(picture, Image.Image):
+        _check_size(name, picture.size, MAX_PIXELS, "shrink it")
+        return
+    if not isinstance(picture, np.ndarray | Tensor):
+        got = repr(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
+        raise ImageError(f"{name}: expected PIL images, arrays or tensors, got {got[:120]}; open a file with open_image of "
+                         "mmspec.io.images")  # fmt: skip
+    shape = tuple(picture.shape)
+    is_numeric = isinstance(picture, Tensor) or picture.dtype.kind in "buif"
+    if not is_numeric or len(shape) not in (2, 3) or (len(shape) == 3 and min(shape[0], shape[2]) > 4):
+        raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {picture.dtype} in the "
+                         f"shape {list(shape)}; pass one picture an item, or open a file with open_image")  # fmt: skip
+    height, width = shape if len(shape) == 2 else shape[:2] if shape[2] <= 4 else shape[1:]
+    _check_size(name, (width, height), MAX_PIXELS, "shrink it")
+
+
+def _read(source: str | os.PathLike[str] | bytes, max_bytes: int) -> tuple[str, bytes]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        name, data = "image bytes", bytes(source[: max_bytes + 1])
+        size = memoryview(source).nbytes
+    else:
+        name = str(source)
+        try:
+            status = os.stat(source)
+            if not stat.S_ISREG(status.st_mode):
+                what = "a folder" if stat.S_ISDIR(status.st_mode) else "something that is not a file"
+                raise ImageError(f"{name}: expected an image file, got {what}, give the path of one image")
+            size = status.st_size
+            data = b"" if size > max_bytes else Path(source).read_bytes()
+        except FileNotFoundError as error:
+            raise ImageError(f"{name}: expected an image file, got no such file, check the path") from error
+        except ImageError:
+            raise
+        except (OSError, ValueError, TypeError) as error:
+            raise ImageError(f"{name}: expected a readable image file, got {error}, check the path") from error
+    if size > max_bytes:
+        raise ImageError(f"{name}: expected at most {max_bytes} bytes, got {size}, shrink the image or raise max_bytes")
+    if not data:
+        raise ImageError(f"{name}: expected an image, got an empty file, export the image again")
+    return name, data
+
+
+def _sniff(name: str, data: bytes) -> type[ImageFile]:
+    # the classes are used directly: Image.open would warn on large headers and take a phone's JPEG with a
+    # second embedded picture for an animation
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return PngImageFile
+    if data.startswith(b"\xff\xd8"):
+        return JpegImageFile
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return WebPImageFile
+    found = {b"GIF8": "GIF", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"%PDF": "PDF"}
+    got = next((label for magic, label in found.items() if data.startswith(magic)), None)
+    if data[4:8] == b"ftyp":
+        got = "HEIC, AVIF or a video"
+    got = got or "another or a damaged format"
+    raise ImageError(f"{name}: expected PNG, JPEG or WebP, got {got}, save it as one of the three")
+
+
+def _check_declared_depth(name: str, data: bytes) -> None:
+    # Pillow opens 16-bit RGB as 8-bit RGB without a word, so the header is read here
+    if data[12:16] == b"IHDR" and data[24:25] == b"\x10":
+        raise ImageError(f"{name}: expected 8 bits per channel, got a 16-bit PNG, scale it to 8 bits first")
+
+
+def _webp_size(name: str, data: bytes) -> tuple[int, int]:
+    def little(start: int, stop: int) -> int:
+        return int.from_bytes(data[start:stop], "little")
+
+    chunk = data[12:16]
+    if chunk == b"VP8X" and len(data) >= 30:
+        return little(24, 27) + 1, little(27, 30) + 1
+    if chunk == b"VP8 " and len(data) >= 30:
+        return little(26, 28) & 0x3FFF, little(28, 30) & 0x3FFF
+    if chunk == b"VP8L" and len(data) >= 25:
+        bits = little(21, 25)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    raise _damaged(name, "an unreadable WebP header")
+
+
+def _check_size(
+    name: str, size: tuple[int, int], max_pixels: int, remedy: str = "shrink it or raise max_pixels"
+) -> None:
+    width, height = size
+    got = f"got {width}x{height}"
+    if width * height > max_pixels:
+        raise ImageError(f"{name}: expected at most {int(max_pixels)} pixels, {got}, {remedy}")
+    if min(size) < MIN_SIDE:
+        raise ImageError(f"{name}: expected at least {MIN_SIDE}x{MIN_SIDE} pixels, {got}, use a larger image")
+
+
+def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
+    try:
+        if isinstance(image, PngImageFile):
+            # loading skips the checksums, and verifying uses its file up
+            PngImageFile(BytesIO(data)).verify()
+        image.load()
+        upright = ImageOps.exif_transpose(image)
+        if upright.has_transparency_data:
+            layer = upright.convert("RGBA")
+            white = Image.new("RGBA", layer.size, "white")
+            upright = Image.alpha_composite(white, layer)
+        result = upright.convert("RGB")
+    except _DECODE_ERRORS as error:
+        raise _damaged(name, error) from error
+    result.info = {}
+    return result
+
+
+def _damaged(name: str, reason: object) -> ImageError:
+    detail = " ".join(str(reason).split()) or type(reason).__name__
+    return ImageError(f"{name}: expected a complete image, got a damaged or truncated one ({detail}), export it again")

@@ -1,0 +1,208 @@
+"""Saving and loading of trained modules: our own folders, and the configs and state dicts of published drafters.
+
+Our own folder holds config.json and one safetensors file, nothing else. Published names and fields become those of a DraftLayer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from mmspec.io.files import replacing, write_json_atomic
+from mmspec.io.loading import abbreviated, load_module, non_finite
+from mmspec.io.readers import naming, read_json
+from mmspec.io.validation import from_fields
+
+CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
+
+
+class Pretrained(nn.Module):
+    """Base of trained drafters. Each domain has a root with `kinds` of its own; what derives from it sets `kind` and
+    `config_class`, takes its config, and is listed by its kind there."""
+
+    kind: ClassVar[str]
+    config_class: ClassVar[type]
+    kinds: ClassVar[dict[str, type[Pretrained]]]
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in cls.__dict__:  # bases of several kinds have none of their own
+            cls.kinds[cls.kind] = cls
+
+    def __init__(self, config: object):
+        super().__init__()
+        self.config = config
+
+    def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
+        """Writes config.json and model.safetensors into `folder`. dtype: a torch dtype to store weights in."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {k: _as(v.detach(), dtype or v.dtype).contiguous() for k, v in self.state_dict().items()}
+        with replacing(folder / WEIGHTS) as path:
+            save_file(state, path)
+        write_json_atomic(folder / CONFIG, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)})
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """Loads what `save_pretrained` wrote, in float32 and eval mode.
+
+        Raises ValueError, one sentence that names the file, for a missing or damaged one, an unknown kind or field, a field
+        of a wrong type, weights that do not fit the config, and weights that are NaN or Inf.
+        """
+        folder = Path(folder)
+        for name in (CONFIG, WEIGHTS):
+            if not (folder / name).is_file():
+                raise ValueError(f"drafter: expected {name} in {folder}, found none; save one with save_pretrained")
+        raw = read_json(folder / CONFIG)
+        kind, version = raw.pop("kind", None), raw.pop("format_version", None)
+        found = cls.kinds.get(kind) if isinstance(kind, str) else None
+        if found is None or not issubclass(found, cls):
+            raise ValueError(f"drafter: expected a kind of {sorted(cls.kinds)}, got {kind!r} in {folder}")
+        if version != FORMAT:
+            raise ValueError(f"drafter: expected format_version {FORMAT}, got {version!r} in {folder}")
+        with naming(folder / CONFIG):
+            config = from_fields(found.config_class, raw)
+        return load_module(lambda: found(config), folder / WEIGHTS).requires_grad_(False)
+
+
+def _as(value: Tensor, dtype: object) -> Tensor:
+    """Weights in another dtype; token ids and masks stay what they are."""
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.safetensors")) -> Path:
+    """A folder itself, or that of a hub repository named by its id, of which the files of those patterns are fetched.
+
+    Raises ValueError for neither.
+    """
+    folder = Path(path_or_repo)
+    if folder.exists():
+        return folder
+    if len(str(path_or_repo).split("/")) != 2:
+        raise ValueError(f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}")
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(str(path_or_repo), allow_patterns=list(patterns)))
+
+
+EMBEDDING = "embed_tokens.weight"
+ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # what a config says of rotary positions
+PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
+
+
+def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> dict[str, Any]:
+    """Sizes of a drafter from a published config; absent ones take the public classes' fallbacks.
+
+    rotations: see `rotary_base`.
+    Raises ValueError for a field that is missing or asks for what no public drafter has.
+    """
+    needed = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+    missing = [name for name in needed if name not in config]
+    if missing:
+        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
+    if config.get("num_hidden_layers", 1) != 1:
+        raise ValueError(
+            f"config: expected a drafter of one layer, got num_hidden_layers {config['num_hidden_layers']}"
+        )
+    if config.get("hidden_act", "silu") != "silu":
+        raise ValueError(f"config: expected hidden_act 'silu', got {config['hidden_act']!r}")
+    heads = config["num_attention_heads"]
+    groups = config.get("num_key_value_heads") or heads
+    return {
+        **{name: config[name] for name in needed},
+        "num_key_value_heads": 0 if groups == heads else groups,
+        "head_dim": config.get("head_dim") or 0,
+        "rope_theta": rotary_base(config, rotations),
+        "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
+        "bias": config.get("bias", True),
+        "qkv_bias": config.get("qkv_bias", False),
+    }
+
+
+def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> float:
+    """The base positions turn with, of `rope_parameters` (`rope_scaling` in older files) or else of the config itself.
+
+    rotations: the kinds that turn positions on one axis as plain ones do: PLAIN, or ONE_AXIS where the public code gives
+    all axes of M-RoPE the same position, so that its sections make no difference.
+    Raises ValueError for any other kind, for positions that turn part of a head only, and for bases per kind of layer.
+    """
+    base = config.get("rope_theta")
+    partial = {"partial_rotary_factor": config.get("partial_rotary_factor")}
+    for name in ("rope_scaling", "rope_parameters"):  # newer files say it in the second, so that it has the last word
+        rope = config.get(name) or {}
+        if not isinstance(rope, Mapping):
+            raise ValueError(f"{name}: expected fields of rotary positions or null, got {rope!r}; correct the config")
+        if any(isinstance(value, Mapping) for value in rope.values()):
+            raise ValueError(f"{name}: expected one kind of rotary positions, got those of {', '.join(map(str, rope))}; the "
+                             "drafter has one layer")  # fmt: skip
+        kind = "mrope" if "mrope_section" in rope else rope.get("rope_type", rope.get("type", "default"))
+        if kind not in rotations:
+            raise ValueError(f"{name}: expected plain rotary positions, got {kind!r}; a drafter here would turn positions "
+                             "otherwise than it was trained")  # fmt: skip
+        partial[name] = rope.get("partial_rotary_factor")
+        base = rope.get("rope_theta") or base
+    if odd := {name: value for name, value in partial.items() if value not in (None, 1)}:
+        raise ValueError(
+            f"partial_rotary_factor: expected 1, whole heads turned, got {odd}; no drafter here has another"
+        )
+    return float(base or 10000.0)
+
+
+def layer_names(prefix: str, qkv_bias: bool = False) -> dict[str, tuple[str, ...]]:
+    """Our names of a DraftLayer's weights (behind "layer."), and the published ones that are stacked into each.
+
+    prefix: of the published layer, "layers.0." or "midlayer.".
+    """
+    attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
+    names = {
+        "layer.qkv.weight": tuple(f"{attention}{x}_proj.weight" for x in "qkv"),
+        "layer.out.weight": (f"{attention}o_proj.weight",),
+        "layer.norm.weight": (f"{prefix}post_attention_layernorm.weight",),
+        "layer.gate_up.weight": (f"{mlp}gate_proj.weight", f"{mlp}up_proj.weight"),
+        "layer.down.weight": (f"{mlp}down_proj.weight",),
+    }
+    if qkv_bias:
+        names["layer.qkv.bias"] = tuple(f"{attention}{x}_proj.bias" for x in "qkv")
+    return names
+
+
+def fill_drafter(
+    drafter: nn.Module,
+    state: Mapping[str, Tensor],
+    names: Mapping[str, tuple[str, ...]],
+    unused: Iterable[str] = (EMBEDDING,),
+) -> nn.Module:
+    """Loads published tensors into our module, float32.
+
+    names: our name -> the published names whose rows are stacked into it.   unused: published names that may be there
+    and hold nothing of ours (the embedding is the target's).
+    Raises ValueError that lists every missing and every unknown key, or every shape that does not fit,
+    and for NaN or Inf.
+    """
+    wanted = [name for group in names.values() for name in group]
+    missing = [name for name in wanted if name not in state]
+    unknown = sorted(set(state) - set(wanted) - set(unused))
+    if missing or unknown:
+        raise ValueError(f"sd: expected the published keys; missing {missing}, unknown {unknown}")
+    own = drafter.state_dict()
+    filled, misfits = {}, []
+    for name, group in names.items():
+        rows, shape = [state[key] for key in group], own[name].shape
+        fits = all(part.dim() == len(shape) and part.shape[1:] == shape[1:] for part in rows)
+        if not fits or sum(map(len, rows)) != shape[0]:
+            got = ", ".join(str(tuple(part.shape)) for part in rows)
+            misfits.append(f"{' + '.join(group)}: expected shape {tuple(shape)} by the config, got {got}")
+            continue
+        filled[name] = (torch.cat(rows) if len(rows) > 1 else rows[0]).to(own[name].dtype)
+    if misfits:
+        raise ValueError("; ".join([*misfits, "give the config the file was made with"]))
+    if named := non_finite({key: state[key] for key in wanted}):
+        raise ValueError(f"sd: expected finite weights, got NaN or Inf in {abbreviated(named)}; fetch the file again")
+    drafter.load_state_dict(filled)
+    return drafter

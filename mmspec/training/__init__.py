@@ -1,0 +1,1 @@
+"""What trainings of every domain share: schedule, optimizer, checkpoints, run state and log."""

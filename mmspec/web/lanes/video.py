@@ -1,0 +1,107 @@
+"""One video of blocks, drawn by the model alone and then with drafts that a router lets stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mmspec.web.lanes.lane import Lane, last_accepted, run_lane, warm_up
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mmspec.core.loop import DecodingRun
+    from mmspec.evaluate.video.resources import VideoResources
+    from mmspec.video.decoding.output import BlockRecord
+
+PARTS = ("video", "video/draft", "video/reward")
+STANDS, REDRAWN, ALONE = "the draft stands", "redrawn by the model", "drawn by the model"
+
+
+@dataclass(slots=True)
+class VideoLane(Lane):
+    """frames: uint8 [F, H, W, 3], once it is finished.   blocks: of the whole video."""
+
+    frames: np.ndarray | None = None
+    blocks: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes."""
+        return self.frames is not None or self.stopped is not None
+
+
+@dataclass(frozen=True, slots=True)
+class VideoLaneRequest:
+    """threshold: the score that a draft needs to stand; infinity is the model alone, bit for bit.   blocks: of the video."""
+
+    prompt: str
+    threshold: float
+    seed: int
+    blocks: int
+
+
+def missing_models() -> str | None:
+    """One sentence where the zoo's video model is not built, None where it is."""
+    from mmspec import zoo
+
+    known = zoo.names()
+    absent = [name for name in PARTS if name not in known]
+    if not absent:
+        return None
+    commands = " and ".join(f"mmspec zoo build {name}" for name in absent)
+    return f"No video model ships with mmspec yet: run {commands}, then come back to this tab."
+
+
+def video_lanes(
+    resources: VideoResources, film: VideoLaneRequest, seconds: float
+) -> Iterator[tuple[VideoLane, VideoLane]]:
+    """The plain video and then the routed one, block by block; the last of each has frames.
+
+    seconds: that each may take.   Raises ValueError for what the pipeline or the router refuses.
+    """
+    from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
+
+    routed = pipeline_call("sdvg", resources, VideoDecodingOverrides(threshold=film.threshold))
+    plain, fast = VideoLane("plain decoding"), VideoLane(f"SDVG, threshold {film.threshold:g}")
+    pipe = resources.pipeline
+    ways = ((plain, partial(_start, pipe, film, {})), (fast, partial(_start, pipe, film, routed.arguments)))
+    warm_up(ways[1][1])
+    for lane, start in ways:
+        for run in run_lane(lane, start, _block_marks, seconds):
+            lane.blocks = run.target.request.blocks
+            yield plain, fast
+            if lane.finished:
+                with lane.timed():
+                    lane.frames = pipe.output(run).videos[0]
+                yield plain, fast
+
+
+def _start(pipe: Any, film: VideoLaneRequest, how: Any) -> DecodingRun:
+    return pipe.start([film.prompt], seed=[film.seed], blocks=film.blocks, **how)
+
+
+def _block_marks(run: DecodingRun) -> tuple[dict[str, list], int]:
+    """What became of the block that was just finished."""
+    records = run.stats.records[0] if run.stats.records else []
+    if not records or run.target.errors:
+        return {"blocks": []}, 0
+    record = records[-1]
+    name = "accepted" if record.kept else "corrected" if record.drafted else "own"
+    return {"blocks": [(len(records) - 1, name, score(record))]}, last_accepted(run)
+
+
+def score(record: BlockRecord) -> float | None:
+    """The least score of the frames of a draft, by which it was judged; of the model's own block where nothing was drafted."""
+    frames = record.scores if record.scores is not None else record.own_scores
+    return None if not frames or not all(map(math.isfinite, frames)) else min(frames)
+
+
+def identical(one: VideoLane, other: VideoLane) -> bool:
+    """Whether both are finished and equal in every pixel."""
+    import numpy as np
+
+    return one.frames is not None and other.frames is not None and np.array_equal(one.frames, other.frames)

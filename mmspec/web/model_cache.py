@@ -1,0 +1,64 @@
+"""The models of the app: weights, loaded on first use and shared. Nothing about a visitor is kept here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ModelCache:
+    """Models by name. vlm: what answers questions: "zoo" or a folder with a saved model."""
+
+    def __init__(self, vlm: str = "zoo"):
+        self.vlm = vlm
+        self._made: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made by the first who asks."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            return self._made[name]
+
+    def vlm_resources(self) -> Any:
+        """`VlmResources` of the model that answers questions."""
+        return self.once("captions", self._captions)
+
+    def _captions(self) -> Any:
+        from mmspec.evaluate.vlm.resources import published_resources, zoo_resources
+
+        return zoo_resources() if self.vlm == "zoo" else published_resources(self.vlm, local=True)
+
+    def image_resources(self, name: str = "t2i") -> Any:
+        """`ImageResources` of a model of codes of the zoo."""
+        return self.once(f"codes {name}", lambda: _image(name))
+
+    def continuous_resources(self, name: str) -> Any:
+        """`ContinuousResources` of a model of vectors of the zoo."""
+        return self.once(f"vectors {name}", lambda: _continuous(name))
+
+    def video_resources(self) -> Any:
+        """`VideoResources` of the zoo's model of blocks.   Raises ValueError where it is not built."""
+        return self.once("films", _video)
+
+
+def _image(name: str) -> Any:
+    from mmspec.evaluate.image.resources import zoo_resources
+
+    return zoo_resources(name)
+
+
+def _continuous(name: str) -> Any:
+    from mmspec.evaluate.continuous.resources import open_continuous
+
+    return open_continuous(name)
+
+
+def _video() -> Any:
+    from mmspec.evaluate.video.resources import open_video
+
+    return open_video("video")

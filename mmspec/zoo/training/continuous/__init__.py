@@ -1,0 +1,1 @@
+"""How the zoo's models of continuous image tokens are trained."""

@@ -1,0 +1,170 @@
+"""Training of the zoo's KL autoencoder on pictures: what is drawn, where its edges are, and latents near a unit normal."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.continuous.kl import KLConfig, write_kl
+from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
+from mmspec.zoo.architectures.object_detector import ObjectDetector
+from mmspec.zoo.files.continuous import read_kl
+from mmspec.zoo.training.image.recipe import ImageRecipe, train_on_images
+from mmspec.zoo.training.loop import autocast, rounded, write_card
+from mmspec.zoo.training.objectives import reconstruction_loss
+from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, ImageScene
+from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+FIRST_SEED = 5 << 28
+
+
+def kl_config() -> KLConfig:
+    """Pictures of 64x64 as 8x8 cells of 16 channels; attention in both middles alone."""
+    return KLConfig(embed_dim=16, ch=32, ch_mult=(1, 1, 2, 2), num_res_blocks=1, encoder_attn_resolutions=(),
+                    resolution=IMAGE_SCENE_SIDE, norm_groups=8)  # fmt: skip
+
+
+def _shipped() -> ImageRecipe:
+    return ImageRecipe(steps=8000, lr=1e-3, batch=16, warmup=100, weight_decay=0.01, first=FIRST_SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class KlRecipe:
+    """Everything that decides the autoencoder; the defaults are the ones to ship.
+
+    squares: weight of squared errors.   edges: weight of the differences between neighbouring pixels, which decide whether
+    an outline is sharp. It grows from 0 over `edges_after` of the steps: before objects are where they belong, no outline
+    is better than a wrong one, and the model stays with none.
+    divergence: weight of the KL to a unit normal, as the mean over all values of a latent.
+    spread: log variance that posteriors start at; at 0 there is little but noise to decode.
+    """
+
+    pictures: ImageRecipe = field(default_factory=_shipped)
+    config: KLConfig = field(default_factory=kl_config)
+    squares: float = 1.0
+    edges: float = 0.5
+    edges_after: float = 0.4
+    divergence: float = 1e-4
+    spread: float = -5.0
+
+    def __post_init__(self) -> None:
+        if min(self.squares, self.edges, self.divergence) < 0 or not 0 < self.edges_after <= 1:
+            raise ValueError(
+                f"KlRecipe: expected weights of 0 or more and a share of the steps, got {self}; change them"
+            )
+
+    def edges_at(self, step: int) -> float:
+        """The weight of edges at a step."""
+        return self.edges * min(step / (self.edges_after * self.pictures.steps), 1.0)
+
+
+def new_model(recipe: KlRecipe) -> AutoencoderKL:
+    """The untrained autoencoder, whose posteriors are as narrow as the recipe says."""
+    torch.manual_seed(recipe.pictures.seed)
+    model = new_autoencoder(recipe.config)
+    with torch.no_grad():
+        model.quant_conv.bias[recipe.config.embed_dim :] = recipe.spread
+    return model
+
+
+def kl_loss(
+    model: AutoencoderKL, pixels: Tensor, noise: Tensor, recipe: KlRecipe, step: int
+) -> tuple[Tensor, dict[str, float]]:
+    """L1 and squares of pixels, L1 of their differences, and the divergence; noise: standard normal in the shape of the
+    latents."""
+    with autocast(pixels.device):
+        law = model.encode(pixels).latent_dist
+        mean, log_variance = law.mean.float(), law.logvar.float()
+        made = model.decode(mean + (0.5 * log_variance).exp() * noise).sample
+    return reconstruction_loss(made, pixels, mean, log_variance, recipe, step)
+
+
+def train_kl(
+    model: AutoencoderKL, folder: Path, recipe: KlRecipe, resume: bool = True, device: str = "cpu"
+) -> dict[str, float]:
+    """Train `model` in place; returns the last means. State and log lie in `folder`."""
+    side = IMAGE_SCENE_SIDE // recipe.config.stride
+    shape = (recipe.pictures.batch, recipe.config.embed_dim, side, side)
+
+    def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
+        drawn = torch.Generator().manual_seed(recipe.pictures.seed * 1_000_003 + step)
+        noise = torch.randn(shape, generator=drawn).to(device)
+        return kl_loss(model, to_pixels(image_arrays(pictures)).to(device), noise, recipe, step)
+
+    return train_on_images(model, loss, recipe.pictures, folder, "kl", resume, device)
+
+
+@torch.no_grad()
+def unit_scale(model: AutoencoderKL, count: int = 512, batch: int = 64) -> float:
+    """The factor that brings latents of training pictures, drawn from their posteriors, to a mean square of 1 about
+    their mean."""
+    model.eval()
+    sums, device = torch.zeros(3, dtype=torch.float64), next(model.parameters()).device
+    for first in range(0, count, batch):
+        pixels = to_pixels(image_arrays(sample_image_scenes(FIRST_SEED + first, min(batch, count - first))))
+        law = model.encode(pixels.to(device)).latent_dist
+        # of a draw the expected square is that of the mean plus the variance: no noise is needed
+        square = law.mean.double().square() + law.var.double()
+        sums += torch.stack((law.mean.double().sum(), square.sum(), square.new_tensor(square.numel()))).cpu()
+    mean, square = (sums[:2] / sums[2]).tolist()
+    return (square - mean**2) ** -0.5
+
+
+@torch.no_grad()
+def evaluate_kl(model: AutoencoderKL, judge: ObjectDetector, count: int = 1000, batch: int = 50) -> dict[str, float]:
+    """On held-out pictures decoded from the means of their latents: L1 (of 255), PSNR, and the share of objects that the
+    judge finds in them, beside that in the pictures themselves."""
+    model.eval()
+    sums = {"l1": 0.0, "psnr": 0.0, "recognised": 0.0, "recognised_real": 0.0}
+    asked = 0
+    for first in range(0, count, batch):
+        pictures = sample_image_scenes(HELD_OUT + first, min(batch, count - first))
+        real = image_arrays(pictures)
+        latents = model.encode(to_pixels(real).to(next(model.parameters()).device)).latent_dist.mean
+        made = to_bytes(model.decode(latents).sample)
+        gap = torch.from_numpy(made).float() - torch.from_numpy(real).float()
+        sums["l1"] += float(gap.abs().mean((1, 2, 3)).sum()) / count
+        squares = gap.square().mean((1, 2, 3)).clamp_min(1e-6)
+        sums["psnr"] += float((-10 * (squares / 255**2).log10()).sum()) / count
+        objects = sum(len(one.items) for one in pictures)
+        asked += objects
+        for name, images in (("recognised", made), ("recognised_real", real)):
+            sums[name] += judge.agreement(torch.from_numpy(images), pictures) * objects
+    return {name: round(value / (asked if name.startswith("rec") else 1), 4) for name, value in sums.items()}
+
+
+def build(
+    out: Path,
+    work: Path,
+    judge: ObjectDetector,
+    recipe: KlRecipe | None = None,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 1000,
+) -> dict[str, Any]:
+    """Train in `work/kl`, write fp16 weights and the card to `out`; returns the card.
+
+    recipe: None for the one to ship.   judge: what counts the objects that survive.
+    measured: held-out pictures the card's figures are of. Of as many training pictures, at most 512, is the scale in the
+    written config, which brings latents to unit variance.
+    """
+    recipe = KlRecipe() if recipe is None else recipe
+    model = new_model(recipe)
+    figures = train_kl(model, work / "kl", recipe, resume, device)
+    model.cpu().half().float()  # what a reader of the weights gets is what is measured
+    scale = unit_scale(model, min(512, measured))
+    model.register_to_config(scaling_factor=scale)
+    write_kl(deepcopy(model).half(), out)
+    stored = read_kl(out)
+    return write_card(out, "kl", stored, "pictures of mmspec.zoo.world, whole ones", **recipe.pictures.facts(),
+                      scale=round(scale, 6), training=rounded(figures),
+                      evaluation=evaluate_kl(stored, judge, measured))  # fmt: skip

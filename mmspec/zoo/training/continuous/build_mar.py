@@ -1,0 +1,166 @@
+"""Training of the zoo's MAR on latents: classes and prompts in turn, the target and the small one that drafts for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmspec.imagegen.continuous.mar.adapter import Encode, null_conditions
+from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.training import masked_loss, sampled_ratio
+from mmspec.imagegen.continuous.mar.transformer import MAR
+from mmspec.zoo.architectures.caption_encoder import WIDTH
+from mmspec.zoo.architectures.object_detector import ObjectDetector
+from mmspec.zoo.files.continuous import read_captions, read_kl, read_mar, write_mar
+from mmspec.zoo.files.training_sets import ImageLatents
+from mmspec.zoo.training.continuous.recipe import (
+    Kind,
+    LatentRecipe,
+    card_facts,
+    class_labels,
+    class_recognition,
+    latent_set,
+    prompt_recognition,
+    scene_at,
+)
+from mmspec.zoo.training.loop import autocast, rounded, train, write_card
+from mmspec.zoo.world.image import CLASSES, IMAGE_SCENE_SIDE, LONGEST, image_prompt
+
+if TYPE_CHECKING:
+    from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
+
+KINDS: tuple[Kind, ...] = ("classes", "prompts")
+AGAIN: tuple[Kind, ...] = ("classes", "classes", "classes", "prompts")  # behind `LatentRecipe.again`
+MOST_WEIGHT = 50.0  # of an error of the noise; without it a small model is slow to use its context
+
+
+def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> MARConfig:
+    """64 tokens of 16 channels, 64 classes, and a buffer for as many features as a prompt has."""
+    sides = {f"{part}_{name}": value for part in ("encoder", "decoder")
+             for name, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))}  # fmt: skip
+    return MARConfig(img_size=IMAGE_SCENE_SIDE, vae_stride=8, vae_embed_dim=16, class_num=CLASSES, buffer_size=LONGEST,
+                     caption_dim=WIDTH, diffloss_d=head_depth, diffloss_w=head_width, num_sampling_steps="ddim50",
+                     **sides)  # fmt: skip
+
+
+def target_recipe(steps: int = 18_000, again: int = 8000) -> LatentRecipe:
+    """The target: three layers of each side and a head of six blocks, 3.5 M parameters."""
+    return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps, copies=2, again=again)
+
+
+def draft_recipe(steps: int = 10_000, again: int = 4000) -> LatentRecipe:
+    """The small one, a ninth of the target: one layer of each side, and a head of one block, since most time is the head's."""
+    return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2, again=again)
+
+
+def turn(step: int, again: int) -> tuple[Kind, int]:
+    """Which set a step takes, and how often it was taken before: each in turn, and from the step `again` on (0 for never) the
+    classes three times of four, whose shapes a small model is slow to tell apart."""
+    kinds, first = (AGAIN, again) if again and step >= again else (KINDS, 0)
+    rounds, place = divmod(step - first, len(kinds))
+    kind = kinds[place]
+    before = -((KINDS.index(kind) - first) // len(KINDS))
+    return kind, before + rounds * kinds.count(kind) + kinds[:place].count(kind)
+
+
+def condition_of(kind: Kind, taken: Tensor, step: int, captions: Encode) -> Tensor:
+    """int64 [B] of classes, or features float [B, 32, 128] of prompts, said anew in every step."""
+    if kind == "classes":
+        return class_labels(taken)
+    return captions([image_prompt(scene_at("prompts", index), step) for index in taken.tolist()])[0]
+
+
+@torch.no_grad()
+def new_model(recipe: LatentRecipe) -> MAR:
+    """The untrained model, which tells places and classes apart from the first step on: tables of the published start (spread
+    0.02, beside tokens of 0.4) take a small model thousands of steps to notice."""
+    torch.manual_seed(recipe.seed)
+    model = MAR(recipe.config)
+    for table in (model.encoder_pos_embed_learned, model.decoder_pos_embed_learned):
+        table.normal_(std=0.5)
+        table[0, recipe.config.buffer_size :] = places(recipe.config.grid, table.shape[-1])
+    for table in (model.class_emb.weight, model.fake_latent):
+        table.normal_(std=0.5)
+    return model
+
+
+def places(grid: int, width: int) -> Tensor:
+    """float32 [grid^2, width]: sines and cosines of row and column, of waves from four cells to four grids long."""
+    waves = torch.linspace(math.log(4), math.log(4 * grid), width // 4).exp()
+    angle = 2 * torch.pi * torch.arange(grid)[:, None] / waves
+    line = torch.cat((angle.sin(), angle.cos()), -1)
+    both = torch.cat((line[:, None].expand(-1, grid, -1), line[None].expand(grid, -1, -1)), -1).flatten(0, 1)
+    return torch.nn.functional.pad(both, (0, width - both.shape[-1]))
+
+
+def train_mar(
+    recipe: LatentRecipe,
+    latents: dict[str, ImageLatents],
+    captions: Encode,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+) -> tuple[MAR, dict[str, float]]:
+    """Trains on classes and on prompts, see `turn`; returns the model and its last means.
+
+    latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
+    """
+    model = new_model(recipe).to(device).train()
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        kind, number = turn(step, recipe.again)
+        drawn = recipe.draws(step)
+        taken, tokens = latents[kind].batch(number, recipe.batch)
+        labels = condition_of(kind, taken, step, captions)
+        drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
+        labels = torch.where(drop, null_conditions(labels), labels)
+        with autocast(device):
+            each = masked_loss(
+                model, tokens.to(device), labels.to(device), drawn, recipe.copies, sampled_ratio, MOST_WEIGHT
+            )
+        noise, variance = each.noise.mean(), each.variance.mean()
+        return noise + variance, {"noise": float(noise.detach()), "variance": float(variance.detach())}
+
+    figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
+    return model.eval().requires_grad_(False), figures
+
+
+def generate_images(pipe: MARPipeline, prompts: Sequence[Any], seeds: list[int]) -> Sequence[Image.Image]:
+    """Pictures for labels or texts with the pipeline's own defaults."""
+    return pipe(list(prompts), seed=seeds).images
+
+
+def build(
+    out: Path,
+    work: Path,
+    kl: Path,
+    whole: Path,
+    judge: ObjectDetector,
+    recipe: LatentRecipe | None = None,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 256,
+) -> dict[str, Any]:
+    """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
+
+    kl: folder of the autoencoder.   whole: that of the text-to-image pipeline, whose caption encoder is shared.
+    recipe: None for the target's.   measured: pictures drawn for each of the card's figures.
+    """
+    recipe = target_recipe() if recipe is None else recipe
+    vae = read_kl(kl).to(device)
+    latents = {kind: latent_set(vae, work, kind, recipe.pictures) for kind in KINDS}
+    model, figures = train_mar(recipe, latents, read_captions(whole), work / recipe.folder, resume, device)
+    write_mar(model, out)
+    pipe = read_mar(out, kl, whole)
+    shares = {kind: figure(lambda *asked: generate_images(pipe, *asked), judge, measured)
+              for kind, figure in (("classes", class_recognition), ("prompts", prompt_recognition))}  # fmt: skip
+    evaluation = {f"{kind}_{name}": value for kind, found in shares.items() for name, value in found.items()}
+    return write_card(out, recipe.name, pipe.model.transformer, "pictures of mmspec.zoo.world as latents of the zoo's kl",
+                      **card_facts(recipe, KINDS), training=rounded(figures), evaluation=evaluation)  # fmt: skip

@@ -1,0 +1,148 @@
+"""The recipe of trainings on latents, their fixed sets, and how many requested objects the detector finds in drawn images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mmspec.imagegen.continuous.causal.transformer import CausalConfig
+from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.zoo.architectures.object_detector import ObjectDetector
+from mmspec.zoo.files.training_sets import ImageLatents, encode_images
+from mmspec.zoo.training.loop import TrainingPlan, progress_bars
+from mmspec.zoo.world.image import (
+    CLASSES,
+    HELD_OUT,
+    ImageScene,
+    class_image_scene,
+    class_names,
+    image_prompt,
+    sample_image_scene,
+)
+from mmspec.zoo.world.pixels import image_arrays, to_pixels
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
+
+
+Kind = Literal["classes", "prompts"]
+FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27) + (1 << 26)}
+
+
+@dataclass(frozen=True, slots=True)
+class LatentRecipe:
+    """Everything that decides a model of continuous tokens.
+
+    pictures: of each fixed set.   copies: draws of the head for one condition.   drop: share of rows without a condition.
+    again: step from which on the schedule runs once more; 0 for never.
+    """
+
+    name: str
+    config: MARConfig | CausalConfig
+    steps: int
+    lr: float = 1e-3
+    batch: int = 32
+    pictures: int = 20_480
+    copies: int = 4
+    drop: float = 0.1
+    again: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch, self.copies) < 1 or self.pictures < self.batch:
+            raise ValueError(
+                f"LatentRecipe: expected positive counts and a batch of pictures or more, got {self}; change them"
+            )
+        if not 0 <= self.drop < 1:
+            raise ValueError(f"drop: expected a share from 0 to 1, got {self.drop}; use 0.1")
+
+    @property
+    def folder(self) -> str:
+        """Of the state, in the work folder."""
+        return self.name.replace("/", "_")
+
+    def plan(self) -> TrainingPlan:
+        """Its schedule for the training loop."""
+        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
+
+    def draws(self, step: int) -> torch.Generator:
+        """What a step draws its masks, times and noise with."""
+        return torch.Generator().manual_seed((self.seed << 32) + step)
+
+    def dropped(self, labels: Tensor, drawn: torch.Generator) -> Tensor:
+        """bool [B], the rows that lose their condition."""
+        return torch.rand(len(labels), generator=drawn) < self.drop
+
+
+def scene_at(kind: Kind, index: int) -> ImageScene:
+    """The picture at an index of a fixed set: of the classes in turn, or any."""
+    seed = FIRST_SEED[kind] + index
+    return class_image_scene(index % CLASSES, seed) if kind == "classes" else sample_image_scene(seed)
+
+
+def latent_set(vae: AutoencoderKL, work: Path, kind: Kind, count: int) -> ImageLatents:
+    """The latents of a fixed set, which lie in `work/latents/KIND` and are made where they are not."""
+
+    def pixels(first: int, size: int) -> Tensor:
+        return to_pixels(image_arrays([scene_at(kind, first + i) for i in range(size)]))
+
+    with progress_bars() as progress:
+        bar = progress.add_task(f"latents of {kind}", total=count, note="")
+        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
+        return encode_images(vae, work / "latents" / kind, pixels, count, made)
+
+
+def class_labels(taken: Tensor) -> Tensor:
+    """int64 [B], the classes of pictures of the set "classes"."""
+    return taken % CLASSES
+
+
+def card_facts(recipe: LatentRecipe, kinds: tuple[Kind, ...]) -> dict[str, Any]:
+    """What a card tells of it."""
+    seeds = {kind: [FIRST_SEED[kind], FIRST_SEED[kind] + recipe.pictures] for kind in kinds}
+    return {"picture_seeds": seeds, "model_seed": recipe.seed, "steps": recipe.steps, "batch": recipe.batch}
+
+
+RECOGNITION_SEED = HELD_OUT + (1 << 20)  # apart from the pictures that other figures are of
+Draw = Callable[[Sequence[Any], list[int]], Sequence[Image.Image]]
+
+
+def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
+    """Of pictures drawn for the 64 classes in turn, the share in which the judge finds an object of the class, and of real
+    ones of the same classes.
+
+    draw(labels, seeds): the pictures, such as `lambda labels, seeds: pipe(labels, seed=seeds).images`.
+    """
+    labels = [index % CLASSES for index in range(count)]
+    names = class_names()
+    return _shares(draw, judge, labels, [names[label] for label in labels],
+                   [class_image_scene(label, RECOGNITION_SEED + index) for index, label in enumerate(labels)], batch)  # fmt: skip
+
+
+def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
+    """The same for held-out prompts: the share of the objects they name, and of those in the pictures they were made for."""
+    pictures = [sample_image_scene(RECOGNITION_SEED + index) for index in range(count)]
+    prompts = [image_prompt(one, 0) for one in pictures]
+    return _shares(draw, judge, prompts, prompts, pictures, batch)
+
+
+def _shares(
+    draw: Draw,
+    judge: ObjectDetector,
+    prompts: Sequence[Any],
+    asked: Sequence[str],
+    real: Sequence[ImageScene],
+    batch: int,
+) -> dict[str, float]:
+    drawn: list[Image.Image] = []
+    for first in range(0, len(prompts), batch):
+        part = prompts[first : first + batch]
+        drawn += draw(part, [(RECOGNITION_SEED + first + i) & (2**31 - 1) for i in range(len(part))])
+    return {"recognised": round(judge.agreement(drawn, asked), 4),
+            "recognised_real": round(judge.agreement(torch.from_numpy(image_arrays(real)), asked), 4)}  # fmt: skip

@@ -1,0 +1,237 @@
+"""Build the zoo's LlamaGen models on images rendered and tokenised on the fly: t2i, c2i and the low-resolution drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.imagegen.llamagen.captions import CaptionEncoder
+from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
+from mmspec.imagegen.llamagen.transformer import Transformer
+from mmspec.imagegen.llamagen.vq import VQModel
+from mmspec.zoo.architectures.caption_encoder import WIDTH
+from mmspec.zoo.files.image import read_pipeline, read_vq, read_with_shared_tokenizer, write_pipeline, write_transformer
+from mmspec.zoo.training.image.build_vq import build as build_vq
+from mmspec.zoo.training.image.facts import image_reading_loss, object_cells, train_image_prompt_encoder
+from mmspec.zoo.training.loop import STATE, TrainingPlan, autocast, prefetched, rounded, start_over, train, write_card
+from mmspec.zoo.training.objectives import WithAuxiliaryHeads
+from mmspec.zoo.world.image import (
+    CLASSES,
+    HELD_OUT,
+    LONGEST,
+    ImageScene,
+    class_image_scene,
+    image_prompt,
+    image_prompt_tokenizer,
+    low_res,
+    sample_image_scene,
+)
+from mmspec.zoo.world.pixels import image_arrays, to_pixels
+from mmspec.zoo.world.scene import EVAL_START
+
+FIRST_SEED = 1 << 29
+CLASS_SEED = FIRST_SEED + (1 << 28)
+DROP = 0.1  # rows whose condition is replaced by the null one, for guidance
+Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class GptRecipe:
+    """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes.
+
+    reading, object_weight: weights of the auxiliary heads' loss and of the codes of objects. Both fade, to 0 and 1, over
+    `guided_share` of the steps, so that what is learnt in the end is the law of the codes.
+    choices: pictures drawn for each one trained on, see `step_scenes`: only pictures of two objects teach which color
+    belongs to which shape.
+    """
+
+    name: str
+    config: GPTConfig
+    steps: int
+    lr: float = 2e-3
+    batch: int = 16
+    low: bool = False
+    reading: float = 0.3
+    object_weight: float = 4.0
+    guided_share: float = 0.7
+    choices: int = 1
+    seed: int = 0
+
+
+def scenes_of(recipe: GptRecipe, first: int, count: int) -> list[ImageScene]:
+    """Pictures of `count` seeds: of a class each where the model is class-conditional."""
+    if recipe.config.model_type == "t2i":
+        return [sample_image_scene(first + i) for i in range(count)]
+    return [class_image_scene((first + i) % CLASSES, first + i) for i in range(count)]
+
+
+def step_scenes(recipe: GptRecipe, step: int) -> list[ImageScene]:
+    """The pictures of a training step, of `recipe.choices` each the one with most objects. A prompt says how many objects
+    there are, so a picture's law given its prompt stays."""
+    first = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
+    size = recipe.batch * recipe.choices
+    drawn = scenes_of(recipe, first + step * size, size)
+    groups = [drawn[i : i + recipe.choices] for i in range(0, size, recipe.choices)]
+    return [max(group, key=lambda one: len(one.items)) for group in groups]
+
+
+def rendered_pixels(pictures: list[ImageScene], low: bool = False) -> Tensor:
+    """Pixels float32 [B, 3, H, W] of pictures, or of half their side."""
+    arrays = image_arrays(pictures)
+    return to_pixels(low_res(arrays) if low else arrays)
+
+
+@torch.no_grad()
+def codes_of(vq: VQModel, pixels: Tensor) -> Tensor:
+    """The tokenizer's codes, int64 [B, 256], or [B, 64] of pictures of half the side."""
+    device = vq.quantize.embedding.weight.device
+    with autocast(device):
+        return vq.encode(pixels.to(device))[1]
+
+
+def condition_of(
+    recipe: GptRecipe, pictures: list[ImageScene], seed: int, encode: Encode | None
+) -> tuple[Tensor, Tensor | None]:
+    """(labels int64 [B], None) or (features float [B, 32, 128], mask bool [B, 32])."""
+    if recipe.config.model_type == "c2i":
+        first = [p.items[0].label for p in pictures]
+        return torch.tensor(first), None
+    return encode([image_prompt(picture, seed) for picture in pictures])
+
+
+def train_llamagen(
+    recipe: GptRecipe,
+    vq: VQModel,
+    encode: Encode | None,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+    projection: nn.Module | None = None,
+    workers: int = 0,
+) -> tuple[Transformer, dict[str, float]]:
+    """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
+
+    projection: what the transformer's own caption projection starts as.   workers: as in `prefetched`.   The last loss is of codes
+    alone, all of one weight.
+    """
+    torch.manual_seed(recipe.seed)
+    gpt, vq = Transformer(recipe.config), vq.to(device)
+    if projection is not None:
+        gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
+    model = WithAuxiliaryHeads(gpt).to(device)
+
+    def shown_at(step: int) -> tuple[list[ImageScene], Tensor]:
+        pictures = step_scenes(recipe, step)
+        return pictures, rendered_pixels(pictures, recipe.low)
+
+    shown = prefetched(shown_at, recipe.steps, workers)
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        pictures, pixels = shown(step)
+        condition, mask = condition_of(recipe, pictures, step, encode)
+        codes = codes_of(vq, pixels)
+        drop = torch.rand(recipe.batch, generator=torch.Generator().manual_seed(step)) < DROP
+        mask = None if mask is None else mask.to(device)
+        with autocast(device):
+            logits, states = model(condition.to(device), codes, mask, drop.to(device))
+        share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
+        if not share:
+            loss, notes = code_loss(logits, codes)
+            return loss, {**notes, "reading": 0.0}
+        with autocast(device):
+            reading = image_reading_loss(model, states, pictures, drop, step)
+        weight = 1 + (recipe.object_weight - 1) * share * object_cells(pictures, recipe.config.grid).to(device)
+        loss, notes = code_loss(logits, codes, weight)
+        return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
+
+    plan = TrainingPlan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
+    return gpt, train(model, loss_of, plan, folder, recipe.name, resume)
+
+
+@torch.no_grad()
+def held_out(
+    recipe: GptRecipe, gpt: Transformer, vq: VQModel, encode: Encode | None, count: int = 64
+) -> dict[str, float]:
+    """Loss and mean top-1 probability on pictures that no training sees."""
+    first = HELD_OUT if recipe.config.model_type == "t2i" else EVAL_START + (1 << 23)
+    pictures = scenes_of(recipe, first, count)
+    condition, mask = condition_of(recipe, pictures, 0, encode)
+    codes = codes_of(vq, rendered_pixels(pictures, recipe.low))
+    loss, notes = code_loss(gpt.training_logits(condition, codes, mask, torch.zeros(count, dtype=torch.bool)), codes)
+    return {"loss": float(loss), **notes}
+
+
+def code_loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
+    """Cross-entropy of codes int64 [B, T], each with its weight [B, T], and the mean top-1 probability."""
+    logits = logits.float().flatten(0, 1)
+    each = F.cross_entropy(logits, codes.flatten(), reduction="none")
+    loss = each.mean() if weight is None else (each * weight.flatten()).sum() / weight.sum()
+    with torch.no_grad():
+        top1 = (logits.amax(-1) - logits.logsumexp(-1)).exp().mean()
+    return loss, {"top1": float(top1)}
+
+
+def t2i_recipe(steps: int = 6000) -> GptRecipe:
+    """Text to image: 256 codes, prompts as features of the caption encoder."""
+    config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
+                       cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
+    return GptRecipe("t2i", config, steps, choices=3)
+
+
+def c2i_recipe(steps: int = 4500) -> GptRecipe:
+    """Class to image: 64 classes, shape by color."""
+    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="c2i",
+                       cls_token_num=1, num_classes=CLASSES)  # fmt: skip
+    return GptRecipe("c2i", config, steps)
+
+
+def low_recipe(steps: int = 3000) -> GptRecipe:
+    """Text to a picture of half the side, in the same codes: what MuLo-SD drafts with."""
+    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
+                       cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
+    return GptRecipe("t2i/low", config, steps, batch=32, low=True, choices=2)
+
+
+def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
+    """Tokenizer, caption encoder and transformer; writes the pipeline in fp16 and its card to `out`, returns the card."""
+    recipe = t2i_recipe()
+    begun = (work / "vq" / STATE).exists()
+    if not resume:
+        start_over(work / "caption_encoder", work / recipe.name)
+    if not resume or begun or not (out / "vq" / "model.safetensors").exists():
+        build_vq(out / "vq", work, resume=resume, device=device)
+    vq = read_vq(out / "vq")
+    reader = train_image_prompt_encoder(work / "caption_encoder", recipe.config.dim, resume=resume)
+    encode = CaptionEncoder(reader.encoder, image_prompt_tokenizer(), LONGEST)
+    gpt, figures = train_llamagen(recipe, vq, encode, work / recipe.name, resume, device, reader.projection)
+    write_pipeline(gpt.cpu(), vq.cpu(), reader.encoder, image_prompt_tokenizer(), out)
+    return _carded(recipe, out, read_pipeline(out), figures)
+
+
+def build_with_shared_tokenizer(
+    out: Path, work: Path, whole: Path, recipe: GptRecipe, *, resume: bool = True, device: str = "cpu"
+) -> dict[str, Any]:
+    """A transformer over tokenizer and caption encoder of the pipeline in `whole`; writes it and its card to `out`."""
+    shared = read_pipeline(whole).model
+    encode = shared.captions if recipe.config.model_type == "t2i" else None
+    gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.name.replace("/", "_"), resume, device)
+    write_transformer(gpt.cpu(), out)
+    return _carded(recipe, out, read_with_shared_tokenizer(out, whole), figures)
+
+
+def _carded(recipe: GptRecipe, out: Path, pipe: LlamaGenPipeline, figures: dict[str, float]) -> dict[str, Any]:
+    model = pipe.model
+    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
+    facts = {"picture_seeds": [start, start + recipe.steps * recipe.batch * recipe.choices], "model_seed": recipe.seed,
+             "steps": recipe.steps, "training": rounded(figures),
+             "held_out": rounded(held_out(recipe, model.transformer, model.vq, model.captions))}  # fmt: skip
+    return write_card(
+        out, recipe.name, model.transformer, "pictures of mmspec.zoo.world, tokenised by the zoo's VQ", **facts
+    )

@@ -1,0 +1,220 @@
+"""Build the models that score images: CLIP on images and their prompts, and the detector of objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from open_clip.model import CLIP
+from torch import Tensor, nn
+
+from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip, token_ids
+from mmspec.zoo.architectures.object_detector import CELL, GRID, DetectorNetwork, ObjectDetector, objects_of
+from mmspec.zoo.files.scorers import load_clip, load_detector, save_clip, save_detector
+from mmspec.zoo.training.image.recipe import ImageRecipe, train_on_images
+from mmspec.zoo.training.loop import autocast, rounded, write_card
+from mmspec.zoo.world.image import HELD_OUT, ImageScene, image_prompt
+from mmspec.zoo.world.pixels import augment, image_arrays, sample_image_scenes, to_pixels
+from mmspec.zoo.world.scene import COLORS
+
+CLIP_RECIPE = ImageRecipe(steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28)
+NORM_BATCHES = 16  # batches that the norms' statistics are taken over after training
+
+
+def training_pixels(pictures: list[ImageScene], seed: int) -> Tensor:
+    """float32 [B, 3, 64, 64] in -1..1, every other picture augmented."""
+    pixels = to_pixels(image_arrays(pictures))
+    pixels[::2] = augment(pixels[::2], seed)
+    return pixels
+
+
+def contrasted_pairs(pictures: list[ImageScene], prompts: list[str]) -> Tensor:
+    """Which pairs of a batch are contrasted, bool [B, B]: not those of two rows with the same prompt and objects."""
+    names = [
+        (prompt, tuple(item.label for item in picture.items)) for prompt, picture in zip(prompts, pictures, strict=True)
+    ]
+    codes = torch.tensor([names.index(name) for name in names])
+    return (codes[:, None] != codes) | torch.eye(len(names), dtype=torch.bool)
+
+
+def clip_loss(clip: CLIP, pictures: list[ImageScene], seed: int, device: str) -> tuple[Tensor, dict[str, float]]:
+    """Symmetric contrast over the batch, and how often a picture's own prompt is nearest."""
+    prompts = [image_prompt(picture, seed) for picture in pictures]
+    with autocast(device):
+        image = clip.encode_image(training_pixels(pictures, seed).to(device))
+        text = clip.encode_text(token_ids(prompts).to(device))
+    cosine = F.normalize(image.float(), dim=-1) @ F.normalize(text.float(), dim=-1).T
+    scores = cosine * clip.logit_scale.clamp(max=4.6).exp()
+    scores = scores.masked_fill(~contrasted_pairs(pictures, prompts).to(device), -1e4)
+    wanted = torch.arange(len(pictures), device=device)
+    loss = (F.cross_entropy(scores, wanted) + F.cross_entropy(scores.T, wanted)) / 2
+    return loss, {"top1": float((scores.argmax(-1) == wanted).float().mean())}
+
+
+def train_clip(
+    clip: CLIP, folder: Path, recipe: ImageRecipe = CLIP_RECIPE, resume: bool = True, device: str = "cpu"
+) -> dict[str, float]:
+    """Train `clip` in place; returns the last means. State and log lie in `folder`.
+
+    Raises ValueError for batches of one picture, which there is nothing to tell from.
+    """
+    if recipe.batch < 2:
+        raise ValueError(f"batch: expected at least two pictures to tell apart, got {recipe.batch}; raise it")
+
+    def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
+        return clip_loss(clip, pictures, step, device)
+
+    figures = train_on_images(clip, loss, recipe, folder, "clip", resume, device)
+    recompute_norm_statistics(clip, recipe, device)
+    return figures
+
+
+@torch.no_grad()
+def recompute_norm_statistics(clip: CLIP, recipe: ImageRecipe, device: str) -> None:
+    """Take the batch norms' statistics afresh, as a function of the parameters alone: checkpoints do not hold them."""
+    norms = [module for module in clip.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean over all batches
+    clip.train()
+    for step in range(NORM_BATCHES):
+        clip.encode_image(training_pixels(recipe.pictures(step), step).to(device))
+    clip.eval()
+
+
+@torch.no_grad()
+def evaluate_clip(clip: ImageClip, batches: int = 30, batch: int = 32) -> dict[str, float]:
+    """Top-1 retrieval among `batch` held-out prompts and pictures, both ways, and the mean cosine of a true pair."""
+    right_text = right_image = cosine = 0.0
+    for index in range(batches):
+        pictures = sample_image_scenes(HELD_OUT + index * batch, batch)
+        prompts = [image_prompt(picture, index) for picture in pictures]
+        image = clip.encode_images(torch.from_numpy(image_arrays(pictures)))
+        scores = image @ clip.encode_texts(prompts).T
+        wanted = torch.arange(batch, device=scores.device)
+        right_text += float((scores.argmax(-1) == wanted).float().mean())
+        right_image += float((scores.argmax(0) == wanted).float().mean())
+        cosine += float(scores.diagonal().mean())
+    figures = {"text_top1": right_text, "image_top1": right_image, "cosine": cosine}
+    return {name: round(value / batches, 4) for name, value in figures.items()}
+
+
+def build_clip(
+    out: Path,
+    work: Path,
+    recipe: ImageRecipe = CLIP_RECIPE,
+    *,
+    size: ClipSize | None = None,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 30,
+) -> dict[str, Any]:
+    """Train in `work/clip`, write fp16 weights and the card to `out`; returns the card.
+
+    size: of the model, `ClipSize()` unless given.   measured: batches of 32 held-out pictures the card's figures are of.
+    """
+    size = size or ClipSize()
+    clip = new_clip(size, recipe.seed)
+    figures = train_clip(clip, work / "clip", recipe, resume, device)
+    save_clip(clip, size, out)
+    data = "pictures and prompts of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
+    evaluation = evaluate_clip(load_clip(out), measured)
+    return write_card(out, "clip", clip, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation)
+
+
+# pictures far from those of every other training
+DETECTOR_RECIPE = ImageRecipe(steps=1000, lr=3e-3, batch=64, warmup=100, weight_decay=0.02, first=3 << 29, seed=1)
+IGNORED_CELL = -100
+
+
+def cell_labels(pictures: list[ImageScene]) -> tuple[Tensor, Tensor, Tensor]:
+    """Presence float [B, 8, 8] (1 at a center, -1 around it: not judged, 0 elsewhere), color and shape int64 [B, 8, 8].
+
+    Color and shape are asked for at a center and its neighbours.
+    """
+    presence = np.zeros((len(pictures), GRID, GRID), dtype=np.float32)
+    color = np.full(presence.shape, IGNORED_CELL, dtype=np.int64)
+    shape = color.copy()
+    for index, picture in enumerate(pictures):
+        for item in picture.items:
+            row, column = (min(GRID - 1, int((at + item.pixels / 2) / CELL)) for at in (item.y, item.x))
+            around = (index, slice(max(row - 1, 0), row + 2), slice(max(column - 1, 0), column + 2))
+            presence[around] = -1
+            presence[index, row, column] = 1
+            color[around], shape[around] = item.label % len(COLORS), item.label // len(COLORS)
+    return torch.from_numpy(presence), torch.from_numpy(color), torch.from_numpy(shape)
+
+
+def detector_loss(logits: Tensor, pictures: list[ImageScene]) -> tuple[Tensor, dict[str, float]]:
+    """Cross-entropies of presence, color and shape, and the accuracies of the last two."""
+    presence, color, shape = (label.to(logits.device) for label in cell_labels(pictures))
+    here = F.binary_cross_entropy_with_logits(logits[:, 0], presence.clamp(min=0), reduction="none")
+    judged = (presence >= 0).float()
+    weight = judged * (1 + 9 * (presence == 1))  # one or two cells of 64 hold a center
+    total = (here * weight).sum() / weight.sum()
+    notes = {"presence": float(total.detach())}
+    parts = {"color": (logits[:, 1 : 1 + len(COLORS)], color), "shape": (logits[:, 1 + len(COLORS) :], shape)}
+    for name, (scores, wanted) in parts.items():
+        total = total + F.cross_entropy(scores, wanted, ignore_index=IGNORED_CELL)
+        notes[name] = float((scores.argmax(1) == wanted)[presence == 1].float().mean())
+    return total, notes
+
+
+def train_detector(
+    model: DetectorNetwork,
+    folder: Path,
+    recipe: ImageRecipe = DETECTOR_RECIPE,
+    resume: bool = True,
+    device: str = "cpu",
+) -> dict[str, float]:
+    """Train `model` in place on augmented pictures; returns the last means. State and log lie in `folder`."""
+
+    def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
+        pixels = augment(to_pixels(image_arrays(pictures)), recipe.seed * 1_000_003 + step)
+        with autocast(device):
+            logits = model(pixels.to(device))
+        return detector_loss(logits.float(), pictures)
+
+    return train_on_images(model, loss, recipe, folder, "judge", resume, device)
+
+
+def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, float]:
+    """On held-out pictures: objects read with the right color and shape, and readings that are no object of the picture."""
+    pictures = sample_image_scenes(HELD_OUT + (1 << 16), count)
+    images = torch.from_numpy(image_arrays(pictures))
+    found, agreement = judge.read(images), judge.agreement(images, pictures)
+    readings = sum(len(row) for row in found)
+    objects = sum(len(picture.items) for picture in pictures)
+    known = sum((one.shape, one.color) in objects_of(p) for p, row in zip(pictures, found, strict=True) for one in row)
+    return {
+        "objects_right": round(agreement, 4),
+        "readings_right": round(known / max(readings, 1), 4),
+        "readings_per_object": round(readings / objects, 4),
+    }
+
+
+def build_detector(
+    out: Path,
+    work: Path,
+    recipe: ImageRecipe = DETECTOR_RECIPE,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 1000,
+) -> dict[str, Any]:
+    """Train in `work/image_judge`, write fp16 weights and the card to `out`; returns the card.
+
+    measured: held-out pictures the card's figures are of.
+    """
+    torch.manual_seed(recipe.seed)
+    model = DetectorNetwork()
+    figures = train_detector(model, work / "image_judge", recipe, resume, device)
+    save_detector(model, out)
+    data = "pictures of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
+    evaluation = evaluate_detector(load_detector(out), measured)
+    return write_card(
+        out, "image_judge", model, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation
+    )

@@ -1,0 +1,107 @@
+"""Training of the zoo's upsampler: codes of 32x32 pictures to codes of 64x64 ones, for MuLo-SD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmspec.imagegen.llamagen.vq import VQModel
+from mmspec.imagegen.multiscale.upsamplers import LatentUpsampler, upsampler_loss
+from mmspec.zoo.files.image import read_vq
+from mmspec.zoo.training.loop import TrainingPlan, rounded, train, write_card
+from mmspec.zoo.world.image import HELD_OUT, low_res
+from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
+
+FIRST_SEED = (1 << 28) + (1 << 27)
+LowResSource = Callable[[int, int], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class UpsamplerRecipe:
+    """Everything that decides the upsampler; the defaults are the shipped one."""
+
+    width: int = 64
+    blocks: int = 3
+    steps: int = 600
+    lr: float = 2e-3
+    batch: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch < 1:
+            raise ValueError(f"UpsamplerRecipe: expected at least one step and picture, got {self}; change them")
+
+
+def render_images(first: int, count: int) -> np.ndarray:
+    """uint8 [count, 64, 64, 3], the pictures of `count` seeds."""
+    return image_arrays(sample_image_scenes(first, count))
+
+
+@torch.no_grad()
+def low_codes(vq: VQModel, arrays: np.ndarray) -> Tensor:
+    """int64 [B, r, c], the codes of the pictures at half their side."""
+    rows, codes = vq.encode(to_pixels(low_res(arrays)))
+    return codes.view(len(codes), *rows.shape[2:])
+
+
+def train_upsampler(
+    vq: VQModel, folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), pictures: LowResSource = render_images,
+    resume: bool = True,
+) -> tuple[LatentUpsampler, dict[str, float]]:  # fmt: skip
+    """Trains on pictures rendered as it goes; returns the upsampler and the means of its last losses.
+
+    vq: the tokenizer of both sizes, left as it is.   pictures(first seed, count): uint8 [count, S, S, 3].
+    The state and the log lie in `folder`.
+    """
+    torch.manual_seed(recipe.seed)
+    model = LatentUpsampler.of(vq.codebook(), width=recipe.width, blocks=recipe.blocks)
+    asked = [parameter.requires_grad for parameter in vq.parameters()]
+    vq.eval().requires_grad_(False)
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        arrays = pictures(FIRST_SEED + step * recipe.batch, recipe.batch)
+        return upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))
+
+    plan = TrainingPlan(recipe.steps, recipe.lr, warmup=min(50, recipe.steps // 4), weight_decay=0.01)
+    figures = train(model, loss_of, plan, folder, "t2i/upsampler", resume)
+    for parameter, needed in zip(vq.parameters(), asked, strict=True):
+        parameter.requires_grad_(needed)
+    return model.eval().requires_grad_(False), figures
+
+
+@torch.no_grad()
+def evaluate_upsampler(
+    model: LatentUpsampler, vq: VQModel, count: int = 64, pictures: LowResSource = render_images
+) -> dict[str, float]:
+    """On pictures that no training sees: share of codes that are the encoder's own, and L1 of the decoded pixels (of 2)."""
+    arrays = pictures(HELD_OUT, count)
+    notes = upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))[1]
+    return {"hit": notes["hit"], "l1": notes["l1"]}
+
+
+def build(
+    out: Path,
+    work: Path,
+    vq_folder: Path,
+    recipe: UpsamplerRecipe = UpsamplerRecipe(),
+    *,
+    resume: bool = True,
+    measured: int = 256,
+) -> dict[str, Any]:
+    """Train over the tokenizer in `vq_folder` in `work/t2i_upsampler`, write fp16 weights and the card to `out`; returns
+    the card.   measured: held-out pictures the card's figures are of.
+    """
+    vq = read_vq(vq_folder)
+    model, figures = train_upsampler(vq, work / "t2i_upsampler", recipe, resume=resume)
+    model.save_pretrained(out, dtype=torch.float16)
+    model = LatentUpsampler.from_pretrained(out)
+    facts = {"picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
+             "steps": recipe.steps, "training": rounded(figures),
+             "held_out": evaluate_upsampler(model, vq, measured)}  # fmt: skip
+    return write_card(out, "t2i/upsampler", model, "pictures of mmspec.zoo.world at both sizes", **facts)

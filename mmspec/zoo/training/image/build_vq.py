@@ -1,0 +1,183 @@
+"""Training of the zoo's VQ tokenizer on pictures: reconstruction, commitment, and codes that never stay dead."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmspec.imagegen.components import write_component
+from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
+from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, train, write_card
+from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, low_res
+from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
+
+FIRST_SEED = 1 << 27
+CROP = IMAGE_SCENE_SIDE // 2
+
+
+@dataclass(frozen=True, slots=True)
+class VqRecipe:
+    """Everything that decides the tokenizer; the defaults are the shipped one."""
+
+    steps: int = 3400
+    lr: float = 2e-3
+    batch: int = 8  # whole pictures; four times as many halves weigh the same
+    whole_every: int = 4
+    plain_steps: int = 50  # without quantisation, before the codebook is drawn from what the encoder says
+    restart_every: int = 50
+    restart_until: float = 0.8
+    squares: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.plain_steps < self.steps or self.batch < 1 or self.whole_every < 1 or self.restart_every < 1:
+            raise ValueError(f"VqRecipe: expected positive counts and plain_steps below steps, got {self}; change them")
+
+
+def batch_arrays(step: int, recipe: VqRecipe) -> np.ndarray:
+    """The pictures of a step, uint8 [B, S, S, 3]: whole ones, or four times as many random crops and shrunk ones."""
+    rng = np.random.default_rng((recipe.seed, step, 68))
+    first = FIRST_SEED + step * 4 * recipe.batch
+    if step % recipe.whole_every == recipe.whole_every - 1:
+        return image_arrays(sample_image_scenes(first, recipe.batch))
+    whole = image_arrays(sample_image_scenes(first, 4 * recipe.batch))
+    return np.stack([low_res(one) if index % 3 == 0 else _crop(rng, one) for index, one in enumerate(whole)])
+
+
+def _crop(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    top, left = (int(v) for v in rng.integers(0, IMAGE_SCENE_SIDE - CROP + 1, size=2))
+    return array[top : top + CROP, left : left + CROP]
+
+
+def vq_config() -> VQConfig:
+    """Pictures of 64x64 as 16x16 codes of 1024; four channels to a group of the norms, as the published widths have."""
+    mult = (1, 1, 2)
+    return VQConfig(codebook_size=1024, encoder_ch_mult=mult, decoder_ch_mult=mult, z_channels=64, ch=32, norm_groups=8)
+
+
+def features(model: VQModel, pixels: Tensor) -> Tensor:
+    """What the encoder offers for quantisation, as it is compared: float32 [N, D]."""
+    return F.normalize(model.encode_features(pixels).float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
+
+
+def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -> tuple[Tensor, dict[str, float]]:
+    """L1 and squares of the reconstruction, and both halves of the codebook loss; gradients pass straight through."""
+    with autocast(pixels.device):
+        z = model.encode_features(pixels)
+    rows, book = F.normalize(z.float(), dim=1), z.new_zeros(())
+    if quantised:
+        rows, _, (codebook, commitment) = model.quantize(z.float())
+        book = codebook + commitment
+    with autocast(pixels.device):
+        made = model.decode(rows)
+    gap = made.float() - pixels
+    squares = gap.square().mean()
+    loss = gap.abs().mean() + recipe.squares * squares + book
+    # pixels span -1..1, so a squared error of 4 is full scale
+    return loss, {"psnr": float(-10 * (squares.detach() / 4).log10()), "book": float(book.detach())}
+
+
+@torch.no_grad()
+def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool = True) -> int:
+    """Draw every code, or those that a pool of pictures leaves unused, from the pool's features; returns how many.
+
+    A pure function of the step and the parameters, so that resumed runs agree with uninterrupted ones.
+    """
+    drawn = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
+    table = model.quantize.embedding.weight
+    first = FIRST_SEED + (1 << 26) + step * 64
+    whole = image_arrays(sample_image_scenes(first, 64))
+    points = torch.cat([features(model, to_pixels(part).to(table.device)) for part in (whole, low_res(whole))])
+    used = torch.zeros(len(table), dtype=torch.bool, device=table.device)
+    weight = torch.ones(len(points))
+    if dead_only:
+        fit, code = (points @ model.codebook().T).max(-1)
+        used[code] = True
+        weight = (1 - fit).clamp(min=1e-6).cpu()  # a new code near an old one would die again
+    dead = torch.nonzero(~used).flatten()
+    if len(dead):
+        picks = torch.multinomial(weight, len(dead), replacement=len(dead) > len(points), generator=drawn)
+        table[dead] = points[picks.to(table.device)].to(table.dtype)
+    return len(dead)
+
+
+def train_vq(
+    model: VQModel, folder: Path, recipe: VqRecipe = VqRecipe(), resume: bool = True, device: str = "cpu"
+) -> dict[str, float]:
+    """Train `model` in place; returns the last means of loss and PSNR. State and log lie in `folder`."""
+    model.to(device).train()
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        quantised, renewed = step >= recipe.plain_steps, 0
+        if step == recipe.plain_steps:
+            renewed = restart_codes(model, step, recipe, dead_only=False)
+        elif quantised and step % recipe.restart_every == 0 and step < recipe.restart_until * recipe.steps:
+            renewed = restart_codes(model, step, recipe)
+        pixels = to_pixels(batch_arrays(step, recipe)).to(device)
+        loss, notes = vq_loss(model, pixels, recipe, quantised)
+        return loss, {**notes, "renewed": float(renewed)}
+
+    return train(
+        model, loss_of, TrainingPlan(recipe.steps, recipe.lr, warmup=50, weight_decay=0.01), folder, "vq", resume
+    )
+
+
+@torch.no_grad()
+def evaluate_vq(model: VQModel, count: int = 2000, batch: int = 50) -> dict[str, float]:
+    """L1 (of 255), PSNR, share of codes used and perplexity on held-out pictures, and PSNR of their 32x32 halves."""
+    model.eval()
+    table = model.quantize.embedding.weight
+    uses = torch.zeros(len(table), dtype=torch.float64, device=table.device)
+    sums: dict[str, float] = {"l1": 0.0, "psnr": 0.0, "psnr_half": 0.0}
+    for first in range(0, count, batch):
+        whole = image_arrays(sample_image_scenes(HELD_OUT + first, min(batch, count - first)))
+        for suffix, part in (("", whole), ("_half", low_res(whole))):
+            made, codes = _reconstruct(model, to_pixels(part).to(table.device))
+            gap = torch.from_numpy(to_bytes(made).astype(np.float32) - part)
+            sums["psnr" + suffix] += float((-10 * (gap.square().mean((1, 2, 3)) / 255**2).log10()).sum())
+            if not suffix:
+                sums["l1"] += float(gap.abs().mean((1, 2, 3)).sum())
+                uses += torch.bincount(codes.flatten(), minlength=len(table))
+    share = uses / uses.sum()
+    entropy = -(share[share > 0] * share[share > 0].log()).sum()
+    model.train()
+    figures = {name: value / count for name, value in sums.items()}
+    figures |= {"codes_used": float((uses > 0).double().mean()), "perplexity": float(entropy.exp())}
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
+def _reconstruct(model: VQModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    rows, codes = model.encode(pixels)
+    return model.decode(rows), codes
+
+
+def build(
+    out: Path,
+    work: Path,
+    recipe: VqRecipe = VqRecipe(),
+    *,
+    config: VQConfig | None = None,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 2000,
+) -> dict[str, Any]:
+    """Train in `work/vq`, write fp16 weights and the card to `out`; returns the card.
+
+    config: of the tokenizer, `vq_config()` unless given.   measured: held-out pictures the card's figures are of.
+    """
+    torch.manual_seed(recipe.seed)
+    model = VQModel(config or vq_config())
+    figures = train_vq(model, work / "vq", recipe, resume, device)
+    model.half().float()  # what a reader of the weights gets is what is measured
+    write_component(deepcopy(model).half().cpu(), out)
+    data = "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones"
+    facts = {"picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * 4 * recipe.batch], "model_seed": recipe.seed,
+             "steps": recipe.steps, "training": rounded(figures), "evaluation": evaluate_vq(model, measured)}  # fmt: skip
+    return write_card(out, "vq", model, data, builds="t2i", **facts)

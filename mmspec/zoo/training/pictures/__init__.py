@@ -1,1 +1,0 @@
-"""How the zoo's models of pictures are trained."""

@@ -1,1 +1,0 @@
-"""How the zoo's readers of pictures and their drafters are trained."""

@@ -1,0 +1,164 @@
+"""Training of the zoo's reward on frames whose truth is measured: how much of what was asked for each of them shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmspec.video.pipeline import BlockVideoPipeline
+from mmspec.video.prompt_encoder import Encode
+from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
+from mmspec.zoo.files.scorers import load_scorer
+from mmspec.zoo.files.training_sets import batch_members
+from mmspec.zoo.files.video import write_reward
+from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, train, write_card
+from mmspec.zoo.training.video.clips import PROMPT_FRAMES
+from mmspec.zoo.training.video.reward_frames import (
+    FIRST_SEED,
+    KINDS,
+    MEMBER_FRAMES,
+    altered_scene,
+    kind_of,
+    reward_frames,
+)
+from mmspec.zoo.world.tracking import likeness
+from mmspec.zoo.world.video import HELD_OUT, VideoScene, sample_video_scene
+from mmspec.zoo.world.video_prompts import video_prompt
+
+MEASURED = HELD_OUT + (5 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRecipe:
+    """Everything that decides the reward.
+
+    members: of the fixed set, SHOWN frames each.   wrong: share of the prompts that ask for something else than is shown.
+    """
+
+    size: RewardSize = field(default_factory=RewardSize)
+    steps: int = 3000
+    lr: float = 2e-3
+    batch: int = 12
+    members: int = 2304
+    wrong: float = 0.35
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch) < 1 or self.members < self.batch:
+            raise ValueError(
+                f"RewardRecipe: expected positive counts and a batch of members or more, got {self}; change them"
+            )
+
+    def plan(self) -> TrainingPlan:
+        """Its schedule for the training loop."""
+        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
+
+    def asked(self, scene: VideoScene, step: int) -> VideoScene:
+        """What a prompt of a step asks for where `scene` is shown."""
+        rng = np.random.default_rng((scene.seed, step))
+        return altered_scene(scene, rng) if rng.random() < self.wrong else scene
+
+
+def reward_loss(
+    model: FrameReward, frames: Tensor, asked: list[VideoScene], encode: Encode, step: int, device: str = "cpu"
+) -> tuple[Tensor, dict[str, float]]:
+    """Cross-entropy with the likeness of frames uint8 [B, F, 64, 64, 3] to what is asked for, each a share of 0..1."""
+    truth = torch.from_numpy(
+        np.stack([likeness(shown.numpy(), one.movers) for shown, one in zip(frames, asked, strict=True)])
+    )
+    states = encode([video_prompt(one, step, PROMPT_FRAMES) for one in asked])
+    pixels = frames.flatten(0, 1).permute(0, 3, 1, 2).float() / 127.5 - 1
+    with autocast(device):
+        logits = model(pixels.contiguous().to(device), states.repeat_interleave(frames.shape[1], 0).to(device)).float()
+    wanted = truth.flatten().float().to(device)
+    gap = (logits.detach().sigmoid() - wanted).abs().mean()
+    return F.binary_cross_entropy_with_logits(logits, wanted), {"gap": float(gap)}
+
+
+def train_reward(
+    recipe: RewardRecipe, frames: Tensor, encode: Encode, folder: Path, resume: bool = True, device: str = "cpu"
+) -> tuple[FrameReward, dict[str, float]]:
+    """Trains a reward on frames of the scenes from FIRST_SEED on; returns it and its last means.
+
+    State and log lie in `folder`.
+    """
+    torch.manual_seed(recipe.seed)
+    model = FrameReward(recipe.size).to(device).train()
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        taken = batch_members(len(frames), recipe.batch, step)
+        asked = [recipe.asked(sample_video_scene(FIRST_SEED + index), step) for index in taken]
+        return reward_loss(model, frames[taken], asked, encode, step, device)
+
+    figures = train(model, loss_of, recipe.plan(), folder, "video/reward", resume)
+    return model.eval().requires_grad_(False), figures
+
+
+def evaluate_reward(reward: PromptReward, frames: Tensor, recipe: RewardRecipe, first: int) -> dict[str, float]:
+    """Rank correlations of scores with the measured likeness on members of the scenes from `first` on.
+
+    Over single frames, and over members' least frames, which routers take: of all, of those whose prompt is right, and by how
+    they came about; beside it the mean likeness of the latter.
+    """
+    scores, truths, right = [], [], []
+    for index, shown in enumerate(frames):
+        scene = sample_video_scene(first + index)
+        asked = recipe.asked(scene, index)
+        right.append(asked is scene)
+        scores.append(reward(shown.permute(0, 3, 1, 2), video_prompt(asked, index, PROMPT_FRAMES)).numpy())
+        truths.append(likeness(shown.numpy(), asked.movers))
+    score, truth, own = np.stack(scores), np.stack(truths), np.array(right)
+    found = {"frames": ranks_agree(score.ravel(), truth.ravel()), "blocks": ranks_agree(score.min(1), truth.min(1)),
+             "blocks_own_prompt": ranks_agree(score[own].min(1), truth[own].min(1))}  # fmt: skip
+    for kind in KINDS:
+        rows = np.array([kind_of(index) == kind for index in range(len(frames))])
+        found[kind] = ranks_agree(score[rows].min(1), truth[rows].min(1))
+        found[f"{kind}_likeness"] = float(truth[rows & own].mean()) if (rows & own).any() else 0.0
+    return found
+
+
+def ranks_agree(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's rank correlation; 0 where one of them is constant. Equal values share their mean rank."""
+    ranks = [_ranks(values) for values in (one, other)]
+    return 0.0 if min(np.ptp(rank) if len(rank) else 0 for rank in ranks) == 0 else float(np.corrcoef(ranks)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum()
+    return (ends - (counts - 1) / 2)[place]
+
+
+def build(
+    out: Path,
+    work: Path,
+    target: BlockVideoPipeline,
+    draft: BlockVideoPipeline,
+    recipe: RewardRecipe | None = None,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 384,
+) -> dict[str, Any]:
+    """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`.
+
+    target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that the
+    figures of the card, which is returned, are of.
+    """
+    recipe = RewardRecipe() if recipe is None else recipe
+    frames = reward_frames(target, draft, work, recipe.members)
+    model, figures = train_reward(recipe, frames, target.encoder, work / "video_reward", resume, device)
+    write_reward(model.cpu(), out)
+    stored = PromptReward(load_scorer(RewardSize, FrameReward, out), target.encoder)
+    unseen = reward_frames(target, draft, work, measured, MEASURED, "video_reward_held_out")
+    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.members], "model_seed": recipe.seed, "steps": recipe.steps,
+             "batch": [recipe.batch, MEMBER_FRAMES]}  # fmt: skip
+    data = "decoded blocks of moving scenes: true, spoiled, and drawn by video and video/draft"
+    return write_card(out, "video/reward", stored.model, data, **facts, training=rounded(figures),
+                      evaluation=rounded(evaluate_reward(stored, unseen, recipe, MEASURED)))  # fmt: skip

@@ -1,0 +1,140 @@
+"""Build the zoo's block-causal video target on moving clips, and measure how well its videos follow their prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mmspec.video.generation import FlowMap
+from mmspec.video.pipeline import BlockVideoPipeline
+from mmspec.video.prompt_encoder import PromptEncoder
+from mmspec.video.wan.config import WanConfig
+from mmspec.zoo.architectures.caption_encoder import WIDTH
+from mmspec.zoo.files.video import read_prompts, read_video, read_video_vae, write_prompts, write_video
+from mmspec.zoo.training.loop import rounded, start_over, write_card
+from mmspec.zoo.training.video.block_training import BlockRecipe, block_loss, train_blocks
+from mmspec.zoo.training.video.clips import (
+    PLAN,
+    PROMPT_FRAMES,
+    SEEDS,
+    ClipSet,
+    Kind,
+    blocks_of,
+    clip_pixels,
+    clip_set,
+    pixel_frames,
+    training_clip,
+)
+from mmspec.zoo.training.video.facts import train_video_prompt_encoder
+from mmspec.zoo.world.scene import SHAPES
+from mmspec.zoo.world.tracking import direction_of, shape_of, track
+from mmspec.zoo.world.video import HELD_OUT, VideoScene, render_frames, sample_video_scene
+from mmspec.zoo.world.video_prompts import LONGEST, named_movers, video_prompt, video_prompt_tokenizer
+
+if TYPE_CHECKING:
+    from mmspec.video.vae import StreamingWanVAE
+
+
+def adherence(videos: Iterable[np.ndarray], prompts: Iterable[str]) -> dict[str, float]:
+    """Of the objects that prompts name: in what share of the frames the color is seen, how many go the way they should at
+    first, and how many shapes are the right ones."""
+    marks: dict[str, list[float]] = {"seen": [], "direction": [], "shape": []}
+    for frames, prompt in zip(videos, prompts, strict=True):
+        for kind, color, direction in named_movers(prompt):
+            found = track(frames, color)
+            marks["seen"].append(float(found.seen.mean()))
+            marks["direction"].append(float(direction_of(found) == direction))
+            if kind in SHAPES:
+                marks["shape"].append(float(shape_of(found) == kind))
+    return {name: float(np.mean(values)) if values else 0.0 for name, values in marks.items()}
+
+
+def prompt_adherence(pipe: BlockVideoPipeline, scenes: Sequence[VideoScene], blocks: int) -> dict[str, float]:
+    """`adherence` of videos drawn for the prompts of scenes, beside those of the scenes rendered."""
+    prompts = [video_prompt(scene, 0) for scene in scenes]
+    videos = pipe(prompts, seed=list(range(len(scenes))), blocks=blocks).videos
+    rendered = [render_frames(scene, len(video)) for scene, video in zip(scenes, videos, strict=True)]
+    real = adherence(rendered, prompts)
+    return {**adherence(videos, prompts), **{f"{name}_rendered": value for name, value in real.items()}}
+
+
+CHANNELS = 8
+CARD_SEED = HELD_OUT + (3 << 20)  # scenes whose prompts the card's videos are of
+_CLIPS = HELD_OUT + (4 << 20)  # clips whose flow is measured
+
+
+def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
+    """Wan with a token a square of four latents, 16 a frame; a block sees itself and two before it."""
+    return WanConfig(num_attention_heads=heads, attention_head_dim=32, ffn_dim=feed_forward, num_layers=layers,
+                     in_channels=CHANNELS, out_channels=CHANNELS, text_dim=WIDTH, freq_dim=64, patch_size=(1, 2, 2),
+                     text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
+
+
+def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
+    """The target: six layers of 192, 3.6 M parameters."""
+    sampler = FlowMap(8, shift=3.0, until=False)
+    return BlockRecipe("video", video_config(6, 640, 6), steps, lr=1.5e-3, sampler=sampler, again=again)
+
+
+def build(
+    out: Path,
+    work: Path,
+    vae: Path,
+    recipe: BlockRecipe | None = None,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 32,
+    blocks: int = 7,
+) -> dict[str, Any]:
+    """Train a caption encoder in `work/video_captions`, and a model in `work/video` over latents in `work/video_latents`;
+    write fp16 weights of both and the card, which is returned, to `out`.
+
+    vae: folder of the autoencoder.   recipe: None for the one to ship.   measured: videos of so many blocks that the card's
+    figures are of.
+    """
+    recipe = target_recipe() if recipe is None else recipe
+    captions = work / f"{recipe.folder}_captions"
+    if not resume:
+        start_over(captions, work / recipe.folder)
+    autoencoder = read_video_vae(vae)
+    encoder = _trained_prompts(captions, recipe, out, resume)
+    sets: dict[Kind, ClipSet] = {kind: clip_set(autoencoder, work, kind, count) for kind, count in recipe.clips}
+    model, figures = train_blocks(recipe, sets, encoder, work / recipe.folder, resume, device)
+    write_video(model, out, recipe.sampler, PLAN)
+    pipe = read_video(out, vae, out)
+    scenes = [sample_video_scene(CARD_SEED + number) for number in range(measured)]
+    seeds = {kind: [SEEDS[kind], SEEDS[kind] + 2 * count] for kind, count in recipe.clips}
+    return write_card(
+        out, recipe.name, pipe.model.transformer, "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae",
+        scene_seeds=seeds, model_seed=recipe.seed, steps=recipe.steps, batch=[recipe.batch, recipe.starts],
+        training=rounded(figures), held_out=held_out(pipe, recipe),
+        evaluation=rounded(prompt_adherence(pipe, scenes, blocks)),
+    )  # fmt: skip
+
+
+def _trained_prompts(folder: Path, recipe: BlockRecipe, out: Path, resume: bool) -> PromptEncoder:
+    reader = train_video_prompt_encoder(folder, recipe.config.dim, PROMPT_FRAMES, resume=resume)
+    write_prompts(reader.encoder, video_prompt_tokenizer(), out)
+    return read_prompts(out)  # what a reader of the files gets is what is trained on
+
+
+def held_out(pipe: BlockVideoPipeline, recipe: BlockRecipe, count: int = 8) -> dict[str, float]:
+    """Errors of the flow on clips that no training sees: of all blocks, of first and of last ones."""
+    sums: dict[str, float] = {}
+    for number in range(count):
+        clips = [_held_out_clip(kind, number, pipe.vae) for kind in ("whole", "starts")]
+        with torch.no_grad():
+            loss, notes = block_loss(pipe.model.transformer, *clips, recipe, pipe.encoder, number)
+        for name, value in {"loss": float(loss), **notes}.items():
+            sums[name] = sums.get(name, 0.0) + value / count
+    return rounded(sums)
+
+
+def _held_out_clip(kind: Kind, index: int, vae: StreamingWanVAE) -> tuple[list, torch.Tensor]:
+    one = training_clip(kind, index, vae.layout.channels, _CLIPS)
+    return [one], vae.encode(clip_pixels([one.clip()], pixel_frames(blocks_of(kind))))[0]

@@ -1,0 +1,243 @@
+"""Training of the zoo's causal video autoencoder on clips of moving scenes, and the latents' statistics in its config."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmspec.video.pipeline_files import read_vae, write_vae
+from mmspec.video.vae import LatentLayout, StreamingWanVAE, small_frames
+from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.objectives import reconstruction_loss
+from mmspec.zoo.training.video.clips import Clip, clip_bytes, clip_filled, clip_pixels
+from mmspec.zoo.world.tracking import agreement
+from mmspec.zoo.world.video import HELD_OUT, VideoScene, sample_video_scene
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKLWan
+
+FIRST_SEED = 6 << 28
+MEASURED = HELD_OUT + (2 << 20)  # scenes of the card's figures
+STATISTICS = 64  # training clips that the latents' mean and spread are of
+_LATEST = 90  # frames of a scene's life that clips begin in
+
+
+@dataclass(frozen=True, slots=True)
+class VaeSize:
+    """Fields of AutoencoderKLWan. Patches of two pixels halve the sides before its own two levels do: a latent is a square of
+    8 pixels and four frames."""
+
+    base_dim: int = 12
+    z_dim: int = 8
+    dim_mult: tuple[int, ...] = (1, 2, 4)
+    temperal_downsample: tuple[bool, ...] = (True, True)
+    num_res_blocks: int = 1
+    patch_size: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class VideoVaeRecipe:
+    """Everything that decides the autoencoder; the defaults are the ones to ship.
+
+    frames: of a clip, in three steps of four; in the fourth half as many clips have `long` frames.
+    short: frames of a clip over the first `short_steps`, in which `short_batch` clips cost as much: how objects look is learnt
+    from many scenes, and only then how they move.
+    again: step from which on the schedule runs once more, and pixels of objects count `objects` times more: most of a frame is
+    background, whose grain no code of this size holds.
+    cuts: share of clips that cut to another scene somewhere, which a change of prompt will show.
+    edges_steps: after which differences in space count as much as `edges` says.
+    squares, edges, divergence, spread: as in `KlRecipe`.
+    """
+
+    size: VaeSize = field(default_factory=VaeSize)
+    steps: int = 5400
+    again: int = 2400
+    objects: float = 8.0
+    lr: float = 2e-3
+    batch: int = 4
+    frames: int = 13
+    long: int = 25
+    short: int = 5
+    short_batch: int = 8
+    short_steps: int = 1200
+    cuts: float = 0.15
+    squares: float = 1.0
+    edges: float = 0.5
+    edges_steps: int = 960
+    divergence: float = 1e-4
+    spread: float = -5.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.edges_steps) < 1 or min(self.batch, self.short_batch) < 2:
+            raise ValueError(f"VideoVaeRecipe: expected steps and two clips or more, got {self}; change them")
+        if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
+            raise ValueError(f"frames: expected one and groups of four, got {self.frames}, {self.long} and {self.short}; use "
+                             "13, 25 and 5")  # fmt: skip
+
+    @property
+    def most(self) -> int:
+        """Clips of a step, at most."""
+        return max(self.batch, self.short_batch)
+
+    def plan(self) -> TrainingPlan:
+        """Its schedule for the training loop."""
+        return TrainingPlan(self.steps, self.lr, warmup=min(50, self.steps // 2), weight_decay=0.01, again=self.again)
+
+    def edges_at(self, step: int) -> float:
+        """The weight of edges at a step."""
+        return self.edges * min(step / self.edges_steps, 1.0)
+
+    def clips(self, step: int) -> tuple[list[Clip], int]:
+        """The clips of a step, no scene of which is shown in another, and how many frames each has."""
+        rng = np.random.default_rng((self.seed, step))
+        if step < self.short_steps:
+            count, frames = self.short_batch, self.short
+        else:
+            count, frames = (self.batch // 2, self.long) if step % 4 == 3 else (self.batch, self.frames)
+        seed = FIRST_SEED + step * 2 * self.most
+        return [clip_of(self, rng, seed + 2 * number, frames) for number in range(count)], frames
+
+
+def clip_of(recipe: VideoVaeRecipe, rng: np.random.Generator, seed: int, frames: int) -> Clip:
+    """A clip of the scene of `seed`, and in the recipe's share of cases of the one after it."""
+    first, cut = int(rng.integers(_LATEST)), int(rng.integers(1, frames))
+    then: VideoScene | None = sample_video_scene(seed + 1) if rng.random() < recipe.cuts else None
+    return Clip(sample_video_scene(seed), first, then, cut)
+
+
+def new_autoencoder(size: VaeSize) -> AutoencoderKLWan:
+    """An untrained autoencoder whose latents are not normalised yet."""
+    from diffusers import AutoencoderKLWan
+
+    made = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(size).items()}
+    pixels = 3 * size.patch_size**2
+    return AutoencoderKLWan(**made, in_channels=pixels, out_channels=pixels, latents_mean=[0.0] * size.z_dim,
+                            latents_std=[1.0] * size.z_dim, scale_factor_spatial=8, scale_factor_temporal=4)  # fmt: skip
+
+
+def new_model(recipe: VideoVaeRecipe) -> AutoencoderKLWan:
+    """The untrained autoencoder, whose posteriors are as narrow as the recipe says."""
+    torch.manual_seed(recipe.seed)
+    model = new_autoencoder(recipe.size)
+    with torch.no_grad():
+        model.quant_conv.bias[recipe.size.z_dim :] = recipe.spread
+    return model
+
+
+def vae_loss(
+    model: AutoencoderKLWan, pixels: Tensor, filled: Tensor, noise: Tensor, recipe: VideoVaeRecipe, step: int
+) -> tuple[Tensor, dict[str, float]]:
+    """L1 and squares of pixels [B, 3, N, H, W], L1 of their differences in space, and the divergence.
+
+    filled: float [B, 1, N, H, W], 1 where objects are.   noise: standard normal in the shape of the latents.
+    """
+    counts = 1 + recipe.objects * filled if step >= recipe.again else None
+    with _lean(pixels.device):
+        law = model.encode(pixels).latent_dist
+        mean, log_variance = law.mean.float(), law.logvar.float()
+        made = decode_latents(model, mean + (0.5 * log_variance).exp() * noise)
+    return reconstruction_loss(made, pixels, mean, log_variance, recipe, step, counts)
+
+
+def _lean(device: torch.device) -> AbstractContextManager[object]:
+    """`autocast`, and its norms reordered on a CPU."""
+    return small_frames(device, torch.float32) if device.type == "cpu" else autocast(device)
+
+
+def decode_latents(model: AutoencoderKLWan, latents: Tensor) -> Tensor:
+    """Pixels [B, 3, N, H, W], not cut to -1..1 as the model's own call cuts them: beyond it nothing would be learnt."""
+    from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, unpatchify
+
+    cache = [None] * sum(isinstance(module, WanCausalConv3d) for module in model.decoder.modules())
+    parts = [
+        model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=number == 0)
+        for number, one in enumerate(model.post_quant_conv(latents).split(1, dim=2))
+    ]
+    return unpatchify(torch.cat(parts, 2), patch_size=model.config.patch_size or 1)
+
+
+def train_video_vae(
+    model: AutoencoderKLWan, folder: Path, recipe: VideoVaeRecipe, resume: bool = True, device: str = "cpu"
+) -> dict[str, float]:
+    """Train `model` in place; returns the last means. State and log lie in `folder`."""
+    model.to(device).train()
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        clips, frames = recipe.clips(step)
+        pixels = clip_pixels(clips, frames)
+        shape = (len(clips), recipe.size.z_dim, 1 + frames // 4, pixels.shape[-2] // 8, pixels.shape[-1] // 8)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed((recipe.seed << 32) + step))
+        filled = clip_filled(clips, frames)
+        return vae_loss(model, pixels.to(device), filled.to(device), noise.to(device), recipe, step)
+
+    return train(model, loss_of, recipe.plan(), folder, "video/vae", resume)
+
+
+@torch.no_grad()
+def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STATISTICS) -> tuple[Tensor, Tensor]:
+    """Mean and spread per channel, float64 [C] each, of what the encoder gives for `count` training clips."""
+    model.eval()
+    clips = [clip_of(recipe, np.random.default_rng(seed), FIRST_SEED + 2 * seed, recipe.long) for seed in range(count)]
+    values = [model.encode(clip_pixels([clip], recipe.long)).latent_dist.mode() for clip in clips]
+    flat = torch.cat(values).double().transpose(0, 1).flatten(1)
+    return flat.mean(1), flat.std(1)
+
+
+@torch.no_grad()
+def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) -> dict[str, float]:
+    """On held-out scenes: L1 (of 255) and PSNR of what comes back, and how much of what is to be seen the tracker finds in it,
+    beside that in the rendered frames."""
+    sums = {"l1": 0.0, "squares": 0.0, "agreement": 0.0, "agreement_rendered": 0.0}
+    for number in range(count):
+        scene = sample_video_scene(MEASURED + number)
+        pixels = clip_pixels([Clip(scene)], frames)
+        made = vae.decode(vae.encode(pixels)[0])[0]
+        named = [(mover.kind, mover.color, mover.direction) for mover in scene.movers]
+        for name, value in (
+            ("l1", float((made - pixels).abs().mean()) * 127.5),
+            ("squares", float((made - pixels).square().mean())),
+            ("agreement", agreement(clip_bytes(made[0]), named)),
+            ("agreement_rendered", agreement(clip_bytes(pixels[0]), named)),
+        ):
+            sums[name] += value / count
+    psnr = float(-10 * np.log10(sums.pop("squares") / 4))
+    return rounded({"psnr": psnr, **sums})
+
+
+def build(
+    out: Path,
+    work: Path,
+    recipe: VideoVaeRecipe | None = None,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 32,
+) -> dict[str, Any]:
+    """Train in `work/video_vae`, write fp16 weights and the card to `out`; returns the card.
+
+    recipe: None for the one to ship.   measured: held-out scenes the card's figures are of. The written config's mean
+    and spread bring latents of training clips to zero and one, channel by channel.
+    """
+    recipe = VideoVaeRecipe() if recipe is None else recipe
+    model = new_model(recipe)
+    if not resume:
+        start_over(work / "video_vae")
+    figures = train_video_vae(model, work / "video_vae", recipe, resume, device)
+    model.cpu().half().float()  # what a reader of the weights gets is what is measured
+    mean, std = statistics(model, recipe, min(STATISTICS, 2 * measured))
+    model.register_to_config(latents_mean=mean.tolist(), latents_std=std.tolist())
+    write_vae(deepcopy(model).half(), out)
+    stored = StreamingWanVAE(read_vae(out).float())
+    layout = LatentLayout.of_wan(stored.model)
+    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.most], "model_seed": recipe.seed,
+             "steps": recipe.steps, "batch": recipe.batch, "stride": [layout.frames, *(layout.stride,) * 2]}  # fmt: skip
+    return write_card(out, "video/vae", stored.model, "moving scenes of mmspec.zoo.world", **facts,
+                      training=rounded(figures), evaluation=evaluate_video_vae(stored, measured))  # fmt: skip

@@ -1,0 +1,237 @@
+"""The clips that the video models learn from, as latents that are made once: whole clips, cuts, and first blocks.
+
+A prompt says what moves which way, and not where. A model of few steps that is trained on noise drawn apart from the scene
+predicts the mean of all starts at first, a smear, and decides late. Here the noise of a training clip is drawn first and its
+objects are put where that noise already looks most like them: pairs of noise and clip, as minibatch couplings of flow matching
+have them ("Multisample Flow Matching"), but of a whole law. The noise is white, drawn before and whatever the scene is, so a
+sampler's is of the same law; what follows from it is only where objects start. Paths from noise to clip are then nearly
+straight, and a handful of Euler steps is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmspec.video.model import BlockPlan
+from mmspec.video.vae import StreamingWanVAE
+from mmspec.zoo.files.training_sets import batch_members, cached_tensors, fingerprint
+from mmspec.zoo.training.loop import progress_bars
+from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
+from mmspec.zoo.world.scene import COLORS
+from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, VideoScene, render_frames, sample_video_scene
+
+CELL = 8  # pixels of a latent's side
+_BLUR = 0.8  # of an object's mark, in latents
+_HALF = IMAGE_SCENE_SIDE // 2
+
+
+def coupling_noise(seed: int, channels: int, frames: int) -> Tensor:
+    """float32 [C, F, 8, 8], the noise that decides the starts of a clip."""
+    side = IMAGE_SCENE_SIDE // CELL
+    return torch.randn(channels, frames, side, side, generator=torch.Generator().manual_seed(seed))
+
+
+def place_movers(scene: VideoScene, noise: Tensor, spans: Sequence[tuple[int, int]]) -> VideoScene:
+    """The scene with its movers where the noise has them; kinds, colors, steps and background stay.
+
+    noise: [C, F, 8, 8]; an object's mark is in the channel of its color.   spans: of each latent frame, the first pixel frame
+    it stands for and the one after the last.
+    """
+    movers, noise = scene.movers, noise.numpy()
+    if len(movers) == 1:
+        return replace(scene, movers=(_best(movers[0], noise, spans, None)[1],))
+    orders = []
+    for halves in ((0, 1), (1, 0)):  # which of them has which half
+        found = [_best(mover, noise, spans, half) for mover, half in zip(movers, halves, strict=True)]
+        orders.append((sum(score for score, _ in found), tuple(mover for _, mover in found)))
+    return replace(scene, movers=max(orders, key=lambda order: order[0])[1])
+
+
+def coupled_channels(scene: VideoScene, channels: int) -> list[int]:
+    """The channels of the noise that a scene's starts follow from; the others may be drawn anew."""
+    return sorted({channel_of(mover, channels) for mover in scene.movers})
+
+
+def channel_of(mover: Mover, channels: int) -> int:
+    return tuple(COLORS).index(mover.color) % channels
+
+
+def _best(mover: Mover, noise: np.ndarray, spans: Sequence[tuple[int, int]], half: int | None) -> tuple[float, Mover]:
+    """Its highest score over all starts it may have, and the mover that starts there."""
+    channel = noise[channel_of(mover, len(noise))]
+    step_x, step_y = DIRECTIONS[mover.direction]
+    columns, rows = (_starts(step * abs(size), mover.pixels, half if not step else None)
+                     for step, size in ((step_x, mover.dx), (step_y, mover.dy)))  # fmt: skip
+    score = np.zeros((len(rows), len(columns)))
+    for frame, span in zip(channel, spans, strict=True):
+        across, down = (_centres(starts, step, mover, span)
+                        for starts, step in ((columns, mover.dx), (rows, mover.dy)))  # fmt: skip
+        score += _marks()[down] @ frame @ _marks()[across].T
+    row, column = np.unravel_index(score.argmax(), score.shape)
+    return float(score.max()), replace(mover, x=int(columns[column]), y=int(rows[row]))
+
+
+def _starts(step: int, pixels: int, half: int | None) -> np.ndarray:
+    """Where along an axis an object may start, as `moving` has it."""
+    room = IMAGE_SCENE_SIDE - pixels
+    if step:
+        free = np.arange(room - STEADY * abs(step) + 1)
+        return free if step > 0 else free + STEADY * abs(step)
+    return np.arange(room + 1) if half is None else np.arange(_HALF - pixels + 1) + half * _HALF
+
+
+def _centres(starts: np.ndarray, step: int, mover: Mover, span: tuple[int, int]) -> np.ndarray:
+    """int64 [S], the pixel of its middle on average over the frames of a latent, for every start."""
+    at = (starts[:, None] + step * np.arange(*span)) % (2 * mover.room)
+    return np.rint(np.minimum(at, 2 * mover.room - at).mean(1) + (mover.pixels - 1) / 2).astype(int)
+
+
+@lru_cache(maxsize=1)
+def _marks() -> np.ndarray:
+    """[64, 8], of norm one a row: how much of each latent belongs to an object whose middle is at a pixel."""
+    middles = (np.arange(IMAGE_SCENE_SIDE // CELL) + 0.5) * CELL
+    away = (np.arange(IMAGE_SCENE_SIDE)[:, None] + 0.5 - middles) / CELL
+    weight = np.exp(-0.5 * (away / _BLUR) ** 2)
+    return weight / np.linalg.norm(weight, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """scene: shown from its frame `first` on.   then: what is shown from frame `cut` of the clip on, from its own start; None
+    where there is no cut."""
+
+    scene: VideoScene
+    first: int = 0
+    then: VideoScene | None = None
+    cut: int = 0
+
+    def frames(self, count: int) -> np.ndarray:
+        """uint8 [count, 64, 64, 3]."""
+        if self.then is None or self.cut >= count:
+            return render_frames(self.scene, count, self.first)
+        shown = (render_frames(self.scene, self.cut, self.first), render_frames(self.then, count - self.cut))
+        return np.concatenate(shown)
+
+    def filled(self, count: int) -> np.ndarray:
+        """bool [count, 64, 64], True in the squares that objects fill."""
+        found = np.zeros((count, IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), bool)
+        for frame in range(count):
+            cut = self.then is not None and frame >= self.cut
+            scene, at = (self.then, frame - self.cut) if cut else (self.scene, self.first + frame)
+            for mover in scene.movers:
+                x, y = mover.at(at)
+                found[frame, y : y + mover.pixels, x : x + mover.pixels] = True
+        return found
+
+
+def clip_pixels(clips: Sequence[Clip], frames: int) -> Tensor:
+    """float32 [B, 3, frames, 64, 64] in -1..1."""
+    drawn = np.stack([clip.frames(frames) for clip in clips])
+    return torch.from_numpy(drawn).permute(0, 4, 1, 2, 3).float().div_(127.5).sub_(1.0).contiguous()
+
+
+def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
+    """float32 [B, 1, frames, 64, 64], 1 where objects are and 0 elsewhere."""
+    return torch.from_numpy(np.stack([clip.filled(frames) for clip in clips])).float()[:, None]
+
+
+def clip_bytes(pixels: Tensor) -> np.ndarray:
+    """float [3, N, H, W] in -1..1 -> uint8 [N, H, W, 3]."""
+    scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
+    return scaled.round().to(torch.uint8).permute(1, 2, 3, 0).contiguous().cpu().numpy()
+
+
+Kind = Literal["whole", "cuts", "starts"]
+PLAN = BlockPlan(3)
+BLOCKS = 4  # of a clip: the window of a block, its own included, and one more
+CUT = 2  # the block at which a clip of "cuts" shows another scene
+SEEDS: dict[Kind, int] = {"whole": 7 << 28, "cuts": (7 << 28) + (1 << 26), "starts": (7 << 28) + (2 << 26)}
+_CHUNK, _BATCH = 256, 4
+
+
+def blocks_of(kind: Kind) -> int:
+    """Blocks of the set's clips."""
+    return 1 if kind == "starts" else BLOCKS
+
+
+def spans(block: int, each: int = 4) -> list[tuple[int, int]]:
+    """Of each latent frame of a block, the pixel frames it stands for, counted from the block's first."""
+    frames = range(PLAN.start(block), PLAN.start(block) + PLAN.frames(block))
+    bounds = [(max(1 + (frame - 1) * each, 0), 1 + frame * each) for frame in frames]
+    return [(first - bounds[0][0], last - bounds[0][0]) for first, last in bounds]
+
+
+def pixel_frames(blocks: int, each: int = 4) -> int:
+    """Pixel frames of so many blocks from the start of a video."""
+    return 1 + (PLAN.start(blocks) - 1) * each
+
+
+PROMPT_FRAMES = pixel_frames(7)  # frames of whose bounces prompts may tell
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingClip:
+    """One clip of a set: what each of its scenes is, from which block on, and the noise that has put its objects there."""
+
+    scenes: tuple[tuple[int, VideoScene], ...]
+    noise: tuple[Tensor, ...]  # [C, 3, 8, 8] of the first block of each scene
+
+    def clip(self) -> Clip:
+        (_, scene), *later = self.scenes
+        return Clip(scene, then=later[0][1], cut=pixel_frames(later[0][0])) if later else Clip(scene)
+
+
+def training_clip(kind: Kind, index: int, channels: int, first: int | None = None) -> TrainingClip:
+    """The clip at an index of a set: a pure function of its arguments.
+
+    first: seed of the set, None for the one that is trained on.
+    """
+    seed = (SEEDS[kind] if first is None else first) + 2 * index
+    scenes, drawn = [], []
+    for number, block in enumerate((0, CUT) if kind == "cuts" else (0,)):
+        noise = coupling_noise(seed + number, channels, PLAN.frames(block))
+        scenes.append((block, place_movers(sample_video_scene(seed + number), noise, spans(block))))
+        drawn.append(noise)
+    return TrainingClip(tuple(scenes), tuple(drawn))
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSet:
+    """kind, and latents float16 [N, C, F, 8, 8] of its first N clips, normalised."""
+
+    kind: Kind
+    latents: Tensor
+
+    def __len__(self) -> int:
+        return len(self.latents)
+
+    def batch(self, turn: int, size: int) -> tuple[list[TrainingClip], Tensor]:
+        """The clips of a turn and their latents float32 [size, C, F, 8, 8]: every epoch in an order of its own."""
+        taken = batch_members(len(self), size, turn)
+        members = [training_clip(self.kind, index, self.latents.shape[1]) for index in taken]
+        return members, self.latents[taken].float()
+
+
+def clip_set(vae: StreamingWanVAE, work: Path, kind: Kind, count: int) -> ClipSet:
+    """A set's latents, which lie in `work/video_latents/KIND` and are made where they are not."""
+    frames, channels = pixel_frames(blocks_of(kind)), vae.layout.channels
+
+    def make(first: int, size: int) -> dict[str, Tensor]:
+        pixels = clip_pixels([training_clip(kind, first + i, channels).clip() for i in range(size)], frames)
+        return {"latents": vae.encode(pixels)[0].half().cpu()}
+
+    with progress_bars() as progress:
+        bar = progress.add_task(f"latents of {kind} clips", total=count, note="")
+        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
+        mark = fingerprint(vae.model, (vae.layout, frames))
+        found = cached_tensors(work / "video_latents" / kind, "latents", mark, count, make, chunk=_CHUNK, batch=_BATCH,
+                     on_made=made)  # fmt: skip
+    return ClipSet(kind, found["latents"])

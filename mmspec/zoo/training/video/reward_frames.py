@@ -1,0 +1,117 @@
+"""Frames that the zoo's reward is trained on: decoded from true, spoiled and drawn latents of scenes that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmspec.core.keys import Keys
+from mmspec.video.generation import KeyedBlockNoise
+from mmspec.video.model import BlockVideoModel
+from mmspec.video.pipeline import BlockVideoPipeline
+from mmspec.zoo.files.training_sets import cached_tensors, fingerprint
+from mmspec.zoo.training.loop import progress_bars
+from mmspec.zoo.training.video.clips import BLOCKS, PLAN, Clip, clip_bytes, clip_pixels, pixel_frames
+from mmspec.zoo.world.scene import COLORS, SHAPES
+from mmspec.zoo.world.video import VideoScene, sample_video_scene
+from mmspec.zoo.world.video_prompts import video_prompt
+
+FIRST_SEED = (7 << 28) + (3 << 26)
+KINDS = ("true", "noisy", "ghost", "mixed", "target", "draft")  # how the latents of a member's block come about
+MEMBER_FRAMES = 6  # frames of a member
+_CHUNK = 128
+
+
+def kind_of(index: int) -> str:
+    return KINDS[index % len(KINDS)]
+
+
+def block_of(index: int) -> int:
+    """Which block of its clip a member shows."""
+    return index // len(KINDS) % BLOCKS
+
+
+def reward_frames(
+    target: BlockVideoPipeline,
+    draft: BlockVideoPipeline,
+    work: Path,
+    count: int,
+    first: int = FIRST_SEED,
+    folder: str = "video_reward_frames",
+) -> Tensor:
+    """uint8 [count, SHOWN, 64, 64, 3], which lie in `work/FOLDER` and are made where they are not.
+
+    The member at an index is of the scene of seed `first` + index.
+    """
+
+    def make(start: int, size: int) -> dict[str, Tensor]:
+        return {"frames": torch.stack([_member_frames(target, draft, first, start + i) for i in range(size)])}
+
+    with progress_bars() as progress:
+        bar = progress.add_task("frames for the reward", total=count, note="")
+        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
+        marks = [
+            fingerprint(part, None) for part in (target.vae.model, target.model.transformer, draft.model.transformer)
+        ]
+        return cached_tensors(
+            work / folder, "frames", "-".join([*marks, str(first)]), count, make, chunk=_CHUNK, on_made=made
+        )["frames"]
+
+
+@torch.no_grad()
+def _member_frames(target: BlockVideoPipeline, draft: BlockVideoPipeline, first: int, index: int) -> Tensor:
+    scene, block, rng = sample_video_scene(first + index), block_of(index), np.random.default_rng((first, index))
+    vae, latents = target.vae, _encode_scene(target, scene)
+    film = list(latents.split(PLAN.size, 2))[:block]
+    kind, own = kind_of(index), latents[:, :, PLAN.start(block) : PLAN.start(block) + PLAN.size]
+    if kind in ("target", "draft"):
+        model = target.model if kind == "target" else draft.model
+        own = _generate_block(model, target.encoder([video_prompt(scene, index)]), film, index)
+    elif kind != "true":
+        own = _corrupt(kind, own, latents, target, first + index, rng)
+    state = vae.decode(torch.cat(film, 2))[1] if film else None
+    frames = clip_bytes(vae.decode(own, state)[0][0])
+    return torch.from_numpy(frames[np.sort(rng.permutation(len(frames))[:MEMBER_FRAMES])])
+
+
+def _corrupt(
+    kind: str, own: Tensor, latents: Tensor, pipe: BlockVideoPipeline, seed: int, rng: np.random.Generator
+) -> Tensor:
+    """A block's latents with noise over them, with another time of the same clip, or with another scene."""
+    share = float(rng.uniform(0.1, 0.7))
+    if kind == "noisy":
+        other = torch.randn(own.shape, generator=torch.Generator().manual_seed(seed))
+    elif kind == "ghost":
+        at = int(rng.integers(latents.shape[2] - PLAN.size + 1))
+        other = latents[:, :, at : at + PLAN.size]
+    else:
+        other = _encode_scene(pipe, sample_video_scene(seed + (1 << 24)))[:, :, -PLAN.size :]
+    return (1 - share) * own + share * other
+
+
+def _encode_scene(pipe: BlockVideoPipeline, scene: VideoScene) -> Tensor:
+    return pipe.vae.encode(clip_pixels([Clip(scene)], pixel_frames(BLOCKS)))[0]
+
+
+def _generate_block(model: BlockVideoModel, text: Tensor, film: list[Tensor], seed: int) -> Tensor:
+    """The block that a model draws behind true ones."""
+    state = model.open(text, KeyedBlockNoise(Keys.of(seed, 1)), (8, 8))
+    return state.generate(film)
+
+
+def altered_scene(scene: VideoScene, rng: np.random.Generator) -> VideoScene:
+    """The scene with another color or another shape for one of its movers: what a prompt asks for that is not shown."""
+    which = int(rng.integers(len(scene.movers)))
+    mover = scene.movers[which]
+    if rng.random() < 0.5:
+        free = [color for color in COLORS if color not in {one.color for one in scene.movers}]
+        other = replace(mover, color=free[int(rng.integers(len(free)))])
+    else:
+        free = [shape for shape in SHAPES if shape != mover.kind]
+        other = replace(mover, kind=free[int(rng.integers(len(free)))], sample=-1)
+    return replace(scene, movers=tuple(other if i == which else one for i, one in enumerate(scene.movers)))

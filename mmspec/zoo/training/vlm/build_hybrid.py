@@ -1,0 +1,156 @@
+"""Build the zoo's hybrid VLM from nothing: a densely pretrained tower, then what reads it on captions, questions and
+documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.io.files import write_json_atomic
+from mmspec.io.readers import read_json
+from mmspec.training.checkpoint import load_state
+from mmspec.zoo.architectures.hybrid import HybridSize, new_model, new_processor
+from mmspec.zoo.files.vlm import read_hybrid, write_vlm
+from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.vlm.hybrid_rows import DENSE, SHARES, HybridBatch, HybridEncoder, HybridRow, hybrid_row
+from mmspec.zoo.training.vlm.merged_tower import MergedReader, pretrain_merged_tower, speak_words
+
+NAME = "vlm/hybrid"
+FIRST_SEED = 1 << 24  # far from the tower's pictures
+SWAPPED_EVERY = 50  # steps
+DATA = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class HybridRecipe:
+    """Everything that decides the hybrid VLM; the defaults are `vlm/hybrid`."""
+
+    size: HybridSize = HybridSize()
+    tower_steps: int = 1800
+    steps: int = 2700
+    dense_steps: int = 300
+    batch: int = 16
+    lr: float = 2e-3
+    muon: float = 2.5
+    seed: int = 0
+
+
+def build(
+    out: Path,
+    work: Path,
+    recipe: HybridRecipe = HybridRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measure: Callable[[Any, Any], dict[str, float]] | None = None,
+) -> dict[str, Any]:
+    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
+
+    `measure` is given the model read back from `out` and its processor, and adds its figures to the card.
+    """
+    folder, tower_folder = work / NAME.replace("/", "_"), work / f"{NAME.replace('/', '_')}_tower"
+    if not resume:
+        start_over(folder)
+    processor = new_processor()
+    torch.manual_seed(recipe.seed)
+    model = new_model(processor.tokenizer, recipe.size)
+    read = _pretrain(model, processor.tokenizer, recipe, tower_folder, resume, device)
+    figures = train_hybrid(model, HybridEncoder(processor.tokenizer), recipe, folder, resume, device)
+    write_vlm(model.cpu(), processor, out)
+    facts = {
+        "tower_seeds": [0, recipe.tower_steps * 20],
+        "row_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch],
+        "model_seed": recipe.seed,
+        "layers": recipe.size.kinds,
+        "tower_steps": recipe.tower_steps,
+        "steps": recipe.steps,
+        "dense_steps": recipe.dense_steps,
+        "tower_accuracy": read,
+        "training": rounded(figures),
+    }
+    card = write_card(out, NAME, model, DATA, **facts)
+    if measure is None:
+        return card
+    return write_card(out, NAME, model, DATA, **facts, evaluation=measure(*read_hybrid(out)))
+
+
+def _pretrain(
+    model: nn.Module, tokenizer: Any, recipe: HybridRecipe, folder: Path, resume: bool, device: str
+) -> dict[str, float]:
+    """Trains the tower, or puts into it what was trained before, and lets it speak the model's words; returns how well it
+    reads."""
+    tower = model.model.visual
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        reader, accuracy = MergedReader(tower), read_json(finished)
+        load_state(folder / "state.safetensors", reader)
+    else:
+        finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
+        reader, accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)
+        write_json_atomic(finished, accuracy)
+    speak_words(reader.cpu(), tokenizer, model.get_input_embeddings().weight, FIRST_SEED - 64)
+    return accuracy
+
+
+def train_hybrid(
+    model: nn.Module,
+    encode: HybridEncoder,
+    recipe: HybridRecipe,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+) -> dict[str, float]:
+    """Train all of the model but the tower, whose merger learns too, on answers only; returns the last means of loss and
+    accuracies."""
+    model.to(device).train()
+    model.model.visual.requires_grad_(False).merger.requires_grad_(True)
+
+    def rows_of(step: int) -> list[HybridRow]:
+        first, shares = FIRST_SEED + step * recipe.batch, DENSE if step < recipe.dense_steps else SHARES
+        return [hybrid_row(first + index, shares) for index in range(recipe.batch)]
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        rows = rows_of(step)
+        with autocast(device):
+            logits, target, digit = answer_logits(model, encode(rows), encode.digits)
+        loss = F.cross_entropy(logits, target)
+        right = (logits.argmax(-1) == target).float()
+        notes = {"right": float(right.mean()), "digits": float(right[digit].mean()) if bool(digit.any()) else 1.0}
+        if step % SWAPPED_EVERY == 0:
+            notes["sight"] = swapped_image_loss(model, encode, rows, device) - float(loss.detach())
+        return loss, notes
+
+    plan = TrainingPlan(
+        steps=recipe.steps, lr=recipe.lr, warmup=min(50, recipe.steps), weight_decay=0.05, muon=recipe.muon
+    )
+    return train(model, loss_of, plan, folder, "hybrid", resume)
+
+
+@torch.no_grad()
+def swapped_image_loss(model: nn.Module, encode: HybridEncoder, rows: list[HybridRow], device: str) -> float:
+    """The loss of rows that are shown each other's pictures: as low as their own where the model does not look."""
+    shown = [picture for row in rows for picture in row.pictures]
+    moved = iter(shown[1:] + shown[:1])
+    swapped = [replace(row, pictures=tuple(next(moved) for _ in row.pictures)) for row in rows]
+    with autocast(device):
+        logits, target, _ = answer_logits(model, encode(swapped), encode.digits)
+    return float(F.cross_entropy(logits, target))
+
+
+def answer_logits(model: nn.Module, batch: HybridBatch, digits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits float [T, V] at every supervised token of the rows, those tokens int64 [T], and which are digits of numbers.
+
+    Rows are padded behind their end, where neither attention nor a recurrence reaches back from, so that nothing is masked.
+    """
+    device = model.device
+    inputs = {name: value.to(device) for name, value in batch.inputs.items()}
+    made = model(**inputs, use_cache=False).logits
+    wanted = batch.supervised[:, 1:].to(device)
+    target = inputs["input_ids"][:, 1:][wanted]
+    return made[:, :-1][wanted].float(), target, torch.isin(target, digits.to(device))

@@ -1,0 +1,235 @@
+"""Build the zoo VLMs: a densely pretrained tower, then the language side over the frozen tower; resumable, CPU or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlavaForConditionalGeneration, LlavaProcessor, PreTrainedTokenizerFast
+
+from mmspec.io.files import write_json_atomic
+from mmspec.io.readers import read_json
+from mmspec.training.checkpoint import load_state
+from mmspec.zoo.architectures.llava import PatchReader, TextSize, new_model, new_processor, new_tower
+from mmspec.zoo.files.registry import folder_of, load_small, load_vlm
+from mmspec.zoo.files.vlm import leave_out_tower, write_vlm
+from mmspec.zoo.training.loop import TrainingPlan, autocast, prefetched, rounded, start_over, train, write_card
+from mmspec.zoo.training.vlm.conversations import (
+    ConversationBatch,
+    ConversationEncoder,
+    ConversationRow,
+    many_row,
+    picture_row,
+    text_row,
+)
+from mmspec.zoo.training.vlm.vision_tower import balanced, pretrain_tower, tower_batch
+from mmspec.zoo.world.scene import COLORS, DIGITS, SHAPES
+
+FIRST_SEED = 1 << 24  # far from the tower's scenes
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Rows of a step: one picture each and a few text-only ones.
+
+    From the share `many_from` of training on, every `many_every`-th step asks about several pictures instead.
+    """
+
+    batch: int = 16
+    text_rows: int = 1
+    text_every: int = 2
+    many_batch: int = 8
+    many_every: int = 6
+    many_from: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.text_rows < self.batch:
+            raise ValueError(f"expected 0 <= text_rows < batch, got {self.text_rows} and {self.batch}, change them")
+
+    def rows(self, step: int, steps: int) -> list[ConversationRow]:
+        """The rows of one step, a pure function of it."""
+        first = FIRST_SEED + step * self.batch
+        if step >= self.many_from * steps and step % self.many_every == 0:
+            return [many_row(first + index) for index in range(self.many_batch)]
+        texts = self.text_rows if step % self.text_every == 0 else 0
+        rows = [picture_row(first + index) for index in range(self.batch - texts)]
+        return rows + [text_row(first + self.batch - 1 - index) for index in range(texts)]
+
+
+@torch.no_grad()
+def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, scenes: int = 64) -> None:
+    """Point the projector's first layer along the tower's reading heads, every property with the same variance.
+
+    Shape fills half the variance of the tower's features and color a twentieth: from a random projector the text model
+    learns to find objects by what the caption already said of them, and ignores places and colors for long.
+    """
+    pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
+    hidden = reader.tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:].flatten(0, 1)
+    weight, bias = balanced(reader.heads, hidden)
+    first = model.model.multi_modal_projector.linear_1
+    mix = torch.randn(first.out_features, len(bias))
+    first.weight.copy_(mix @ weight)
+    first.bias.copy_(mix @ bias)
+
+
+def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> Tensor:
+    """Input embeddings [B, S, width], projected patch features in the image placeholders; no gradient to the tower."""
+    embeds = model.get_input_embeddings()(rows.ids)
+    if rows.pixels is None:
+        return embeds
+    with torch.no_grad():
+        hidden = model.model.vision_tower(rows.pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
+    features = model.model.multi_modal_projector(hidden)  # [P, 144, width]
+    place = rows.ids == model.config.image_token_index
+    return embeds.masked_scatter(place[..., None], features.to(embeds.dtype).flatten(0, 1))
+
+
+def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> tuple[Tensor, Tensor]:
+    """Logits float [T, V] at every supervised token of the rows, and those tokens int64 [T]."""
+    hidden = model.model.language_model(
+        inputs_embeds=embed_rows(model, rows),
+        attention_mask=rows.visible,
+        position_ids=rows.positions,
+        use_cache=False,
+    ).last_hidden_state
+    wanted = rows.supervised[:, 1:]
+    # the head runs on every token: a new matrix shape each step would fill oneDNN's cache without end
+    return model.lm_head(hidden)[:, :-1][wanted].float(), rows.ids[:, 1:][wanted]
+
+
+def train_captioner(
+    model: LlavaForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    plan: TrainingPlan,
+    mixture: Mixture = Mixture(),
+    resume: bool = True,
+    device: str = "cpu",
+    on_save: Callable[[int], None] | None = None,
+    workers: int = 0,
+) -> dict[str, float]:
+    """Train projector and text model on answers only; returns the last means of loss and accuracies.
+
+    workers: as in `prefetched`.
+    """
+    model.to(device).train()
+    model.model.vision_tower.requires_grad_(False).eval()
+    encode = ConversationEncoder(tokenizer)
+    classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
+    named = {name: _word_ids(tokenizer, words).to(device) for name, words in classes.items()}
+    rows_of = prefetched(lambda step: encode(mixture.rows(step, plan.steps)), plan.steps, workers)
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        rows = _to(rows_of(step), device)
+        with autocast(device):
+            logits, target = answer_logits(model, rows)
+        loss = F.cross_entropy(logits, target)
+        return loss, _reading_notes(logits.detach(), target, named)
+
+    return train(model, loss_of, plan, folder, "captioner", resume, on_save)
+
+
+def _word_ids(tokenizer: PreTrainedTokenizerFast, words: Iterable[str]) -> Tensor:
+    return torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
+
+
+def _reading_notes(logits: Tensor, target: Tensor, named: dict[str, Tensor]) -> dict[str, float]:
+    """Mean top-1 probability, and per word class how often the right member has the largest logit of its class."""
+    notes = {"top1": float(logits.softmax(-1).amax(-1).mean())}
+    for name, ids in named.items():
+        here = torch.isin(target, ids)
+        right = (ids[logits[here][:, ids].argmax(-1)] == target[here]).float()
+        notes[name] = float(right.mean()) if len(right) else 1.0
+    return notes
+
+
+def _to(rows: ConversationBatch, device: str) -> ConversationBatch:
+    pixels = None if rows.pixels is None else rows.pixels.to(device)
+    parts = (rows.ids, rows.supervised, rows.positions, rows.visible)
+    return ConversationBatch(*(part.to(device) for part in parts), pixels)
+
+
+@dataclass(frozen=True, slots=True)
+class VlmRecipe:
+    """Everything that decides a zoo VLM; the defaults are the shipped `vlm`."""
+
+    name: str = "vlm"
+    size: TextSize = TextSize()
+    tower_steps: int = 3160
+    steps: int = 1240
+    lr: float = 1.5e-3
+    seed: int = 0
+
+
+def small_recipe() -> VlmRecipe:
+    """The assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
+    return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=700, lr=2e-3)
+
+
+def build(
+    out: Path,
+    work: Path,
+    recipe: VlmRecipe = VlmRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
+    preview: Path | None = None,
+    preview_from: float = 0.4,
+) -> dict[str, Any]:
+    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
+
+    The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
+    figures to the card. `preview` names a folder that receives a loadable copy at every checkpoint after `preview_from`
+    of the captioner's steps.
+    """
+    folder = work / recipe.name.replace("/", "_")
+    if not resume:
+        start_over(folder)
+    reader, tower_accuracy = _tower(recipe, work / "tower", resume, device)
+    processor = new_processor()
+    torch.manual_seed(recipe.seed)
+    model = new_model(processor.tokenizer, recipe.size)
+    model.model.vision_tower.load_state_dict(reader.tower.state_dict())
+    start_projector(model, reader)
+
+    def on_save(step: int) -> None:
+        if preview is not None and step >= preview_from * recipe.steps:
+            write_vlm(model, processor, preview)
+
+    plan = TrainingPlan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
+    figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
+    write_vlm(model, processor, out)
+    lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
+    facts = {
+        "tower_seeds": [0, recipe.tower_steps * 32],
+        "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
+        "model_seed": recipe.seed,
+        "tower_steps": recipe.tower_steps,
+        "steps": recipe.steps,
+        "tower_patch_accuracy": tower_accuracy,
+        "training": rounded(figures),
+    }
+    data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
+    card = write_card(out, recipe.name, model, data, **facts)
+    if measure is None:
+        return card
+    evaluation = measure(*(load_small if lean else load_vlm)(out))
+    return write_card(out, recipe.name, model, data, **facts, evaluation=evaluation)
+
+
+def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[PatchReader, dict[str, float]]:
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        reader = PatchReader(new_tower())
+        load_state(folder / "state.safetensors", reader)
+        return reader, read_json(finished)
+    finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
+    reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
+    write_json_atomic(finished, accuracy)
+    return reader, accuracy

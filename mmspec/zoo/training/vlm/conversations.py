@@ -1,0 +1,156 @@
+"""Training rows for the captioner: one picture prefix shared by several conversations about it.
+
+Each row is `USER: <image>\\n` followed by branches that cannot see one another (an ancestor mask and branch-local
+positions), so that one encoded picture pays for several captions and no answer can be copied from another branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from mmspec.zoo.architectures.llava import SIDE
+from mmspec.zoo.world.captions import (
+    BRIEF_REQUESTS,
+    IMAGINE_REQUESTS,
+    REQUESTS,
+    REVERSED_REQUESTS,
+    brief_caption,
+    caption,
+)
+from mmspec.zoo.world.language import choose
+from mmspec.zoo.world.pixels import to_pixels
+from mmspec.zoo.world.questions import many_turn, question
+from mmspec.zoo.world.render import render_array
+from mmspec.zoo.world.scene import Scene, sample_scene
+
+IMAGE_TOKENS = SIDE * SIDE
+Turn = tuple[str, str]  # what the user says, what the assistant answers
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRow:
+    """Pictures (shown before any text) and the branches of turns that follow them."""
+
+    scenes: tuple[Scene, ...]
+    branches: tuple[tuple[Turn, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationBatch:
+    """Padded rows: ids and positions int64 [B, S], supervised bool [B, S], visible bool [B, 1, S, S], pixels."""
+
+    ids: Tensor
+    supervised: Tensor
+    positions: Tensor
+    visible: Tensor
+    pixels: Tensor | None  # float32 [P, 3, 96, 96], all rows' pictures in order
+
+
+def _question_turn(scene: Scene, seed: int) -> Turn:
+    made = question(scene, seed)
+    return made.prompt, made.answer
+
+
+def picture_row(seed: int) -> ConversationRow:
+    """One picture: a caption, four questions, and a third branch that mixes both or turns the order round."""
+    rng = np.random.default_rng((seed, 5))
+    scene = sample_scene(seed)
+    request = choose(rng, REQUESTS, 0.4)
+    branches = [((request, caption(scene, seed)),), tuple(_question_turn(scene, index) for index in range(4))]
+    style = rng.random()
+    if style < 0.3:
+        branches.append(((choose(rng, REVERSED_REQUESTS), caption(scene, seed + 1, reverse=True)),))
+    elif style < 0.65:
+        branches.append((_question_turn(scene, 4), (choose(rng, REQUESTS, 0.4), caption(scene, seed + 2))))
+    else:
+        brief = (choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed))
+        branches.append((brief, _question_turn(scene, 5), _question_turn(scene, 6)))
+    return ConversationRow((scene,), tuple(branches))
+
+
+def text_row(seed: int) -> ConversationRow:
+    """No picture: an invented scene, so that prompts without images mean something."""
+    rng = np.random.default_rng((seed, 6))
+    scene = sample_scene(seed)
+    turn = (choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed))
+    return ConversationRow((), ((turn, _question_turn(scene, 0), _question_turn(scene, 1)),))
+
+
+def many_row(seed: int) -> ConversationRow:
+    """Two or three pictures and branches that ask about one of them by its ordinal."""
+    count = 2 + seed % 2
+    scenes = tuple(sample_scene(seed * 3 + index) for index in range(count))
+    turns = [many_turn(scenes, index) for index in range(6)]
+    return ConversationRow(scenes, ((turns[0], turns[1]), (turns[2], turns[3]), (turns[4], turns[5])))
+
+
+class ConversationEncoder:
+    """Turns rows into padded tensors with a tokenizer of the zoo."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer = tokenizer
+        self.prefixes = {0: self._ids("<s>USER:")}
+        for count in (1, 2, 3):
+            self.prefixes[count] = self._ids("<s>USER: " + ("<image>" * IMAGE_TOKENS + "\n") * count)
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def __call__(self, rows: list[ConversationRow]) -> ConversationBatch:
+        pieces = iter(self._encode_pieces(rows))
+        encoded = [self._one(row, pieces) for row in rows]
+        size = -(-max(len(ids) for ids, *_ in encoded) // 16) * 16
+        fills = (self.tokenizer.pad_token_id, False, 0, -1)
+        ids, supervised, positions, branch = (
+            torch.tensor([row[part] + [fill] * (size - len(row[part])) for row in encoded])
+            for part, fill in enumerate(fills)
+        )
+        pictures = [render_array(scene) for row in rows for scene in row.scenes]
+        return ConversationBatch(
+            ids, supervised, positions, branch_mask(branch), to_pixels(np.stack(pictures)) if pictures else None
+        )
+
+    def _encode_pieces(self, rows: list[ConversationRow]) -> list[list[int]]:
+        texts = []
+        for row in rows:
+            for branch in row.branches:
+                for index, (prompt, answer) in enumerate(branch):
+                    lead = "USER: " if index else "" if row.scenes else " "
+                    texts += [f"{lead}{prompt} ASSISTANT:", f" {answer}</s>"]
+        return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+    def _one(
+        self, row: ConversationRow, pieces: Iterator[list[int]]
+    ) -> tuple[list[int], list[bool], list[int], list[int]]:
+        ids = list(self.prefixes[len(row.scenes)])
+        start = len(ids)
+        supervised, positions, branch = [False] * start, list(range(start)), [0] * start
+        for number, turns in enumerate(row.branches, start=1):
+            place = start
+            for _ in turns:
+                for answering in (False, True):
+                    piece = next(pieces)
+                    ids += piece
+                    supervised += [answering] * len(piece)
+                    branch += [number] * len(piece)
+                    positions += range(place, place + len(piece))
+                    place += len(piece)
+        return ids, supervised, positions, branch
+
+
+def branch_mask(branch: Tensor) -> Tensor:
+    """Who sees whom, bool [B, 1, S, S]: earlier tokens of the prefix (branch 0) and of one's own branch.
+
+    Padding (branch -1) sees only padding, so that no row of the softmax is empty.
+    """
+    size = branch.shape[1]
+    own = branch[:, :, None] == branch[:, None, :]
+    prefix = (branch == 0)[:, None, :] & (branch >= 0)[:, :, None]
+    earlier = torch.ones(size, size, dtype=torch.bool).tril()
+    return ((own | prefix) & earlier)[:, None]

@@ -1,0 +1,79 @@
+"""Scenes as tensors: pixels in -1..1 and back to bytes, rendered batches, and their augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, ImageScene, render_image_scene, sample_image_scene
+
+
+def to_pixels(arrays: np.ndarray) -> Tensor:
+    """uint8 [B, H, W, 3] -> float32 [B, 3, H, W] in -1..1."""
+    return torch.from_numpy(arrays).permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0).contiguous()
+
+
+def to_bytes(pixels: Tensor) -> np.ndarray:
+    """float [B, 3, H, W] in -1..1 -> uint8 [B, H, W, 3]."""
+    scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
+    return scaled.round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+
+
+def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
+    """PIL images, or a uint8 tensor [B, 3, H, W] or [B, H, W, 3], as float32 [B, 3, 64, 64] in -1..1.
+
+    Other sizes are brought to 64x64 by area.   Raises ValueError for anything else.
+    """
+    if isinstance(images, Tensor):
+        if images.dtype != torch.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[-1]):
+            raise ValueError(
+                f"images: expected a uint8 tensor [B, 3, H, W] or [B, H, W, 3], got {images.dtype} "
+                f"{tuple(images.shape)}; convert it"
+            )
+        stacked = images if images.shape[1] == 3 else images.permute(0, 3, 1, 2)
+    else:
+        side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
+        drawn = [image.convert("RGB") for image in images]
+        drawn = [one if one.size == side else one.resize(side, Image.Resampling.BOX) for one in drawn]
+        stacked = torch.from_numpy(np.stack([np.asarray(one) for one in drawn])).permute(0, 3, 1, 2)
+    pixels = stacked.float() / 127.5 - 1.0
+    if pixels.shape[-2:] != (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE):
+        pixels = F.interpolate(pixels, size=(IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), mode="area")
+    return pixels.contiguous()
+
+
+def sample_image_scenes(first_seed: int, count: int) -> list[ImageScene]:
+    """The pictures of `count` seeds from `first_seed` on."""
+    return [sample_image_scene(first_seed + index) for index in range(count)]
+
+
+def image_arrays(pictures: Sequence[ImageScene]) -> np.ndarray:
+    """uint8 [B, 64, 64, 3]."""
+    return np.stack([render_image_scene(picture) for picture in pictures])
+
+
+def augment(pixels: Tensor, seed: int) -> Tensor:
+    """`pixels` [B, 3, H, W] with what a tokenizer or a generator may do: shifts, blur, noise, brightness, flat blocks."""
+    drawn = torch.Generator().manual_seed(seed)
+    count, _, rows, columns = pixels.shape
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=drawn).to(pixels.device)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=drawn).to(pixels.device)
+
+    down, right = (int(v) for v in torch.randint(0, 5, (2,), generator=drawn))
+    out = F.pad(pixels, (2, 2, 2, 2), mode="replicate")[:, :, down : down + rows, right : right + columns]
+    soft = F.avg_pool2d(F.pad(out, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    amount = (rand(count, 1, 1, 1) - 0.4).clamp(min=0) / 0.6  # two in five stay sharp
+    out = out + amount * (soft - out)
+    blocks = F.interpolate(randn(count, 3, rows // 4, columns // 4), scale_factor=4, mode="nearest")
+    out = out + 0.06 * rand(count, 1, 1, 1) * blocks + 0.12 * rand(count, 1, 1, 1) * randn(count, 3, rows, columns)
+    gain, lift = 1 + 0.12 * randn(count, 1, 1, 1).clamp(-2, 2), 0.05 * randn(count, 3, 1, 1)
+    return (out * gain + lift).clamp(-1, 1)

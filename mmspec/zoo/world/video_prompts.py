@@ -1,0 +1,106 @@
+"""What moving scenes are asked for with: prompts that always name every object's color, kind and direction."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mmspec.zoo.world.language import chance, choose, with_article, word_tokenizer, words_of
+from mmspec.zoo.world.scene import BACKDROPS, COLORS, KINDS, TONES
+from mmspec.zoo.world.video import DIRECTIONS, Mover, VideoScene
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+LONGEST = 48  # tokens of a prompt, the end token included
+
+_OPENERS = ("", "", "a video of ", "a clip of ", "a scene with ")
+_VERBS = ("moves", "goes", "slides", "flies")
+_SPEEDS = {"slow": ("slowly", "slowly"), "fast": ("quickly", "fast")}
+_DIRECTION_WORDS = {
+    "left": ("to the left", "left"),
+    "right": ("to the right", "right"),
+    "up": ("up", "upwards"),
+    "down": ("down", "downwards"),
+    "up left": ("up and to the left", "diagonally up and left"),
+    "up right": ("up and to the right", "diagonally up and right"),
+    "down left": ("down and to the left", "diagonally down and left"),
+    "down right": ("down and to the right", "diagonally down and right"),
+}
+_BOUNCES = ("and bounces off the {} edge", "and bounces back from the {} edge", "until it hits the {} edge")
+_GROUNDS = ("on {a} background", "in front of {a} background", "on {plain}")
+
+
+def video_prompt(scene: VideoScene, seed: int, frames: int = 0) -> str:
+    """A prompt for `scene`, a pure function of its arguments; speed, bounces, background and order come and go.
+
+    Color, kind and first direction of every object are always named, color right before kind: "a red star moves slowly up
+    and to the left".   frames: how many are shown, of whose bounces a prompt may tell; 0 tells of none.
+    """
+    rng = np.random.default_rng((scene.seed, seed, 68))
+    phrases = [_moves(rng, mover, frames) for mover in scene.movers]
+    if chance(rng, 0.3):
+        phrases.reverse()
+    text = choose(rng, _OPENERS, 0.4) + " and ".join(phrases)
+    if chance(rng, 0.6):
+        words = [scene.background.tone]
+        if scene.background.texture != "smooth" or chance(rng, 0.5):
+            words.insert(0, scene.background.texture)
+        ground = " ".join(words)
+        text += " " + choose(rng, _GROUNDS).format(a=with_article(ground), plain=ground)
+    return text
+
+
+def _moves(rng: np.random.Generator, mover: Mover, frames: int) -> str:
+    words = [with_article(f"{mover.color} {mover.kind}"), choose(rng, _VERBS)]
+    if chance(rng, 0.6):
+        words.append(choose(rng, _SPEEDS[mover.speed]))
+    words.append(choose(rng, _DIRECTION_WORDS[mover.direction]))
+    bounces = mover.bounces(frames)
+    if bounces and chance(rng, 0.6):
+        words.append(choose(rng, _BOUNCES).format(bounces[0][1]))
+    return " ".join(words)
+
+
+def named_movers(prompt: str) -> list[tuple[str, str, str]]:
+    """The (kind, color, direction) of every object a prompt names, in its order; direction "" where none is told."""
+    text = prompt.lower()
+    found = list(_NAMED.finditer(text))
+    ends = [one.start() for one in found[1:]] + [len(text)]
+    return [
+        (one["kind"], one["color"], _direction_in(text[one.end() : end])) for one, end in zip(found, ends, strict=False)
+    ]
+
+
+_NAMED = re.compile(rf"\b(?P<color>{'|'.join(COLORS)}) (?P<kind>{'|'.join(KINDS)})\b")
+_AFTER = re.compile(r"\b(bounc\w*|until|on|in front)\b")
+
+
+def _direction_in(text: str) -> str:
+    words = set(re.findall(r"\b(left|right|up|down)(?:wards)?\b", _AFTER.split(text)[0]))
+    return next((name for name in DIRECTIONS if set(name.split()) == words), "")
+
+
+def video_prompt_words() -> list[str]:
+    """Every word a prompt can hold, sorted."""
+    told = [way for ways in (*_DIRECTION_WORDS.values(), *_SPEEDS.values()) for way in ways]
+    phrases = (
+        *_OPENERS,
+        *_VERBS,
+        *told,
+        *_BOUNCES,
+        *_GROUNDS,
+        *KINDS,
+        *COLORS,
+        *TONES,
+        *BACKDROPS,
+        "top bottom a an and",
+    )
+    return words_of(phrases)
+
+
+def video_prompt_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a word with the end token last, as `prompt_tokenizer`."""
+    return word_tokenizer(video_prompt_words(), LONGEST)

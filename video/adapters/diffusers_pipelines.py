@@ -1,0 +1,99 @@
+"""Autoregressive video pipelines of diffusers as ours: one call from a loaded one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mmspec.video.adapters.anyflow import AnyFlowVideo
+from mmspec.video.adapters.guidance import VideoGuidance, ZeroStarGuidance
+from mmspec.video.adapters.helios import HeliosVideo
+from mmspec.video.adapters.schedulers import Scheduled
+from mmspec.video.adapters.skyreels import SkyReelsVideo
+from mmspec.video.generation import FlowMap
+from mmspec.video.model import BlockPlan, BlockVideoModel
+from mmspec.video.pipeline import BlockVideoPipeline
+from mmspec.video.prompt_encoder import PromptEncoder
+from mmspec.video.vae import StreamingWanVAE
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
+TEXT = 512  # tokens, of all of them
+Steps = int | tuple[int, ...] | None
+
+
+def from_diffusers(
+    pipe: DiffusionPipeline, *, steps: Steps = None, guidance_scale: float | None = None, negative_prompt: str = "",
+    size: tuple[int, int] = (480, 832), blocks: int = 7,
+) -> BlockVideoPipeline:  # fmt: skip
+    """The pipeline with diffusers' own transformer, autoencoder, text encoder and scheduler.
+
+    pipe: AnyFlowFARPipeline, HeliosPipeline, HeliosPyramidPipeline or SkyReelsV2DiffusionForcingPipeline, loaded.
+    steps: a block; of each stage for HeliosPyramidPipeline. None: 4 for AnyFlow; 50, (10, 10, 10) or, distilled, (2, 2, 2)
+        with a doubled first chunk for Helios; 50 for SkyReels-V2.
+    guidance_scale: None for the pipeline's default, 1 for distilled models. negative_prompt: of the pass without the prompt.
+    size, blocks: what calls use by default.   SkyReels-V2 gets blocks of 5 latent frames where its config says none.
+    Raises ValueError for another pipeline, for guidance of models that have it in their weights, and as the families do.
+    """
+    make = _FAMILIES.get(type(pipe).__name__)
+    if make is None:
+        known = ", ".join(_FAMILIES)
+        raise ValueError(f"pipe: expected one of {known}, got {type(pipe).__name__}; load one of these")
+    encoder = PromptEncoder(pipe.text_encoder, pipe.tokenizer, TEXT)
+
+    def guided(usual: float, kind: type[VideoGuidance] = VideoGuidance) -> VideoGuidance:
+        scale = usual if guidance_scale is None else guidance_scale
+        return kind(scale, encoder([negative_prompt])) if scale > 1 else VideoGuidance()
+
+    model = make(pipe, steps, guided)
+    return BlockVideoPipeline(model, StreamingWanVAE(pipe.vae), encoder, size=size, blocks=blocks)
+
+
+Guided = Callable[..., VideoGuidance]
+
+
+def _anyflow(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
+    if (scale := guided(1.0).scale) > 1:
+        raise ValueError(f"guidance_scale: expected 1 for AnyFlow, whose weights have guidance in them, got {scale}; leave "
+                         "it out")  # fmt: skip
+    return AnyFlowVideo(pipe.transformer, FlowMap(_single_count(steps, 4), pipe.scheduler.config.shift))
+
+
+def _helios(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
+    return HeliosVideo(pipe.transformer, pipe.scheduler, _single_count(steps, 50), guidance=guided(5.0))
+
+
+def _helios_stages(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
+    distilled = pipe.config.is_distilled
+    steps = ((2,) if distilled else (10,)) * pipe.scheduler.config.stages if steps is None else steps
+    if isinstance(steps, int):
+        raise ValueError(f"steps: expected those of each stage, such as (10, 10, 10), got {steps}; say them one by one")
+    kind = ZeroStarGuidance if pipe.config.is_cfg_zero_star else VideoGuidance
+    guidance = guided(1.0 if distilled else 5.0, kind)
+    return HeliosVideo(pipe.transformer, pipe.scheduler, tuple(steps), guidance=guidance, doubled=distilled)
+
+
+def _skyreels(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
+    if pipe.transformer.config.num_frame_per_block == 1:
+        pipe.transformer.register_to_config(num_frame_per_block=BlockPlan(5).size)
+    plan, sampler = (
+        BlockPlan(pipe.transformer.config.num_frame_per_block),
+        Scheduled(pipe.scheduler, _single_count(steps, 50)),
+    )
+    return SkyReelsVideo(pipe.transformer, sampler, plan, max(25, 2 * plan.size), guidance=guided(6.0))
+
+
+def _single_count(steps: Steps, usual: int) -> int:
+    """Raises ValueError for steps of several stages."""
+    if isinstance(steps, tuple):
+        raise ValueError(f"steps: expected one number for a pipeline without stages, got {steps}; say how many in all")
+    return usual if steps is None else steps
+
+
+_FAMILIES: dict[str, Callable[[Any, Steps, Guided], BlockVideoModel]] = {
+    "AnyFlowFARPipeline": _anyflow,
+    "HeliosPipeline": _helios,
+    "HeliosPyramidPipeline": _helios_stages,
+    "SkyReelsV2DiffusionForcingPipeline": _skyreels,
+}

@@ -1,0 +1,165 @@
+"""Sampling with schedulers of diffusers: one walk, or a pyramid of stages of growing size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmspec.io.validation import check_fields
+from mmspec.video.generation import Velocity
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Any scheduler that draws no noise of its own: Euler over flows, UniPC and others that remember their last steps.
+
+    scheduler: copied for every block, so that blocks share nothing.   passes: steps a block.   how: what else its
+    `set_timesteps` takes.   Raises ValueError for no steps.
+    """
+
+    scheduler: Any
+    passes: int = 50
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.passes < 1:
+            raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
+
+    @property
+    def until(self) -> bool:
+        """Whether the model is also told the time it steps to."""
+        return False
+
+    def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
+        x, scheduler = noise(0), deepcopy(self.scheduler)
+        scheduler.set_timesteps(self.passes, device=x.device, **self.how)
+        for timestep in scheduler.timesteps:
+            flow = velocity(x, float(timestep), float(timestep))
+            x = scheduler.step(flow, timestep, x, return_dict=False)[0]
+        return x
+
+
+def dynamic_shift(tokens: int, config: Mapping[str, Any]) -> float:
+    """The shift of a picture of so many tokens, on the line through the two that the scheduler's config names."""
+    few, many = config.get("base_image_seq_len", 256), config.get("max_image_seq_len", 4096)
+    low, high = config.get("base_shift", 0.5), config.get("max_shift", 1.15)
+    return low + (tokens - few) * (high - low) / (many - few)
+
+
+@dataclass(frozen=True, slots=True)
+class Pyramid:
+    """A block is drawn small, then enlarged twofold from stage to stage, each time with noise that hides the enlarging:
+    "Pyramidal Flow Matching for Efficient Video Generative Modeling", as HeliosPyramidPipeline of diffusers takes its steps.
+
+    scheduler: HeliosScheduler, or HeliosDMDScheduler for distilled models, of as many stages; copied for every block.
+    steps: of each stage, the smallest first.   patch: frames, rows and columns of a token.
+    doubled: twice the steps, which only distilled models have.   Raises ValueError for stages without steps, and where the
+    scheduler has another number of them or adds steps to none.
+    """
+
+    scheduler: Any
+    steps: tuple[int, ...] = (10, 10, 10)
+    patch: tuple[int, int, int] = (1, 2, 2)
+    doubled: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "steps", tuple(self.steps))
+        stages = self.scheduler.config.stages
+        if not self.steps or min(self.steps) < 1 or len(self.steps) != stages:
+            raise ValueError(f"steps: expected at least 1 for each of the scheduler's {stages} stages, got "
+                             f"{list(self.steps)}; say how many each takes")  # fmt: skip
+        if self.doubled and not self.distilled:
+            raise ValueError(f"doubled: expected a HeliosDMDScheduler to double the steps of, got "
+                             f"{type(self.scheduler).__name__}; leave it out")  # fmt: skip
+
+    @property
+    def distilled(self) -> bool:
+        """Whether each step predicts the clean block and goes back to the noise that the stage began with."""
+        from diffusers import HeliosDMDScheduler
+
+        return isinstance(self.scheduler, HeliosDMDScheduler)
+
+    @property
+    def passes(self) -> int:
+        return sum(self.steps) * (2 if self.doubled else 1)
+
+    @property
+    def until(self) -> bool:
+        return False
+
+    def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
+        x, scheduler = noise(0), deepcopy(self.scheduler)
+        for _ in self.steps[1:]:
+            x = 2 * _resized(x, 0.5, "bilinear")  # the mean of four normals has half their spread
+        for stage, steps in enumerate(self.steps):
+            # of the size before it is enlarged, as published
+            tokens = x.shape[2] * x.shape[3] * x.shape[4] // math.prod(self.patch)
+            how = {"mu": dynamic_shift(tokens, scheduler.config), "is_amplify_first_chunk": self.doubled}
+            scheduler.set_timesteps(steps, stage, device=x.device, **how)
+            if stage:
+                x = self._enlarged(x, scheduler.ori_start_sigmas[stage], noise(stage))
+            x = self._walk(velocity, x, scheduler)
+        return x
+
+    def _walk(self, velocity: Velocity, x: Tensor, scheduler: Any) -> Tensor:
+        """One stage."""
+        start, times = x, scheduler.timesteps
+        for number, timestep in enumerate(times):
+            flow = velocity(x, float(int(timestep)), float(int(timestep)))  # the models are given whole timesteps
+            back = {"cur_sampling_step": number, "dmd_noisy_tensor": start, "dmd_sigmas": scheduler.sigmas,
+                    "dmd_timesteps": times, "all_timesteps": times} if self.distilled else {}  # fmt: skip
+            x = scheduler.step(flow, timestep, x, return_dict=False, **back)[0]
+        return x
+
+    def _enlarged(self, x: Tensor, sigma: float, fresh: Tensor) -> Tensor:
+        """Twice the rows and columns at the level `sigma` at which the stage begins.
+
+        fresh: standard normals, at least as large. Cells of a patch, which are now equal, get noise that is negatively
+        correlated, by gamma of the scheduler, so that all of them together are as far apart as cells of noise are.
+        """
+        x, gamma = _resized(x, 2.0, "nearest"), self.scheduler.config.gamma
+        signal = 1 - sigma
+        alpha = 1 / (math.sqrt(1 + 1 / gamma) * (1 - signal) + signal)
+        beta = alpha * (1 - signal) / math.sqrt(gamma)
+        rows, columns = self.patch[1:]
+        cells, eye = rows * columns, torch.eye(rows * columns, device=x.device)
+        spread = lower_factor(eye * (1 + gamma + 1e-8) - gamma * torch.ones(cells, cells, device=x.device))
+        patches = fresh[..., : x.shape[3], : x.shape[4]].unflatten(4, (-1, columns)).unflatten(3, (-1, rows))
+        patches = patches.transpose(4, 5).flatten(5)  # [B, C, F, h, w, cells]
+        patches = (patches.float() @ spread.T).unflatten(5, (rows, columns)).transpose(4, 5)
+        return alpha * x + beta * patches.flatten(5, 6).flatten(3, 4).to(fresh.dtype)
+
+
+def lower_factor(covariance: Tensor) -> Tensor:
+    """The Cholesky factor [n, n] of a covariance that may be singular, as that of cells correlated by -1 / (n - 1): the last
+    pivot is then 0, and rounding puts it on either side of that, as the processor has it.
+
+    Raises ValueError for what is no covariance.
+    """
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    cells = len(covariance)
+    if int(failed):
+        factor[-1, -1] = 0
+    if int(failed) not in (0, cells) or not torch.allclose(factor @ factor.T, covariance, atol=1e-5):
+        raise ValueError(f"gamma: expected at most 1 / {cells - 1} between {cells} cells of a patch, got more; correct the "
+                         "scheduler's config")  # fmt: skip
+    return factor
+
+
+def _resized(x: Tensor, scale: float, mode: str) -> Tensor:
+    """[B, C, F, H, W] with rows and columns scaled, frame by frame."""
+    size = (int(x.shape[3] * scale), int(x.shape[4] * scale))
+    return (
+        F.interpolate(x.transpose(1, 2).flatten(0, 1), size=size, mode=mode)
+        .unflatten(0, (x.shape[0], -1))
+        .transpose(1, 2)
+    )

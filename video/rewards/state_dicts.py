@@ -1,0 +1,96 @@
+"""Published state dicts of rewards into modules: nothing is allocated that a tensor of the file will be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.io.loading import mismatch, sketch
+from mmspec.io.readers import naming, read_tensors
+
+Module = TypeVar("Module", bound=nn.Module)
+CONVERT = "mmspec.video.rewards.convert"
+_WRAPPERS, _PREFIXES = ("state_dict", "model", "module"), ("module.", "_orig_mod.")
+
+
+def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
+    """The tensors of a state dict, raw or wrapped, or of a .safetensors file, without the prefixes that wrappers leave.
+
+    Raises ValueError for a file of another kind and for anything that is no tensor.
+    """
+    if not isinstance(sd, Mapping):
+        if Path(sd).suffix != ".safetensors":
+            raise ValueError(f"{sd}: expected a .safetensors file, got {Path(sd).suffix or 'no suffix'}; convert a pickle "
+                             f"with `python -m {CONVERT} {sd} OUT.safetensors`")  # fmt: skip
+        sd = read_tensors(sd)
+    while wrapper := next((name for name in _WRAPPERS if isinstance(sd.get(name), Mapping)), None):
+        sd = sd[wrapper]
+    if strange := sorted(str(name) for name, value in sd.items() if not isinstance(value, Tensor)):
+        raise ValueError(f"sd: expected tensors, got others in {strange[:4]}; pass the state dict itself")
+    out = {}
+    for name, value in sd.items():
+        while prefix := next((one for one in _PREFIXES if name.startswith(one)), None):
+            name = name.removeprefix(prefix)
+        out[name] = value
+    return out
+
+
+def named(sd: Mapping[str, Any] | str | Path) -> Any:
+    """A context whose errors name the file, where there is one."""
+    return nullcontext() if isinstance(sd, Mapping) else naming(sd)
+
+
+def filled(
+    make: Callable[[], Module],
+    weights: Mapping[str, Tensor],
+    published: Callable[[str], str] = lambda name: name,
+    kept: Collection[str] = (),
+) -> Module:
+    """The module with `weights` as its own, without a copy where they share a dtype, frozen and in eval mode.
+
+    weights: under the published names.   published: the published name of a tensor of the module.
+    kept: names of weights that stay in their own dtype; the others take that of the first.
+    Raises ValueError, one sentence, for missing, unknown and misshapen tensors.
+    """
+    model = _drawn(make, len(weights))
+    own = {published(name): (name, value) for name, value in model.state_dict().items()}
+    if wrong := mismatch({name: value for name, (_, value) in own.items()}, weights):
+        raise ValueError(f"sd: expected every published key in the shapes of the config, got {wrong}; pass the whole state "
+                         "dict and the config it was made with")  # fmt: skip
+    dtype = next((value.dtype for value in weights.values() if value.is_floating_point()), torch.float32)
+    cast = {name: value if name in kept else value.to(dtype) for name, value in weights.items()}
+    model.load_state_dict({own[name][0]: value.detach() for name, value in cast.items()}, assign=True)
+    _rebuild_buffers(model, next(iter(weights.values())).device)
+    return model.eval().requires_grad_(False)
+
+
+def _drawn(make: Callable[[], Module], tensors: int) -> Module:
+    try:
+        return sketch(make, tensors, "config")
+    except Exception as error:  # the libraries whose models these are check their configs each in its own way
+        if isinstance(error, ValueError) and str(error).startswith("config: expected"):
+            raise
+        reason = " ".join(str(error).split())
+        raise ValueError(f"config: expected sizes of such a model, got others ({reason:.300}); correct it") from error
+
+
+def _rebuild_buffers(model: nn.Module, device: torch.device) -> None:
+    """Buffers that no state dict holds were sketched without contents."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if not buffer.is_meta:
+                continue
+            if name == "position_ids":
+                made = torch.arange(buffer.shape[-1], device=device).expand(buffer.shape)
+            elif name == "attn_mask":
+                made = torch.full(buffer.shape, float("-inf"), device=device).triu_(1)
+            else:
+                raise ValueError(
+                    f"config: expected a model whose buffers are known, got {name}; use the published config"
+                )
+            setattr(module, name, made)

@@ -1,0 +1,253 @@
+"""Routers: rules that decide which drafted blocks stand, by score, by budget, or mixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Verdict
+from mmspec.core.keys import Keys
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.io.validation import number, whole
+
+
+@dataclass(slots=True)
+class BlockEvidence(Evidence):
+    """reward: float32 [B, N], the block's score made of its frames'; NaN where nothing was scored, which no comparison lets
+    stand.   anchor: float32 [B], the same of the target's block that began the prompt, NaN where nobody asked for it.
+    run: int64 [B], drafts that stand in a row right before this block.
+    features: float32 [B, K], see `FEATURES`, NaN where nobody asked.
+    """
+
+    anchor: Tensor | None = None
+    run: Tensor | None = None
+    features: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPosition:
+    """Where a row stands before a block is drafted. block: its number, of `blocks`.   target_blocks: how many before it the target
+    drew.   run: drafts that stand in a row right before it.   uniform: in [0, 1), of this row and block."""
+
+    row: int
+    block: int
+    blocks: int
+    target_blocks: int
+    run: int
+    uniform: float
+
+
+class Router(Rule):
+    """A rule over drafted blocks: those that stand are kept as they are, the target redraws the others. Relaxed, as what
+    stands is the drafter's: "Speculative Decoding for Autoregressive Video Generation" has no guarantee of law, and neither
+    has any router. Setting that gives up nothing: one under which no draft can stand, whose videos are the target's, bit
+    for bit.
+
+    needs_reward: whether it looks at scores of drafts; else nothing is scored for it, and without pixels nothing decoded.
+    scores_own: which of the target's own blocks it needs scores of.   needs_features: whether it needs features of drafts.
+    """
+
+    exact = False
+    proven_for = frozenset({("none", "none")})
+    reads = "reward"
+    needs_reward: bool = True
+    scores_own: Literal["none", "anchors", "all"] = "none"
+    needs_features: bool = False
+
+    def check_rows(self, rows: int, blocks: int) -> None:
+        """Raises ValueError for a request that it has no settings for."""
+
+    def drafts(self, position: BlockPosition) -> bool:
+        """Whether the block is drafted at all; what is not is the target's. Called once a row and block, in order."""
+        return True
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        """float [B], the probability that the draft stands: 0 or 1 unless the router is random."""
+        raise TypeError(f"{type(self).__name__} must define accept")
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        threshold = torch.zeros(draft.value.shape, dtype=torch.float64, device=draft.value.device)
+        if draft.tree.nodes > 1:
+            threshold[:, 1] = self.accept(evidence).double()
+        return Weights(threshold, "descend")
+
+    def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
+        verdict.kind, verdict.redo = "regenerate", verdict.node == 0
+        return verdict
+
+
+class TargetAlone(Router):
+    """Every block is the target's own: plain decoding through the same loop. Exact."""
+
+    name, exact, needs_reward = "exact", True, False
+
+    def drafts(self, position: BlockPosition) -> bool:
+        return False
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return torch.zeros_like(evidence.run, dtype=torch.float64)
+
+
+class Threshold(Router):
+    """A draft stands where its score is `least` or more: "Speculative Decoding for Autoregressive Video Generation" (SDVG),
+    where the score is the least of its frames' and tau lies in -1.0..-0.7 of ImageReward. Relaxed; infinity is the target
+    alone.
+
+    Raises ValueError for NaN.
+    """
+
+    def __init__(self, least: float):
+        self.least = number("threshold", least, infinite=True)
+        self.exact = self.least == math.inf
+        self.name = "target alone (threshold inf)" if self.exact else f"reward >= {self.least:g} (relaxed)"
+
+    @classmethod
+    def accepting(cls, share: float, scores: Sequence[float]) -> Self:
+        """The threshold that lets such a share of `scores` stand, those of drafts of other videos.
+
+        0 is the target alone, 1 lets everything stand. Raises ValueError for a share outside 0..1 and for no finite scores.
+        """
+        return cls(threshold_for_share(share, scores))
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return evidence.reward[:, 1] >= self.least
+
+
+class Relative(Router):
+    """A draft stands where its score is no more than `margin` below that of the target's block that began the prompt. Relaxed;
+    minus infinity is the target alone.
+
+    Rewards tell more of prompts than of pictures, so that one number for all videos redraws those that are hard to please
+    from end to end; the forced first block knows what this one can reach. Its frames are fewer where a film's first latent
+    stands for one: the least of few is higher, so take the mean there, or a wider margin.   Raises ValueError for NaN.
+    """
+
+    scores_own = "anchors"
+
+    def __init__(self, margin: float):
+        self.margin = number("margin", margin, infinite=True)
+        self.exact = self.margin == -math.inf
+        told = f"reward >= first block - {self.margin:g} (relaxed)"
+        self.name = "target alone (margin -inf)" if self.exact else told
+
+    @classmethod
+    def accepting(cls, share: float, scores: Sequence[float], anchors: Sequence[float]) -> Self:
+        """The margin that lets such a share of `scores` stand, each beside the score of its own video's first block."""
+        return cls(-threshold_for_share(share, [one - other for one, other in zip(scores, anchors, strict=True)]))
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return evidence.reward[:, 1] >= evidence.anchor - self.margin
+
+
+def threshold_for_share(share: float, scores: Sequence[float]) -> float:
+    """The largest number that a `share` of the scores is not below; infinity for a share of none, minus that for all."""
+    values = torch.as_tensor(scores, dtype=torch.float64)
+    if not 0 <= share <= 1:
+        raise ValueError(f"share: expected 0 to 1, got {share}; it is the part of the drafts that stand")
+    if values.numel() == 0 or not values.isfinite().all():
+        raise ValueError(f"scores: expected finite numbers to calibrate by, got {values.numel()} with NaN or Inf or none; "
+                         "score drafts of some videos first")  # fmt: skip
+    if share in (0, 1):
+        return math.inf if share == 0 else -math.inf
+    ranked = values.flatten().sort(descending=True).values
+    return ranked[max(1, round(share * len(ranked))) - 1].item()
+
+
+class Budget(Router):
+    """A base. budget: blocks of a video that are the target's, those counted that begin a prompt; or one such number a row,
+    as another router has used them. As many as the video has is the target alone.   Raises ValueError for less than 1."""
+
+    needs_reward = False
+
+    def __init__(self, budget: int | Sequence[int]):
+        many = isinstance(budget, Sequence) and not isinstance(budget, str)
+        self.budgets = tuple(whole("budget", one) for one in (budget if many else [budget]))
+        self.by_row = many
+        if not self.budgets or min(self.budgets) < 1:
+            raise ValueError(
+                f"budget: expected 1 or more, since the first block is the target's, got {budget}; raise it"
+            )
+        self.name = f"{type(self).__name__.lower()} {', '.join(map(str, self.budgets))} (relaxed)"
+
+    def of(self, row: int) -> int:
+        """The budget of a row."""
+        return self.budgets[row if self.by_row else 0]
+
+    def check_rows(self, rows: int, blocks: int) -> None:
+        if self.by_row and len(self.budgets) != rows:
+            raise ValueError(f"budget: expected one number or {rows}, one a row, got {len(self.budgets)}; correct it")
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return torch.ones_like(evidence.run, dtype=torch.float64)
+
+
+class Strided(Budget):
+    """The target's blocks stand at even distances, which bounds the longest run of drafts: what StrideAR (SpecAR) reaches
+    without any reward, and what a reward has to beat at equal budget. Relaxed."""
+
+    def drafts(self, position: BlockPosition) -> bool:
+        budget = min(self.of(position.row), position.blocks)
+        return (
+            position.block > 0
+            and position.block * budget // position.blocks == (position.block - 1) * budget // position.blocks
+        )
+
+
+class Random(Budget):
+    """The target's blocks are drawn at random, each set of as many with the first among them as likely as any other.
+    Relaxed."""
+
+    def drafts(self, position: BlockPosition) -> bool:
+        left, places = self.of(position.row) - position.target_blocks, position.blocks - position.block
+        return position.block > 0 and position.uniform * places >= left
+
+
+class Hybrid(Router):
+    """At most `run` drafts stand in a row, as with evenly placed target blocks, and `veto` may redraw earlier; a block it
+    redraws begins a new run, so that the budget goes where scores are low. Relaxed; a run of 0 is the target alone.
+
+    Raises ValueError for a run below 0.
+    """
+
+    def __init__(self, run: int, veto: Router):
+        if whole("run", run) < 0:
+            raise ValueError(f"run: expected 0 or more drafts in a row, got {run}; 0 is the target alone")
+        self.run, self.veto = run, veto
+        self.exact = run == 0 or veto.exact
+        self.needs_reward, self.scores_own, self.needs_features = (
+            veto.needs_reward,
+            veto.scores_own,
+            veto.needs_features,
+        )
+        self.name = "target alone (run 0)" if self.exact else f"at most {run} drafts, {veto.name}"
+
+    def check_rows(self, rows: int, blocks: int) -> None:
+        self.veto.check_rows(rows, blocks)
+
+    def drafts(self, position: BlockPosition) -> bool:
+        return position.run < self.run and self.veto.drafts(position)
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return self.veto.accept(evidence)
+
+
+class Explore(Router):
+    """A draft stands with probability `rate`, whatever its score; both it and the block that takes its place are scored, which
+    gives pairs to train `Learned` on along films that drafts have a part in. At a rate that another router accepts at,
+    SDVG's own random baseline. Relaxed; a rate of 0 is the target alone.   Raises ValueError for a rate outside 0..1.
+    """
+
+    scores_own, needs_features = "all", True
+
+    def __init__(self, rate: float):
+        self.rate = number("rate", rate, 0, 1)
+        self.exact = self.rate == 0
+        self.name = "target alone (rate 0)" if self.exact else f"explore {rate:g} (relaxed)"
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return torch.full_like(evidence.run, self.rate, dtype=torch.float64)

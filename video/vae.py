@@ -1,0 +1,266 @@
+"""Causal video autoencoders, chunk by chunk: the latent layout, the protocol, and diffusers' Wan autoencoder streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKLWan
+
+
+@dataclass(frozen=True, slots=True)
+class LatentLayout:
+    """Two models may share latents where their layouts are equal.
+
+    channels: of a latent.   stride: pixels a cell and side.   frames: pixel frames a latent frame stands for; the first
+    latent frame of a video stands for one.   mean, std: of the autoencoder's own latents, per channel; models are given
+    (latent - mean) / std.
+    """
+
+    channels: int
+    stride: int
+    frames: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise ValueError(f"latents_mean, latents_std: expected {self.channels} numbers each, one a channel, got "
+                             f"{len(self.mean)} and {len(self.std)}; correct the config of the autoencoder")  # fmt: skip
+        if not all(value > 0 for value in self.std):
+            raise ValueError(f"latents_std: expected numbers above 0, got {min(self.std)}; correct the config")
+
+    @classmethod
+    def of_wan(cls, vae: AutoencoderKLWan) -> LatentLayout:
+        """Of diffusers' model. Strides follow from its levels: the fields of its config that name them are only told."""
+        made = vae.config
+        steps = len(made.dim_mult) - 1
+        return cls(
+            made.z_dim,
+            2**steps * (made.patch_size or 1),
+            2 ** sum(map(bool, made.temperal_downsample[:steps])),
+            tuple(map(float, made.latents_mean)),
+            tuple(map(float, made.latents_std)),
+        )
+
+    def check(self, other: LatentLayout, whose: str) -> None:
+        """Raises ValueError where `other`, the layout of `whose` latents, is not this one."""
+        wrong = [field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name)]
+        if wrong:
+            told = ", ".join(f"{name} {getattr(other, name)} instead of {getattr(self, name)}" for name in wrong)
+            raise ValueError(f"{whose}: expected latents of the same autoencoder, got {told}; use models of one family")
+
+    def normalised(self, latents: Tensor) -> Tensor:
+        """The autoencoder's own latents as models take them: float32 [B, C, F, h, w]."""
+        mean, std = self._statistics(latents.device)
+        return (latents.float() - mean) / std
+
+    def restored(self, latents: Tensor) -> Tensor:
+        """Latents of models as the autoencoder's own: float32 [B, C, F, h, w]."""
+        mean, std = self._statistics(latents.device)
+        return latents.float() * std + mean
+
+    def _statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        both = torch.tensor([self.mean, self.std], dtype=torch.float32, device=device)[:, None, :, None, None, None]
+        return both[0], both[1]
+
+
+@dataclass(frozen=True, slots=True)
+class VAEState:
+    """What a causal autoencoder remembers of the chunks before: a value, which the next chunk leaves as it is.
+
+    entries: one a causal convolution, a tensor [B, ...] of the frames it still needs, or a mark of one that has none yet.
+    To keep a state is to keep the object: nothing is copied. At 480x832 in float32 the decoder of Wan holds about 2.5 GB.
+    """
+
+    entries: tuple[Tensor | str | None, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the tensors."""
+        return sum(entry.nbytes for entry in self.entries if isinstance(entry, Tensor))
+
+    def rows(self, index: Sequence[int] | Tensor) -> VAEState:
+        """The state of some videos of the batch, copied."""
+        return VAEState(
+            tuple(
+                entry[torch.as_tensor(index, device=entry.device)] if isinstance(entry, Tensor) else entry
+                for entry in self.entries
+            )
+        )
+
+
+class StreamingVAE(Protocol):
+    """A causal autoencoder. It keeps nothing of a request itself, so videos can interleave.
+
+    layout: of the latents it gives and takes, which are normalised.   state: of the chunks before, None at the start of a
+    video; the state that is returned belongs to the next call, the one that was given stays valid.
+    """
+
+    layout: LatentLayout
+
+    def decode(self, latents: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
+        """latents: float [B, C, F, h, w].   Returns frames, float32 [B, 3, N, H, W] in -1..1, and the state behind them.
+
+        The first latent frame of a video gives one frame, every other `layout.frames`.
+        """
+        ...
+
+    def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
+        """frames: float [B, 3, N, H, W] in -1..1.   Returns latents, float32 [B, C, F, h, w], and the state behind them."""
+        ...
+
+
+def small_frames(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
+    """Inside, norms over channels of float32 on a CPU take a few times less, and so do convolutions without gradients.
+
+    PyTorch leaves 3D convolutions of few values to a kernel that takes five times as long as oneDNN's, and its norm over a
+    dimension that is not the last does not vectorise. Values differ in rounding only.
+    """
+    lean = device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return _SmallFrames() if lean else nullcontext()
+
+
+class _SmallFrames(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        own = {F.normalize: _normalize, F.conv3d: _conv3d}.get(func, func)
+        if own is _conv3d and torch.is_grad_enabled():
+            own = func
+        return own(*args, **(kwargs or {}))
+
+
+def _normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    if p != 2 or out is not None:
+        return F.normalize(x, p, dim, eps, out)
+    return x / x.square().sum(dim, keepdim=True).sqrt().clamp_min(eps)
+
+
+def _conv3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:  # fmt: skip
+    if x.dtype != torch.float32 or isinstance(padding, str) or x.ndim != 5:
+        return F.conv3d(x, weight, bias, stride, padding, dilation, groups)
+    stride, padding, dilation = (_three(value) for value in (stride, padding, dilation))
+    return torch.mkldnn_convolution(x, weight, bias, padding, stride, dilation, groups)
+
+
+def _three(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (value,) * 3 if isinstance(value, int) else tuple(value)
+
+
+SMALL_FRAME = (
+    32 * 32
+)  # latents of a frame up to which frames are decoded together: there launches matter, and memory does not
+
+
+class StreamingWanVAE:
+    """`AutoencoderKLWan` of any size (Wan 2.1 and 2.2) as a `StreamingVAE`.
+
+    Any cut of a video into chunks gives the pixels of one call of the model. Frames and latents are float32 on the model's
+    device, whatever dtype the model computes in.
+    quick: small frames of one chunk together, and on a CPU through kernels that take less (see `small_frames`): pixels then
+    differ from those of the model's own calls in rounding.
+    Raises ValueError for a model that tiles: its cache would hold one tile.
+    """
+
+    def __init__(self, model: AutoencoderKLWan, quick: bool = False):
+        self.model, self.layout, self.quick = model, LatentLayout.of_wan(model), quick
+        self._check_whole()
+
+    @property
+    def device(self) -> torch.device:
+        """Of the weights."""
+        return self.model.post_quant_conv.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.model.post_quant_conv.weight.dtype
+
+    @torch.no_grad()
+    def decode(self, latents: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
+        """As `StreamingVAE.decode`.   Raises ValueError for latents of another shape."""
+        from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
+
+        self._check_whole()
+        self._check_latents(latents)
+        own = self.layout.restored(latents.to(self.device)).to(self.dtype)
+        cache = _cache(self.model, "decoder", state)
+        with self._kernels():
+            parts = [
+                self.model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=state is None and number == 0)
+                for number, one in enumerate(self._parts(self.model.post_quant_conv(own), state is None))
+            ]
+        frames = unpatchify(torch.cat(parts, dim=2), patch_size=self.model.config.patch_size or 1)
+        return frames.float().clamp_(-1, 1), VAEState(tuple(cache))
+
+    @torch.no_grad()
+    def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
+        """As `StreamingVAE.encode`; latents are the posterior's mode.
+
+        At the start of a video a multiple of `layout.frames` and one frame more, later a multiple: one frame alone gives a
+        first latent. Raises ValueError for any other number and for sides the stride does not divide.
+        """
+        from diffusers.models.autoencoders.autoencoder_kl_wan import patchify
+
+        self._check_whole()
+        self._check_frames(frames, first=state is None)
+        pixels = patchify(frames.to(self.device, self.dtype), patch_size=self.model.config.patch_size or 1)
+        cache = _cache(self.model, "encoder", state)
+        parts, count = [], pixels.shape[2]
+        starts = range(0, count, self.layout.frames) if state is not None else [0, *range(1, count, self.layout.frames)]
+        with self._kernels():
+            for start, stop in zip(starts, [*starts[1:], count], strict=True):
+                parts.append(self.model.encoder(pixels[:, :, start:stop], feat_cache=cache, feat_idx=[0]))
+            mode = self.model.quant_conv(torch.cat(parts, dim=2)).chunk(2, dim=1)[0]
+        return self.layout.normalised(mode), VAEState(tuple(cache))
+
+    def _kernels(self) -> AbstractContextManager[object]:
+        return small_frames(self.device, self.dtype) if self.quick else nullcontext()
+
+    def _parts(self, hidden: Tensor, first: bool) -> list[Tensor]:
+        """What the decoder takes at a time: one frame, or all but a video's first."""
+        if not self.quick or hidden.shape[3] * hidden.shape[4] > SMALL_FRAME:
+            return list(hidden.split(1, dim=2))
+        count = hidden.shape[2]
+        return list(hidden.split([1, count - 1] if first and count > 1 else [count], dim=2))
+
+    def _check_whole(self) -> None:
+        if self.model.use_tiling:
+            raise ValueError(
+                "vae: expected a model that takes frames whole, got one that tiles; call its disable_tiling()"
+            )
+
+    def _check_latents(self, latents: Tensor) -> None:
+        if latents.ndim != 5 or latents.shape[1] != self.layout.channels or not latents.numel():
+            raise ValueError(f"latents: expected [B, {self.layout.channels}, F, h, w] with a frame at least, got "
+                             f"{tuple(latents.shape)}; give the latents of this autoencoder")  # fmt: skip
+
+    def _check_frames(self, frames: Tensor, first: bool) -> None:
+        stride, each = self.layout.stride, self.layout.frames
+        if frames.ndim != 5 or not frames.is_floating_point() or any(side % stride for side in frames.shape[3:]):
+            raise ValueError(f"frames: expected float [B, 3, N, H, W] with sides that are multiples of {stride}, got "
+                             f"{frames.dtype} {tuple(frames.shape)}; convert or crop them")  # fmt: skip
+        if not frames.numel() or (frames.shape[2] - first) % each:
+            more = "and one more, at the start of a video" if first else "behind the start of a video"
+            raise ValueError(f"frames: expected a multiple of {each} {more}, got {frames.shape[2]}; cut them so")
+
+
+def _cache(model: AutoencoderKLWan, side: str, state: VAEState | None) -> list[Tensor | str | None]:
+    """A list the model may write: it puts new entries in place of the old and never writes into one."""
+    from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d
+
+    if state is not None:
+        return list(state.entries)
+    return [None] * sum(isinstance(module, WanCausalConv3d) for module in getattr(model, side).modules())

@@ -1,1 +1,0 @@
-"""Causal video autoencoders that decode and encode a video chunk by chunk."""

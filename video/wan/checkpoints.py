@@ -1,0 +1,234 @@
+"""Published Wan checkpoints: key names, loading and saving, and presets of the published models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mmspec.io.files import replacing, write_json_atomic
+from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.readers import naming, read_json, read_tensors
+from mmspec.io.validation import check_types
+from mmspec.video.generation import FewStep
+from mmspec.video.model import BlockPlan
+from mmspec.video.vae import StreamingVAE
+from mmspec.video.wan.config import WanConfig, heads_of, own_names
+from mmspec.video.wan.rebuilt import Rebuilt
+from mmspec.video.wan.transformer import CausalWan
+from mmspec.video.wan.video import Cached, WanVideo
+
+# a checkpoint's averaged weights come first: the published samples are theirs
+WRAPPERS = ("generator_ema", "generator", "state_dict", "module")
+_PREFIXES = ("model.", "diffusion_model.", "module.")
+_WRAPPED = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
+
+# the causal models' name -> diffusers', without the last part, weight or bias
+_TOP = {
+    "patch_embedding": "patch_embedding",
+    "text_embedding.0": "condition_embedder.text_embedder.linear_1",
+    "text_embedding.2": "condition_embedder.text_embedder.linear_2",
+    "time_embedding.0": "condition_embedder.time_embedder.linear_1",
+    "time_embedding.2": "condition_embedder.time_embedder.linear_2",
+    "time_projection.1": "condition_embedder.time_proj",
+    "head.head": "proj_out",
+}
+_PARTS = {"q": "to_q", "k": "to_k", "v": "to_v", "o": "to_out.0", "norm_q": "norm_q", "norm_k": "norm_k"}
+_LAYER = {
+    **{f"self_attn.{one}": f"attn1.{other}" for one, other in _PARTS.items()},
+    **{f"cross_attn.{one}": f"attn2.{other}" for one, other in _PARTS.items()},
+    "norm3": "norm2",
+    "ffn.0": "ffn.net.0.proj",
+    "ffn.2": "ffn.net.2",
+}
+# tables, whose names have no last part to keep
+_TABLES = {"head.modulation": "scale_shift_table"}
+_LAYER_TABLES = {"modulation": "scale_shift_table"}
+_NUMBERED = re.compile(r"^(blocks\.\d+)\.(.+)$")
+
+
+def unwrapped(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, from under "generator_ema" or "generator" if there are such, without the prefixes that
+    wrapping leaves.   Raises ValueError when something in it is no tensor."""
+    while wrapper := next((name for name in WRAPPERS if isinstance(state.get(name), Mapping)), None):
+        state = state[wrapper]
+    strange = sorted(str(name) for name, value in state.items() if not isinstance(value, Tensor))
+    if strange or not state:
+        raise ValueError(f"sd: expected tensors, or a mapping of them under one of {', '.join(WRAPPERS)}, got "
+                         f"{strange[:4] or 'nothing'}; pass the state dict itself")  # fmt: skip
+    return {_bare(name): value for name, value in state.items()}
+
+
+def _bare(name: str) -> str:
+    for part in _WRAPPED:
+        name = name.replace(part, "")
+    while prefix := next((p for p in _PREFIXES if name.startswith(p)), None):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def is_causal(state: Mapping[str, Any]) -> bool:
+    """Whether the names are those of the causal checkpoints."""
+    return any(".self_attn." in name or name.startswith(("head.", "time_embedding.")) for name in state)
+
+
+def to_diffusers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A causal checkpoint's tensors under diffusers' names; names it does not know pass unchanged."""
+    return {_renamed(name, _TOP, _LAYER, _TABLES, _LAYER_TABLES): value for name, value in state.items()}
+
+
+def to_causal(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """diffusers' tensors under the causal checkpoints' names; names it does not know pass unchanged."""
+    tables = [{new: old for old, new in table.items()} for table in (_TOP, _LAYER, _TABLES, _LAYER_TABLES)]
+    return {_renamed(name, *tables): value for name, value in state.items()}
+
+
+def _renamed(name: str, top: dict, layer: dict, tables: dict, layer_tables: dict) -> str:
+    numbered = _NUMBERED.match(name)
+    prefix, rest = (f"{numbered[1]}.", numbered[2]) if numbered else ("", name)
+    whole, parts = (layer_tables, layer) if numbered else (tables, top)
+    if rest in whole:
+        return prefix + whole[rest]
+    owner, _, last = rest.rpartition(".")
+    return f"{prefix}{parts[owner]}.{last}" if owner in parts else name
+
+
+def wan_from_state_dict(sd: Mapping[str, Any], config: WanConfig | Mapping[str, Any] | None = None) -> CausalWan:
+    """The block-causal model of a Wan checkpoint, in eval mode, in the checkpoint's dtype.
+
+    sd: tensors under the names of the causal checkpoints (Self-Forcing, CausVid, Krea), raw or under "generator_ema" or
+        "generator", or under diffusers' names, of any size. They become the weights as they are, without a copy (meta tensors
+        give a model on the meta device).
+    config: field names of either; what the weights tell may be left out. They do not tell heads: those of a published width
+        are known, others must be given.
+    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and for fields of a wrong type.
+    """
+    weights = unwrapped(sd)
+    given = config.to_dict() if isinstance(config, WanConfig) else own_names(config or {})
+    if is_causal(weights):
+        weights = to_diffusers(weights)
+        given.setdefault("text_len", 512)  # what these models pad to, and the text encoders of diffusers' pipelines do
+    made = WanConfig.of(_fields(weights, given))
+    return fill_from_state_dict(sketch(lambda: CausalWan(made), len(weights), "config"), weights)
+
+
+def _fields(weights: Mapping[str, Tensor], given: dict[str, Any]) -> dict[str, Any]:
+    """The given fields and those that follow from the weights; what neither tells is left out."""
+    check_types(WanConfig, given)
+    found: dict[str, Any] = {"cross_attn_norm": "blocks.0.norm2.weight" in weights}
+    for name, key, axis in (
+        ("in_channels", "patch_embedding.weight", 1),
+        ("out_channels", "patch_embedding.weight", 1),
+        ("text_dim", "condition_embedder.text_embedder.linear_1.weight", 1),
+        ("freq_dim", "condition_embedder.time_embedder.linear_1.weight", 1),
+        ("ffn_dim", "blocks.0.ffn.net.0.proj.weight", 0),
+    ):
+        if size := _size(weights, key, axis):
+            found[name] = size
+    patch = weights.get("patch_embedding.weight")
+    if patch is not None and patch.dim() == 5:
+        found["patch_size"] = tuple(patch.shape[2:])
+    numbers = [int(name.split(".")[1]) for name in weights if re.match(r"blocks\.\d+\.", name)]
+    if numbers:
+        found["num_layers"] = max(numbers) + 1
+    known = {**found, **given}
+    if width := _size(weights, "patch_embedding.weight", 0):
+        if "num_attention_heads" not in known:
+            size = known.get("attention_head_dim")
+            known["num_attention_heads"] = width // size if size else heads_of(width)
+        if known["num_attention_heads"] > 0:
+            known.setdefault("attention_head_dim", width // known["num_attention_heads"])
+    return known
+
+
+def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int | None:
+    value = weights.get(key)
+    return None if value is None or value.dim() <= axis else value.shape[axis]
+
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+_STEMS = ("model", "diffusion_pytorch_model")
+CONVERT = "mmspec.video.wan.convert"
+
+
+def load_wan(path: str | Path, config: WanConfig | Mapping[str, Any] | None = None) -> CausalWan:
+    """The model in a folder (its config.json beside the weights, which may be in several files) or in one safetensors file.
+
+    config: of what neither the weights nor config.json tell; its fields go before those of the file.
+    Raises ValueError, one sentence with the path, for missing, damaged and foreign files.
+    """
+    path = Path(path)
+    given = config.to_dict() if isinstance(config, WanConfig) else dict(config or {})
+    if path.is_dir():
+        stored = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
+        weights = _of_folder(path)
+    else:
+        stored, weights = {}, _of_file(path)
+    with naming(path):
+        return wan_from_state_dict(weights, {**stored, **given})
+
+
+def save_wan(model: CausalWan, folder: str | Path) -> None:
+    """Writes weights, under diffusers' names, and config into a folder, made if need be."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as temporary:
+        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, temporary)
+    write_json_atomic(folder / CONFIG, model.config.to_dict())
+
+
+def _of_file(path: Path) -> dict[str, Tensor]:
+    if path.suffix != ".safetensors":
+        raise ValueError(f"{path}: expected a folder or a .safetensors file, got {path.suffix or 'neither'}; convert a pickle "
+                         f"with `python -m {CONVERT} {path} FOLDER`")  # fmt: skip
+    return read_tensors(path)
+
+
+def _of_folder(folder: Path) -> dict[str, Tensor]:
+    for stem in _STEMS:
+        if (folder / f"{stem}.safetensors").is_file():
+            return read_tensors(folder / f"{stem}.safetensors")
+        index = folder / f"{stem}.safetensors.index.json"
+        if index.is_file():
+            files = read_json(index).get("weight_map")
+            if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+                raise ValueError(
+                    f"{index}: expected a weight_map from tensors to files, got {files!r:.60}; fetch it again"
+                )
+            named = sorted({Path(name).name for name in files.values()})  # beside the index and nowhere else
+            return {name: value for file in named for name, value in read_tensors(folder / file).items()}
+    raise ValueError(f"{folder}: expected {WEIGHTS} or {_STEMS[1]}.safetensors, got neither; convert a pickle with "
+                     f"`python -m {CONVERT} FILE {folder}`")  # fmt: skip
+
+
+def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:
+    """Self-Forcing (1.3B): four steps with fresh noise at shift 5, a clean pass a block, three latent frames a block.
+
+    window, sinks: for videos longer than the 21 latent frames of its training; None for those of the config.
+    """
+    return WanVideo(transformer, Cached(window, sinks), FewStep(), BlockPlan(3), name="self-forcing")
+
+
+def causvid(
+    transformer: CausalWan, *, steps: Literal[3, 4] = 3, window: int | None = None, sinks: int | None = None
+) -> WanVideo:
+    """CausVid (1.3B) at shift 8: its three steps, unwarped, or its four, warped; else as Self-Forcing.
+
+    Raises ValueError for another number.
+    """
+    lists = {3: FewStep((1000, 757, 522), shift=8.0, warp=False), 4: FewStep(shift=8.0)}
+    if steps not in lists:
+        raise ValueError(f"steps: expected 3 or 4, got {steps!r}; make a WanVideo with a FewStep for others")
+    return WanVideo(transformer, Cached(window, sinks), lists[steps], BlockPlan(3), name="causvid")
+
+
+def krea(transformer: CausalWan, vae: StreamingVAE | None = None, *, steps: int = 5) -> WanVideo:
+    """Krea Realtime (14B): five passes, the last at 0, behind a context of three latents that is read anew for every block.
+
+    vae: encodes the first of them from pixels, see `Rebuilt`.
+    """
+    return WanVideo(transformer, Rebuilt(3, vae), FewStep.krea(steps), BlockPlan(3), name="krea")

@@ -1,0 +1,278 @@
+"""Base of drafters that draft a block of tokens in one pass over the target's states, and the state of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.layer import rms_norm
+from mmspec.core.drafting.shapes import Chain
+from mmspec.core.length import FixedLength
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
+from mmspec.vlm.drafters.base.picture_pooling import pool_pictures
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, pack_slots, picture_numbers
+from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter, shared_embedding
+from mmspec.vlm.drafters.flash.head import LatentPool
+from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
+from mmspec.vlm.hidden_states import LayerOutput
+
+
+class BlockDrafter(ShapedDrafter):
+    """Base of drafters whose layers read one context state for each committed token, made of the target's states at `taps`,
+    and a block of the root and mask tokens, whose rows each predict a token.
+
+    Embedding and head are the target's and are not stored here. A committed token's keys and values never change; those of
+    a block are never kept. Subclasses make a level's law depend on the token drafted before it with `after` and `logits`.
+    Weights and settings only: a request's state is what `open` returns.
+    """
+
+    config: BlockDrafterConfig
+    independent = True  # whether a level's law is the same whatever was drafted above it
+
+    def __init__(self, config: BlockDrafterConfig):
+        super().__init__(config)
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.levels = tuple(LayerOutput(layer) for layer in config.taps)
+        self.fc = nn.Linear(len(config.taps) * config.tapped, width, bias=False)
+        self.hidden_norm = nn.RMSNorm(width, eps=eps)
+        self.layers = nn.ModuleList(self.new_layer() for _ in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(width, eps=eps)
+        kept = config.draft_vocab_size
+        self.head = ReducedHead(width, config.vocab_size, kept) if kept else None
+        self.pool = LatentPool(config.latents, width) if config.latents else None
+        block = FixedLength(config.drafted)
+        # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
+        self.shapes = (Chain(block), Chain(block, "deterministic" if self.independent else "without_replacement"))
+
+    def new_layer(self) -> BlockLayer:
+        """One of its layers, untrained."""
+        return BlockLayer(self.config.layer())
+
+    @property
+    def layer(self) -> BlockLayer:
+        """The first layer, whose rotary positions are those of all."""
+        return self.layers[0]
+
+    @property
+    def own_depths(self) -> int:
+        return self.config.drafted
+
+    @property
+    def most_levels(self) -> int:
+        return self.config.drafted
+
+    def open_without_prefill(self, target: object) -> object:
+        """State of one request whose prompt is read before the first draft."""
+
+        self.check(target.parts)
+        return BlockDrafterState(self, target)
+
+    def context(self, states: Tensor) -> Tensor:
+        """Context states [B, n, H] of the target's states at the taps side by side, [B, n, taps * width]."""
+        return rms_norm(self.hidden_norm, F.linear(states, self.fc.weight))
+
+    def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> PromptSlots:
+        """What of a prompt becomes context: every token, or of a picture as many rows as it is pooled into.
+
+        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `pictures`.
+        """
+        context, keep = self.pooled(self.context(states), real, picture)
+        return pack_slots(context, context, keep, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
+
+    def pooled(self, context: Tensor, real: Tensor | None, picture: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Context states [B, n, H] with pictures pooled, and which of their rows are left, bool [B, n], None for all; what
+        is left counts as one position a row."""
+        spans = None if self.pool is None else PictureSpans.of(picture)
+        if spans is None:
+            return context, real
+        keep = torch.ones_like(picture, dtype=torch.bool) if real is None else real.clone()
+        return pool_pictures(self.pool, self.config.latents, context, keep, context, spans), keep
+
+    def block(self, root: Tensor) -> Tensor:
+        """The ids of a block, int64 [..., block_size], behind roots int64 [...]."""
+        masks = root.new_full((*root.shape, self.config.block_size - 1), self.config.mask_token_id)
+        return torch.cat([root[..., None], masks], -1)
+
+    def forward(self, embeds: Tensor, rotary: Tensor, cache: SlotCache, biases: Sequence[Tensor | None]) -> Tensor:
+        """Normed outputs [B, n, H] of blocks' embeddings [B, n, H], whose keys and values go to `cache`, behind the context.
+
+        rotary: rows of `layer.rotary()` at their positions.   biases: one for each layer, see `context_layer.biases`.
+        """
+        rows = embeds * self.config.embedding_scale if self.config.embedding_scale != 1 else embeds
+        for index, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
+            rows = layer(rows, rotary, cache, index, bias)
+        return rms_norm(self.norm, rows)
+
+    def drafting(self, rows: Tensor) -> Tensor:
+        """The rows that predict a token, [..., drafted, H], of a block's [..., block_size, H]."""
+        return rows if self.config.from_root else rows[..., 1:, :]
+
+    def unary(self, rows: Tensor, head: nn.Module, after: LogitTransform | None = None) -> Tensor:
+        """float32 [..., V], what the head says of rows [..., H] alone; -inf for tokens that are never drafted.
+
+        after: what the target does to its head's logits, unless the drafter's own config says so.
+        """
+        if self.head is not None:
+            return self.head.spread(self.head(rows))
+        own = LogitTransform(self.config.output_multiplier, self.config.softcap)
+        return (after if after is not None and own == LogitTransform() else own)(head(rows).float())
+
+    def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
+        """What a level's law is made of, [B, n, F], the row itself first.   row: [B, 1, H].   token: int64 [B, n], the tokens
+        right before it.   before: [B, n, F], what these were drawn from; None for the root."""
+        return row.expand(-1, token.shape[1], -1)
+
+    def seen(self, out: Tensor) -> Tensor:
+        """What length controls are shown of `out` [B, n, F]: the row."""
+        return out[..., : self.config.hidden_size]
+
+    def logits(self, out: Tensor, depth: int, unary: Tensor) -> Tensor:
+        """float32 [B, n, V], log-weights of a level.   out: [B, n, F], of `after`.   unary: float32 [B, 1, V], of its row."""
+        return unary.expand(-1, out.shape[1], -1)
+
+    def teacher_forced(self, rows: Tensor, before: Tensor, head: nn.Module) -> tuple[Tensor, Tensor]:
+        """What blocks say along texts, as drafting these would: float32 [N, D, V], the log-weights of every level, and
+        [N, D, F], what these are made of.
+
+        rows: [N, D, H], of `drafting`.   before: int64 [N, D], the token right before each level's.
+        """
+        unary, made, said = self.unary(rows, head), [], []
+        if self.independent:
+            return unary, rows
+        for depth in range(rows.shape[1]):
+            place = slice(depth, depth + 1)
+            made.append(self.after(rows[:, place], before[:, place], made[-1] if made else None))
+            said.append(self.logits(made[-1], depth + 1, unary[:, place]))
+        return torch.cat(said, 1), torch.cat(made, 1)
+
+    def acceptance(self, out: Tensor) -> Tensor | None:
+        """The logit of a level's token being accepted, [...], of what the level is made of, [..., F]; None where it is not
+        predicted."""
+        return None
+
+    def check(self, parts: Parts) -> None:
+        super().check(parts)
+        config, tapped = self.config, max(self.config.taps)
+        if config.tapped != parts.hidden_size:
+            raise ValueError(f"drafter: expected target_hidden_size {parts.hidden_size} as in the target, got "
+                             f"{config.tapped}; train one for this target")  # fmt: skip
+        if tapped >= parts.layers:
+            raise ValueError(f"taps: expected layers 0 to {parts.layers - 1} of the target, got {tapped}; train one for this "
+                             "target")  # fmt: skip
+        rows = parts.embed.weight.shape[0]
+        if config.mask_token_id >= rows:
+            raise ValueError(f"mask_token_id: expected a row of the target's embedding, 0 to {rows - 1}, got "
+                             f"{config.mask_token_id}; train one for this target")  # fmt: skip
+
+
+class BlockDrafterState(FeatureState):
+    """Keeps keys and values of one context slot for each committed token; a block's are written behind them and never counted,
+    so that nothing has to be taken back.
+
+    rows: [B, D, H], the rows of the block behind the pending token.   unary: float32 [B, D, V], what the head says of them.
+    """
+
+    def __init__(self, drafter: object, target: object):
+        super().__init__(drafter, target)
+        self.cache = SlotCache(drafter.config.num_hidden_layers, 0)
+        self.after = LogitTransform.of(target.parts)
+        self.rows: Tensor | None = None
+        self.unary: Tensor | None = None
+
+    @property
+    def independent(self) -> bool:
+        return self.drafter.independent
+
+    @property
+    def slots_ahead(self) -> int:
+        return self.drafter.config.block_size
+
+    @torch.no_grad()
+    def prefill(self) -> None:
+        """Reads the prompt but for its last token, whose states come with the first pass."""
+        target, drafter = self.target, self.drafter
+        spare = target.cache.capacity - target.prompt.shape[1] + 64 + drafter.config.block_size
+        self.cache.capacity = target.prompt.shape[1] + spare
+        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
+        self._append(None if target.padding is None else ~target.padding[:, :-1])
+
+    @torch.no_grad()
+    def follow(self, target: object) -> Self:
+        """See `FeatureState.follow`; a slot is a token's own, so none of those the target holds is read again."""
+        if self.next_position is None:
+            self.prefill()
+        if self.pending_features:
+            self.take_in()
+        self.rewind(target.turn.forget - (target.turn.before is not None))
+        self.serve(target)
+        self.rows = self.unary = self.root = None
+        self._append(None)
+        return self
+
+    def _append(self, real: Tensor | None) -> None:
+        """Adds the context of what the target's prompt adds.   real: bool [B, n], where that is no padding."""
+        target, states = self.target, self.target.prompt_hidden[:, :-1]
+        ids = target.prompt[:, target.prompt.shape[1] - states.shape[1] - 1 : -1]
+        slots = self.drafter.read(
+            states, real, picture_numbers(ids, target.parts.placeholders, target.parts.tokens_per_image)
+        )
+        self._reach(slots.attend.dtype)
+        self.absorb(slots.attend, self.next_position[:, None] + slots.position, slots.count.tolist())
+        self.next_position = self.next_position + slots.next_position
+
+    def absorb(self, context: Tensor, position: Tensor, counts: list[int]) -> None:
+        """Adds context states [B, n, H] at positions int64 [B, n], the first `counts[b]` of row b."""
+        if not context.shape[1]:  # a prompt of one token
+            layer = self.drafter.layer.config
+            empty = context.new_empty(len(counts), layer.groups, 0, layer.dim)
+            return self.cache.reserve(empty, empty)
+        rotary = self.rotary[position]
+        for index, layer in enumerate(self.drafter.layers):
+            self.cache.write(index, *layer.context(context, rotary))
+        self.cache.advance(counts)
+
+    def catch_up(self) -> None:
+        """Adds the context of what was accepted since the last draft, then makes the block behind it."""
+        self.take_in()
+        self.draw_block()
+
+    def take_in(self) -> None:
+        """Adds the context of what was accepted since the last draft."""
+        states, _, self.counts = self.pending_features.take()
+        context = self.drafter.context(states)
+        self._reach(context.dtype)
+        ahead = torch.arange(states.shape[1], device=states.device)
+        self.absorb(context, self.next_position[:, None] + ahead, self.counts)
+        self.next_position = self.next_position + torch.tensor(self.counts, device=states.device)
+
+    def draw_block(self) -> None:
+        """One pass over the block behind the pending token."""
+        drafter, target = self.drafter, self.target
+        embeds = shared_embedding(target.parts.embed, drafter.block(target.pending))
+        ahead = torch.arange(embeds.shape[1], device=embeds.device)
+        self.passes += 1
+        rotary = self.rotary[self.next_position[:, None] + ahead]
+        rows = drafter(
+            embeds, rotary, self.cache, attention_biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype)
+        )
+        self.rows = drafter.drafting(rows)[:, : self.most_levels()]
+        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
+        self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
+
+    def feature(self, out: Tensor, depth: int) -> Tensor:
+        return self.drafter.seen(out)
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """float32 [B, n, V], visual placeholders ruled out.   depth: of the children, from 1."""
+        return self.drafter.logits(out, depth, self.unary[:, depth - 1 : depth])
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        """What the children of one level of drafted tokens int64 [B, n] are drawn from; no pass."""
+        return self.drafter.after(self.rows[:, depth : depth + 1], token, hidden)

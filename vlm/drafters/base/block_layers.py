@@ -1,0 +1,182 @@
+"""Sizes of block-parallel drafters, and their layer, whose block rows attend to context and to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, apply_rotary, rms_norm
+
+UNLIMITED = -1  # reach of a layer without a window
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDrafterConfig:
+    """hidden_size is the drafter's own and the target's, whose embedding and head it uses; vocab_size the target's.
+
+    taps: the target's layers whose outputs are read, counted from 0, in order.   target_hidden_size: their width, 0 for
+        hidden_size.   mask_token_id: the row of the target's embedding that stands where a token is to be drafted.
+    block_size: rows of a block, the root included.   from_root: a row predicts the token behind its own position, so that
+        the root's row drafts too, instead of the token at it.
+    draft_vocab_size: tokens it can draft with a head of its own, 0 for all with the target's.
+    reach: per layer, how many positions back a row sees, ALL (-1) without a limit; () for ALL in every layer.
+    reach_from_root: the limit counts from the root for all rows of a block, instead of from each row.
+    causal: per layer, whether a row of a block sees none behind it; () for no layer.
+    embedding_scale, output_multiplier, softcap: what embeddings are multiplied with, and what becomes of the head's logits:
+        softcap * tanh(multiplier * logits / softcap), 0 for none.
+    latents: rows that the context of a picture is pooled into, as FLASH pools states; 0 leaves it a row a token.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    vocab_size: int
+    taps: tuple[int, ...]
+    mask_token_id: int
+    block_size: int = 16
+    num_hidden_layers: int = 1
+    target_hidden_size: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    draft_vocab_size: int = 0
+    from_root: bool = False
+    reach: tuple[int, ...] = ()
+    reach_from_root: bool = False
+    causal: tuple[bool, ...] = ()
+    embedding_scale: float = 1.0
+    output_multiplier: float = 1.0
+    softcap: float = 0.0
+    latents: int = 0
+
+    def __post_init__(self) -> None:
+        layers = self.num_hidden_layers
+        object.__setattr__(self, "taps", tuple(self.taps))  # lists where they come from a file
+        object.__setattr__(self, "reach", tuple(self.reach) or (UNLIMITED,) * layers)
+        object.__setattr__(self, "causal", tuple(self.causal) or (False,) * layers)
+        if not self.taps or min(self.taps) < 0:
+            raise ValueError(f"taps: expected at least one layer of the target, got {self.taps}")
+        if layers < 1 or len(self.reach) != layers or len(self.causal) != layers:
+            raise ValueError(
+                f"reach, causal: expected one of each for {layers} layers, got {self.reach} and {self.causal}"
+            )
+        if min(self.reach) < UNLIMITED:
+            raise ValueError(f"reach: expected positions to look back, or {UNLIMITED} for all, got {self.reach}")
+        if self.latents < 0:
+            raise ValueError(f"latents: expected rows a picture is pooled into, or 0 for its own, got {self.latents}")
+        if self.drafted < 1:
+            raise ValueError(f"block_size: expected rows that draft something, got {self.block_size}")
+        if not 0 <= self.mask_token_id < self.vocab_size:
+            raise ValueError(
+                f"mask_token_id: expected a token below vocab_size {self.vocab_size}, got {self.mask_token_id}"
+            )
+        if not 0 <= self.draft_vocab_size <= self.vocab_size:
+            raise ValueError(
+                f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
+            )
+        self.layer()
+
+    @property
+    def drafted(self) -> int:
+        """Tokens of a block."""
+        return self.block_size if self.from_root else self.block_size - 1
+
+    @property
+    def tapped(self) -> int:
+        """Width of one state that is read."""
+        return self.target_hidden_size or self.hidden_size
+
+    def layer(self) -> LayerConfig:
+        """The sizes of a layer.   Raises ValueError where they do not fit together."""
+        return LayerConfig.of(self)
+
+
+class BlockLayer(DraftLayer):
+    """A Qwen3 layer. Context and block share the projections of keys and values; only block rows pass the input norm."""
+
+    def __init__(self, config: LayerConfig):
+        super().__init__(config)
+        eps = config.rms_norm_eps
+        self.input_norm = nn.RMSNorm(config.hidden_size, eps=eps)
+        self.q_norm, self.k_norm = nn.RMSNorm(config.dim, eps=eps), nn.RMSNorm(config.dim, eps=eps)
+
+    def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See `DraftLayer.heads`; queries and keys are normed by head before they turn."""
+        number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
+        qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
+        query = apply_rotary(rms_norm(self.q_norm, qkv[:, :, :number]), rotary).transpose(1, 2)
+        key = apply_rotary(rms_norm(self.k_norm, qkv[:, :, number : number + groups]), rotary).transpose(1, 2)
+        return query, key, qkv[:, :, number + groups :].transpose(1, 2)
+
+    def context(self, states: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, groups, n, dim] of context states [B, n, H].   rotary: [B or 1, n, 2, dim]."""
+        number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
+        bias = None if self.qkv.bias is None else self.qkv.bias[number * dim :]
+        kv = F.linear(states, self.qkv.weight[number * dim :], bias).unflatten(-1, (2 * groups, dim))
+        key = apply_rotary(rms_norm(self.k_norm, kv[:, :, :groups]), rotary).transpose(1, 2)
+        return key, kv[:, :, groups:].transpose(1, 2)
+
+    def attended(self, normed: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
+        """What attention adds to rows [B, n, H], normed, that stand behind the context in `cache`."""
+        query, key, value = self.heads(normed, rotary)
+        keys, values = cache.write(index, key, value)
+        return self.projected(self.attention(query, keys, values, bias))
+
+    def projected(self, attended: Tensor) -> Tensor:
+        """[B, n, H] of attended values [B, heads, n, dim]."""
+        return F.linear(attended.transpose(1, 2).flatten(2), self.out.weight)
+
+    def mixed(self, normed: Tensor) -> Tensor:
+        """What the MLP adds to rows [B, n, H], normed."""
+        gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
+        return F.linear(F.silu(gate) * up, self.down.weight)
+
+    def forward(self, rows: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
+        """The layer's output of block rows [B, n, H], whose keys and values go to `cache` as those of layer `index`.
+
+        bias: additive [B or 1, 1, n, slots], see `attention_biases`.
+        """
+        rows = rows + self.attended(rms_norm(self.input_norm, rows), rotary, cache, index, bias)
+        return rows + self.mixed(rms_norm(self.norm, rows))
+
+
+def attention_biases(
+    config: BlockDrafterConfig, cache: SlotCache, count: int, dtype: torch.dtype
+) -> list[Tensor | None]:
+    """Per layer, the attention bias of `count` block rows behind each row's committed slots; None where they see all.
+
+    A slot's number is its position: context states stand in the order of their tokens.
+    """
+    made: dict[tuple[int, bool], Tensor | None] = {}
+    for kind in zip(config.reach, config.causal, strict=True):
+        if kind not in made:
+            made[kind] = _attention_bias(cache, count, *kind, config.reach_from_root, dtype)
+    return [made[kind] for kind in zip(config.reach, config.causal, strict=True)]
+
+
+def _attention_bias(
+    cache: SlotCache, count: int, reach: int, causal: bool, from_root: bool, dtype: torch.dtype
+) -> Tensor | None:
+    if cache.uniform and not causal and (reach == UNLIMITED or cache.width + count - 1 <= reach):
+        return None
+    seen = torch.ones(1, count, count, dtype=torch.bool, device=cache.length.device)
+    bias = cache.bias(seen.tril() if causal else seen, dtype)
+    if reach == UNLIMITED:
+        return bias
+    slot = torch.arange(bias.shape[-1], device=bias.device)
+    row = cache.length[:, None, None] + torch.arange(count, device=bias.device)[:, None]
+    outside = within_reach(row, slot, cache.length[:, None, None], reach, from_root).logical_not()
+    return bias.masked_fill(outside[:, None], torch.finfo(dtype).min)
+
+
+def within_reach(row: Tensor, key: Tensor, root: Tensor, reach: int, from_root: bool) -> Tensor:
+    """Whether a window shows a block row at position `row` a key at `key`, of a block whose root stands at `root`.
+
+    The window counts from the root for what lies before it and hides nothing of the block, or from each row both ways.
+    """
+    return root - key <= reach if from_root else (row - key).abs() <= reach

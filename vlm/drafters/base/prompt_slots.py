@@ -1,0 +1,203 @@
+"""What a drafter reads of a prompt: pairs of a state and the next token, spans of pictures, and packed slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class PromptView:
+    """Pairs shifted by one: slot j holds the target's state behind token j and the embedding of token j + 1.
+
+    embeds: float [B, S, H], merged input embeddings of tokens 1..S, vision features in place.
+    hidden: float [B, S, F], the target's states behind tokens 0..S-1 (F is H, or 3 H where three levels are read).
+    picture: int64 [B, S], which picture of the row the embedding belongs to, counted from 1; 0 for text and no pair.
+    real: bool [B, S], slots that hold a pair; None when all do.
+    in_prompt: bool [B, S], pairs within the prompt, all that drafting has when it reads one; None when all are.
+    shown: whether pictures stand before the view, in a conversation that goes on.   context: float [B, M], what they tell the
+        text before the view's own pictures, for drafters that have something of the kind (`Slots.last_context`).
+    place: int64 [B, S] or [A, B, S], where the target has tokens 1..S; None where nobody said.
+    """
+
+    embeds: Tensor
+    hidden: Tensor
+    picture: Tensor
+    real: Tensor | None = None
+    in_prompt: Tensor | None = None
+    shown: bool = False
+    context: Tensor | None = None
+    place: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ids: Tensor,
+        embeds: Tensor,
+        hidden: Tensor,
+        placeholders: Iterable[int],
+        tokens_per_image: int | None = None,
+        padding: Tensor | None = None,
+        answer: Tensor | None = None,
+    ) -> PromptView:
+        """The pairs of a prompt, in training with the answer behind it.
+
+        ids: int64 [B, P].   embeds: [B, P, H].   hidden: [B, P, F].   padding, answer: bool [B, P], None for none.
+        """
+        picture = picture_numbers(ids, placeholders, tokens_per_image)[:, 1:]
+        # left padding ends where a token follows, right padding hides the token the pair would predict from
+        real = None if padding is None else ~(padding[:, :-1] | padding[:, 1:])
+        if real is not None:  # a picture right behind the padding loses its first row, as one that opens a prompt does
+            picture = picture * real
+        asked = None if answer is None else answer[:, 1:].cumsum(1) == 0
+        return cls(embeds[:, 1:], hidden[:, :-1], picture, real, asked)
+
+    @property
+    def position(self) -> Tensor:
+        """The place of each pair among its row's pairs, int64 [B, S]."""
+        if self.real is not None:
+            return (self.real.cumsum(1) - 1).clamp(min=0)
+        return torch.arange(self.picture.shape[1], device=self.picture.device).expand_as(self.picture)
+
+    @property
+    def last_picture(self) -> Tensor:
+        """Which picture came last at or before each slot, int64 [B, S]; 0 before the first."""
+        return self.picture.cummax(1).values
+
+
+def picture_numbers(ids: Tensor, placeholders: Iterable[int], tokens_per_image: int | None = None) -> Tensor:
+    """Which picture of its row a token belongs to, counted from 1, and 0 for text; int64 like ids [B, P].
+
+    A picture is a run of placeholders. Where every picture has `tokens_per_image` of them, longer runs are several.
+    """
+    visual = torch.zeros_like(ids, dtype=torch.bool)
+    for placeholder in placeholders:
+        visual |= ids == placeholder
+    starts = visual.clone()
+    starts[:, 1:] &= ~visual[:, :-1]
+    if tokens_per_image:
+        place = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        run = torch.where(starts, place, 0).cummax(1).values
+        starts |= visual & ((place - run) % tokens_per_image == 0)
+    return starts.long().cumsum(1) * visual
+
+
+@dataclass(slots=True)
+class PictureSpans:
+    """The pictures of a batch as contiguous runs of slots.   row, number (in its row), first, length: int64 [K]."""
+
+    row: Tensor
+    number: Tensor
+    first: Tensor
+    length: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, picture: Tensor) -> PictureSpans | None:
+        """The runs of `PromptView.picture`; None where a batch shows none."""
+        begins = picture > 0
+        begins[:, 1:] &= picture[:, 1:] != picture[:, :-1]
+        row, first = begins.nonzero(as_tuple=True)
+        if not len(row):
+            return None
+        number = picture[row, first]
+        length = (picture[row] == number[:, None]).sum(1)
+        return cls(row, number, first, length, int(length.max()))
+
+    @property
+    def there(self) -> Tensor:
+        """Which of the `longest` places a picture fills, bool [K, N]."""
+        return torch.arange(self.longest, device=self.row.device) < self.length[:, None]
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The pictures' rows of [B, S, H] as [K, N, H]; places beyond a picture's length hold other rows."""
+        place = self.first[:, None] + torch.arange(self.longest, device=rows.device)
+        return rows[self.row[:, None], place.clamp(max=rows.shape[1] - 1)]
+
+    def slots(self, count: int | Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the last `count` (int, or int64 [K]) places of every picture lie: row [K, 1], slot [K, width] and
+        which of the `width` columns are used, bool [K, width]; column c is place c of those."""
+        column = torch.arange(width, device=self.row.device)
+        count = torch.as_tensor(count, device=self.row.device).expand_as(self.length)
+        used = (column < count[:, None]) & (count <= self.length)[:, None]
+        slot = (self.first + self.length - count)[:, None] + column
+        return self.row[:, None], slot.clamp(min=0), used
+
+
+@dataclass(slots=True)
+class PromptSlots:
+    """Row b's first `count[b]` slots are in use, in order.
+
+    attend: float [B, R, A], what queries, keys and values are projected from.   carry: float [B, R, H], the residual.
+    position: int64 [B, R].   next_position: int64 [B], of the slot that follows.
+    origin: int64 [B, R], the slot of the PromptView it came from, -1 for compressed pictures and unused slots.
+    context: float [B, R, M], what `fuse` was given beside the pair, None where a drafter has nothing of the kind.
+    last_context: float [B, M], the context of what follows.
+    place: int64 [B, R], the slot of the PromptView it stands in (of its picture, where compressed), -1 for unused slots.
+    """
+
+    attend: Tensor
+    carry: Tensor
+    position: Tensor
+    count: Tensor
+    next_position: Tensor
+    origin: Tensor
+    context: Tensor | None = None
+    last_context: Tensor | None = None
+    place: Tensor | None = None
+
+    def of_pictures(self, picture: Tensor) -> Tensor:
+        """Which slots come from pictures, whole or compressed, bool [B, R].   picture: of the PromptView, int64 [B, S]."""
+        return (self.place >= 0) & (picture.gather(1, self.place.clamp(min=0)) > 0)
+
+
+def pack_slots(
+    attend: Tensor,
+    carry: Tensor,
+    keep: Tensor | None,
+    text: Tensor,
+    *,
+    position: Tensor | None = None,
+    context: Tensor | None = None,
+    last_context: Tensor | None = None,
+) -> PromptSlots:
+    """Moves the kept rows of [B, S, ...] to the front of each row.
+
+    keep: bool [B, S], None for all.   text: bool [B, S], rows fused from a pair as drafted ones will be.
+    position: int64 [B, S], of the rows before packing; None counts the packed rows. Where given, what follows takes
+        the position after the last kept row's.
+    """
+    batch, count = attend.shape[:2]
+    place = torch.arange(count, device=attend.device).expand(batch, -1)
+    origin = torch.where(text, place, -1)
+    if keep is None or bool(keep.all()):
+        at = place if position is None else position
+        follows = at[:, -1] + 1 if count else torch.zeros(batch, dtype=torch.long, device=attend.device)
+        full = torch.full((batch,), count, device=attend.device)
+        return PromptSlots(attend, carry, at, full, follows, origin, context, last_context, place)
+    counts = keep.sum(1)
+    width = int(counts.max())
+    order = (~keep).long().argsort(dim=1, stable=True)[:, :width]
+    used = place[:, :width] < counts[:, None]
+    packed = (attend, carry) if attend is not carry else (attend,)
+    moved = [_gather_rows(rows, order) for rows in packed]
+    at = place[:, :width] if position is None else torch.where(used, position.gather(1, order), 0)
+    follows = torch.where(used, at, -1).amax(1) + 1 if width else counts
+    return PromptSlots(
+        attend=moved[0],
+        carry=moved[-1],
+        position=at,
+        count=counts,
+        next_position=follows,
+        origin=torch.where(used, origin.gather(1, order), -1),
+        context=None if context is None else _gather_rows(context, order),
+        last_context=last_context,
+        place=torch.where(used, order, -1),
+    )
+
+
+def _gather_rows(rows: Tensor, order: Tensor) -> Tensor:
+    return rows.gather(1, order[..., None].expand(-1, -1, rows.shape[-1]))

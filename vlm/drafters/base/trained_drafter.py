@@ -1,0 +1,149 @@
+"""Bases of trained drafters, their predictions in training, and the target's embedding and head as they share them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree
+from mmspec.io.pretrained import Pretrained
+from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.hidden_states import Level
+
+
+class PretrainedDrafter(Pretrained):
+    """Base of trained drafters of text tokens; `kinds` lists them."""
+
+    kinds: ClassVar[dict[str, type[Pretrained]]] = {}
+
+    def check(self, parts: Parts) -> None:
+        """Raises ValueError when the drafter was made for another target."""
+        raise NotImplementedError
+
+    def fitted(self, target: nn.Module) -> Self:
+        """Itself, checked against a model, adapters around it or not, and moved to the model's device and dtype."""
+        parts = take_apart(unwrapped(target))
+        self.check(parts)
+        return self.to(device=parts.device, dtype=parts.dtype)
+
+
+class ShapedDrafter(ShapeMixin, PretrainedDrafter):
+    """Base of drafters whose drafts are grown level by level, with the shapes requests get: without `with_shape`, greedy
+    ones a dynamic tree and sampled ones a static tree drawn without replacement.
+
+    levels: which of the target's states it reads: None for the last ones, else see `watch`.
+    trainable: whether drafters of this kind are trained here; the others come from their publishers.
+    any_target: whether they can be made for any target; the others belong to models of one family.
+    """
+
+    levels: tuple[Level, ...] | None = None
+    trainable: ClassVar[bool] = True
+    any_target: ClassVar[bool] = True
+
+    @property
+    def most_levels(self) -> int | None:
+        """Levels a draft can have; None where the drafter sets no limit."""
+        return None
+
+    @property
+    def own_depths(self) -> int:
+        """Depths of a draft that have weights of their own, which nothing but training at that depth ever reaches."""
+        return 1
+
+    def __init__(self, config: object):
+        super().__init__(config)
+        self.shapes = (DynamicTree(), StaticTree())
+
+    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
+        """See `ShapeMixin.with_shape`; dynamic trees are cut to the levels a draft can have, chains end there by themselves.
+
+        Raises ValueError for a static tree with more levels.
+        """
+        return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
+
+    def _cut(self, shape: Shape) -> Shape:
+        most = self.most_levels
+        if most is None or isinstance(shape, Chain) or shape.longest <= most:
+            return shape  # a request ends chains by itself, so that length control keeps its settings
+        if isinstance(shape, StaticTree):
+            raise ValueError(f"shape: expected a static tree of at most {most} levels, as many as {self.name} drafts, got "
+                             f"{shape.longest}; cut the tree or train a drafter of more")  # fmt: skip
+        return shape.cut(most)
+
+    def open(self, target: object) -> object:
+        """State of one request over a TextTarget; the prompt is read now."""
+        state = self.open_without_prefill(target)
+        state.prefill()
+        return state
+
+    def prediction(
+        self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
+    ) -> DraftPrediction:
+        """What training compares at n places of one depth (from 0).
+
+        out: float [n, H], outputs of `unroll`.   teacher: float32 [n, V].   token: int64 [n].   truth: float [n, H].
+        """
+        student = self.logits(out, depth + 1, parts.head)
+        return DraftPrediction(student, teacher, token, depth, out, truth)
+
+    def check(self, parts: Parts) -> None:
+        """Raises ValueError when the drafter was made for another target."""
+        for field, own, theirs in (
+            ("hidden_size", self.config.hidden_size, parts.hidden_size),
+            ("vocab_size", self.config.vocab_size, parts.vocab_size),
+        ):
+            if own != theirs:
+                raise ValueError(
+                    f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target"
+                )
+
+
+@dataclass(slots=True)
+class DraftPrediction:
+    """What a drafter said at n places of one depth, and what the target says there.
+
+    student, teacher: float32 [n, V], log-weights of the next token; a drafter of a reduced vocabulary is compared on it.
+    feature, truth: float [n, H], the predicted and the true hidden state; None where a drafter predicts none.
+    token: int64 [n], the token that follows in the text (an index of V).   depth: from 0.
+    """
+
+    student: Tensor
+    teacher: Tensor
+    token: Tensor
+    depth: int
+    feature: Tensor | None = None
+    truth: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogitTransform:
+    """cap * tanh(scale * logits / cap), without the tanh where `cap` is 0. The best token stays the best; laws change."""
+
+    scale: float = 1.0
+    cap: float = 0.0
+
+    @classmethod
+    def of(cls, parts: Parts) -> Self:
+        """The target's, as the fields of its config say that Gemma, Cohere, Granite and Muse Glimmer read."""
+        config = parts.model.config.get_text_config(decoder=True)
+        scale = (getattr(config, "logit_scale", None) or 1.0) * (getattr(config, "output_multiplier", None) or 1.0)
+        scale /= getattr(config, "logits_scaling", None) or 1.0
+        return cls(float(scale), float(getattr(config, "final_logit_softcapping", None) or 0.0))
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Of logits [..., V]."""
+        scaled = logits * self.scale if self.scale != 1 else logits
+        return (scaled / self.cap).tanh() * self.cap if self.cap else scaled
+
+
+def shared_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
+    """[B, n, H] of ids int64 [B, n].
+
+    Muse Glimmer's embedding norms what it has looked up; its assistant reads the table's own rows. What other embeddings do,
+    as Gemma's scaling, is part of a row.
+    """
+    return F.embedding(ids, embed.weight) if hasattr(embed, "embed_norm") else embed(ids)

@@ -1,0 +1,199 @@
+"""DFlash: a block of tokens from one pass, each from its own marginal law; and published files of such drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_base
+from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
+from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
+
+
+class DFlash(BlockDrafter):
+    """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding"): rows of mask
+    tokens behind the root see the context and each other, and each row predicts the token at its own position.
+
+    No row knows what another one drew, so a level's law is a marginal. By default every row gives its best token and the law
+    on record is one-hot; `Chain` draws from the marginals instead, `StaticTree` siblings of each parent apart, and
+    `DynamicTree` takes the likeliest prefixes under the product of the marginals ("Accelerating Speculative Decoding with
+    Block Diffusion Draft Trees"). Lossless in every shape: what is on record is what was drawn from.
+
+    Positions are the tokens' places in the row, pictures' tokens like others, whatever positions the target has.
+    """
+
+    kind: ClassVar[str] = "dflash"
+    config_class = BlockDrafterConfig
+    name = "dflash"
+
+
+def taps_of(target_layers: int, layers: int) -> tuple[int, ...]:
+    """The layers read of a target of so many by a drafter of `layers`: spread from layer 1 to the last but two."""
+    if layers == 1:
+        return (target_layers // 2,)
+    last = max(target_layers - 3, 1)
+    spread = (round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))
+    return tuple(dict.fromkeys(spread))
+
+
+_SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")
+# of `speculators`: the target's, or kept for training alone
+UNUSED_TENSORS = (EMBEDDING, "lm_head.weight", "verifier_lm_head.weight", "verifier_norm.weight")
+_MUSE_NAMES = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}
+
+
+def published_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A file's tensors under the names most files have: without a leading "model.", and Muse Glimmer's encoder renamed."""
+    plain = {name.removeprefix("model."): value for name, value in state.items()}
+    return {_MUSE_NAMES.get(name, name): value for name, value in plain.items()}
+
+
+def block_drafter_fields(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None = None
+) -> dict[str, Any]:
+    """The fields of a ContextConfig from a published config, that of `speculators` where it has a
+    `transformer_layer_config`, else z-lab's.
+
+    target: whose vocabulary it is where the config does not say, as Muse Glimmer's.
+    Raises ValueError for a field that is missing or says two things, for what no drafter here has, and for a target of
+    another number of layers than the config says.
+    """
+    inner = config.get("transformer_layer_config")
+    layer = dict(config if inner is None else inner)
+    if "vocab_size" not in layer and target is not None:
+        layer["vocab_size"] = take_apart(target).vocab_size
+    if missing := [name for name in _SIZE_FIELDS if name not in layer]:
+        raise ValueError(f"config: expected the fields {', '.join(_SIZE_FIELDS)}, got none for {', '.join(missing)}")
+    if layer.get("hidden_act", "silu") != "silu":
+        raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no drafter here has another")
+    if layer.get("attention_bias") or layer.get("mlp_bias"):
+        raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
+    if layer.get("is_neox_style") is False:
+        raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
+    if target is not None and (told := config.get("num_target_layers")) not in (
+        None,
+        count := take_apart(target).layers,
+    ):
+        raise ValueError(f"num_target_layers: expected {count} as in the target, got {told}; load the drafter of this "
+                         "target")  # fmt: skip
+    heads = layer["num_attention_heads"]
+    fields = {name: layer[name] for name in _SIZE_FIELDS} | {
+        "num_key_value_heads": layer.get("num_key_value_heads") or heads,
+        "head_dim": layer.get("head_dim") or 0,
+        "rope_theta": rotary_base(layer),
+        "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
+    }
+    told = _speculators_fields(state, config, layer) if inner is not None else _zlab_fields(config)
+    return fields | told
+
+
+def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    own = config.get("dflash_config") or {}
+    windows, sliding = _windows(config, own.get("swa_window_size"))
+    said = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
+    # a window of W shows W tokens with the row's own; Muse Glimmer's, transformers' own class, one more on each side
+    assistant = config.get("model_type") == "muse_glimmer_assistant"
+    said = False if assistant and said is None else said
+    return {
+        "taps": tuple(single_value(config, own, "target_layer_ids")),
+        "mask_token_id": single_value(config, own, "mask_token_id"),
+        "block_size": single_value(config, own, "block_size"),
+        "reach": tuple(UNLIMITED if window is None else window - (not assistant) for window in windows),
+        "causal": tuple(slides if said is None else bool(said) for slides in sliding),
+        "target_hidden_size": config.get("target_hidden_size") or 0,
+        "embedding_scale": float(own.get("input_embedding_scale") or 1.0),
+        "output_multiplier": float(own.get("output_multiplier") or 1.0),
+        "softcap": float(own.get("final_logit_softcapping") or 0.0),
+    }
+
+
+def _speculators_fields(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], layer: Mapping[str, Any]
+) -> dict[str, Any]:
+    windows, sliding = _windows(layer, None)
+    tapped = config.get("target_hidden_size") or layer["hidden_size"]
+    ids = single_value(config, {}, "aux_hidden_state_layer_ids")
+    fc = state.get("fc.weight")
+    if fc is not None and fc.shape[-1] == (len(ids) - 1) * tapped:
+        ids = ids[:-1]  # the last is the target's final state, which only training reads
+    if min(ids, default=1) < 1:
+        raise ValueError(f"aux_hidden_state_layer_ids: expected outputs of layers, from 1 up, got {list(ids)}")
+    drafted = config.get("draft_vocab_size") or layer["vocab_size"]
+    return {
+        "taps": tuple(level - 1 for level in ids),
+        "mask_token_id": single_value(config, {}, "mask_token_id"),
+        "block_size": single_value(config, {}, "block_size"),
+        "reach": tuple(UNLIMITED if window is None else window for window in windows),
+        "reach_from_root": True,
+        "causal": tuple(slides and not config.get("sliding_window_non_causal") for slides in sliding),
+        "from_root": bool(config.get("sample_from_anchor")),
+        "target_hidden_size": config.get("target_hidden_size") or 0,
+        "draft_vocab_size": drafted if drafted < layer["vocab_size"] else 0,
+    }
+
+
+def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> Any:
+    """A field that may stand in the config or in the drafter's part of it.   Raises ValueError where it stands in neither, or
+    in both with two values."""
+    found = [place[name] for place in (config, own) if place.get(name) is not None]
+    if not found:
+        raise ValueError(f"config: expected the field {name}, got none; give the config the file was made with")
+    if any(value != found[0] for value in found):
+        raise ValueError(
+            f"{name}: expected one value, got {found[0]} and, inside dflash_config, {found[1]}; correct it"
+        )
+    return found[0]
+
+
+def _windows(layer: Mapping[str, Any], given: int | None) -> tuple[list[int | None], list[bool]]:
+    """Per layer, its window, None without one, and whether it is of the sliding kind."""
+    count, width = layer["num_hidden_layers"], given or layer.get("sliding_window")
+    kinds = layer.get("layer_types")
+    if kinds is None:
+        first = layer.get("max_window_layers", count) if layer.get("use_sliding_window") and width else count
+        kinds = ["full_attention" if index < first else "sliding_attention" for index in range(count)]
+    if len(kinds) != count or set(kinds) - {"full_attention", "sliding_attention"}:
+        raise ValueError(f"layer_types: expected full_attention or sliding_attention for {count} layers, got {kinds}")
+    sliding = [kind == "sliding_attention" for kind in kinds]
+    return [width if slides else None for slides in sliding], sliding
+
+
+def tensor_names(state: Mapping[str, Tensor], layers: int, reduced: bool) -> dict[str, tuple[str, ...]]:
+    """Our names of the tensors that every such drafter has, and the published ones.   reduced: it has a head of its own."""
+    names = {name: (name,) for name in ("fc.weight", "hidden_norm.weight", "norm.weight")}
+    if reduced:
+        names |= {"head.weight": ("lm_head.weight",), "head.d2t": ("d2t",), "head.t2d": ("t2d",)}
+    for index in range(layers):
+        prefix = f"layers.{index}."
+        own = layer_names(prefix)
+        if (fused := f"{prefix}self_attn.qkv_proj.weight") in state:
+            own["layer.qkv.weight"] = (fused,)
+        own["layer.input_norm.weight"] = (f"{prefix}input_layernorm.weight",)
+        own |= {f"layer.{x}_norm.weight": (f"{prefix}self_attn.{x}_norm.weight",) for x in "qk"}
+        names |= {prefix + name.removeprefix("layer."): group for name, group in own.items()}
+    return names
+
+
+def unused_tensors(state: Mapping[str, Tensor], reduced: bool) -> list[str]:
+    """Names that may stand in a file and hold nothing of the drafter's own."""
+    return [*UNUSED_TENSORS, *(() if reduced else ("d2t", "t2d"))]
+
+
+def load_dflash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DFlash:
+    """Which layers are read: `target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of
+    `speculators` are larger by one.
+
+    What block rows see, by the config. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind
+    them, unless `is_causal`, or else `dflash_config.causal`, says for all layers. `speculators`: full layers alike, sliding
+    ones W tokens back from the root for every row, and none behind them unless `sliding_window_non_causal`. Muse Glimmer's
+    assistant: W tokens to both sides.
+    Raises ValueError also for scaled or partial rotary positions, biases, and a field that stands twice with two values.
+    """
+    state = published_tensors(state)
+    drafter = DFlash(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
+    reduced = bool(drafter.config.draft_vocab_size)
+    names = tensor_names(state, drafter.config.num_hidden_layers, reduced)
+    return fill_drafter(drafter, state, names, unused_tensors(state, reduced))

@@ -1,0 +1,192 @@
+"""DSpark: a block from one pass, each row corrected by the token before it, and its length control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.fingerprint import module_like
+from mmspec.io.pretrained import fill_drafter
+from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
+from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
+from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
+
+MARKOV_HEADS = ("vanilla", "gated", "rnn")
+
+
+class MarkovHead(nn.Module):
+    """Scores every token by the one before it, through `rank` numbers: W2 z, where z is W1[token] ("vanilla"), W1[token]
+    gated by the row ("gated"), or put out by a small recurrent cell over the walk ("rnn").
+
+    markov_w1: [vocab, rank].   markov_w2: [drafted, rank].
+    """
+
+    def __init__(self, kind: str, width: int, vocab: int, drafted: int, rank: int):
+        super().__init__()
+        self.kind, self.rank = kind, rank
+        self.markov_w1 = nn.Embedding(vocab, rank)
+        self.markov_w2 = nn.Linear(rank, drafted, bias=False)
+        nn.init.zeros_(self.markov_w1.weight)  # a new head corrects nothing, and never behind tokens it has not met
+        if kind == "rnn":
+            nn.init.zeros_(self.markov_w2.weight)
+        self.gate_proj = nn.Linear(width + rank, rank) if kind == "gated" else None
+        self.joint_proj = nn.Linear(width + 2 * rank, 3 * rank) if kind == "rnn" else None
+
+    def step(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
+        """What the head makes of rows [B, n, width] behind tokens int64 [B, n], [B, n, 2 rank], for "rnn" [B, n, 3 rank]:
+        W1[token], then z, then for "rnn" the cell's state.   before: the same of the step before, None for the first."""
+        code = self.markov_w1(token)
+        if self.kind == "vanilla":
+            return torch.cat([code, code], -1)
+        if self.kind == "gated":
+            return torch.cat([code, self.gate_proj(torch.cat([row, code], -1)).sigmoid() * code], -1)
+        state = torch.zeros_like(code) if before is None else before[..., -self.rank :]
+        gate, rest = self.joint_proj(torch.cat([state, code, row], -1)).split((self.rank, 2 * self.rank), -1)
+        candidate, out = rest.tanh().chunk(2, -1)
+        return torch.cat([code, out, candidate.lerp(state, gate.sigmoid())], -1)
+
+    def forward(self, carried: Tensor) -> Tensor:
+        """The correction, float32 [B, n, drafted], of what `step` gave."""
+        return F.linear(carried[..., self.rank : 2 * self.rank], self.markov_w2.weight).float()
+
+
+class ConfidenceHead(nn.Module):
+    """A linear map to the logit of being accepted, [..., 1] of [..., width]."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.proj = nn.Linear(width, 1)
+
+    def forward(self, read: Tensor) -> Tensor:
+        return self.proj(read)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedAcceptance:
+    """A length control that ends a row's chain where the drafter predicts that a prefix stands with a chance below
+    `threshold`: the product of its levels' predicted acceptance. Exact: a level is judged before its token is drawn.
+
+    head: the drafter's `confidence_head`.   longest, shortest: bounds of the chain.
+    """
+
+    head: nn.Module
+    threshold: float = 0.3
+    longest: int = 7
+    shortest: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1 or not 1 <= self.shortest <= self.longest:
+            raise ValueError(f"expected a threshold within 0 and 1 and 1 <= shortest <= longest, got {self.threshold}, "
+                             f"{self.shortest} and {self.longest}")  # fmt: skip
+
+    def begin(self) -> _ConfidenceGrowth:
+        return _ConfidenceGrowth(self)
+
+
+class _ConfidenceGrowth:
+    """The decisions of one draft.   stands: float [B], the predicted chance that all levels so far are accepted."""
+
+    def __init__(self, control: PredictedAcceptance):
+        self.control, self.stands = control, 1.0
+
+    def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
+        control = self.control
+        if step >= control.longest:
+            return confidence < 0
+        accepted = module_like(control.head, feature)(feature)[:, 0].float().sigmoid()
+        self.stands = self.stands * accepted
+        return (self.stands >= control.threshold) | (step < control.shortest)
+
+
+@dataclass(frozen=True, slots=True)
+class DSparkConfig(BlockDrafterConfig):
+    """A ContextConfig, and: markov_rank, markov_head_type: of the correction.   confidence_head: whether acceptance is
+    predicted, `confidence_with_markov`: from the token before too."""
+
+    markov_rank: int = 256
+    markov_head_type: str = "vanilla"
+    confidence_head: bool = True
+    confidence_with_markov: bool = True
+
+    def __post_init__(self) -> None:
+        BlockDrafterConfig.__post_init__(self)
+        if self.markov_rank < 1 or self.markov_head_type not in MARKOV_HEADS:
+            raise ValueError(f"expected markov_rank of at least 1 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
+                             f"{self.markov_rank} and {self.markov_head_type!r}")  # fmt: skip
+
+
+class DSpark(BlockDrafter):
+    """Adds to a row's scores what the token before says of the next ("DSpark"), so that the law of a level is conditional; it
+    is what goes on record, and every node of a tree has its own. By default the root's row drafts too.
+
+    `stop` makes a length control of its predicted acceptance.
+    """
+
+    kind: ClassVar[str] = "dspark"
+    config_class = DSparkConfig
+    name = "dspark"
+    independent = False
+    config: DSparkConfig
+
+    def __init__(self, config: DSparkConfig):
+        super().__init__(config)
+        width, drafted = config.hidden_size, config.draft_vocab_size or config.vocab_size
+        self.markov_head = MarkovHead(config.markov_head_type, width, config.vocab_size, drafted, config.markov_rank)
+        read = width + config.markov_rank * config.confidence_with_markov
+        self.confidence_head = ConfidenceHead(read) if config.confidence_head else None
+
+    def stop(self, threshold: float = 0.3) -> PredictedAcceptance:
+        """A length control for `Chain`.   Raises ValueError for a drafter that predicts no acceptance."""
+        if self.confidence_head is None:
+            raise ValueError("confidence_head: expected a drafter that predicts acceptance, got one without; train one")
+        return PredictedAcceptance(self.confidence_head, threshold, self.config.drafted)
+
+    def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
+        width = self.config.hidden_size
+        row = row.expand(-1, token.shape[1], -1)
+        return torch.cat([row, self.markov_head.step(row, token, None if before is None else before[..., width:])], -1)
+
+    def logits(self, out: Tensor, depth: int, unary: Tensor) -> Tensor:
+        correction = self.markov_head(out[..., self.config.hidden_size :])
+        return unary + (correction if self.head is None else self.head.spread(correction))
+
+    def acceptance(self, out: Tensor) -> Tensor | None:
+        return None if self.confidence_head is None else self.confidence_head(self.seen(out))[..., 0]
+
+    def seen(self, out: Tensor) -> Tensor:
+        """The row, and W1 of the token before where acceptance is predicted from it too."""
+        config = self.config
+        return out[..., : config.hidden_size + config.markov_rank * config.confidence_with_markov]
+
+
+_PARTS = {"gated": ("gate_proj.weight", "gate_proj.bias"), "rnn": ("joint_proj.weight", "joint_proj.bias")}
+
+
+def load_dspark(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DSpark:
+    """The heads' sizes stand at the top of the config or in `dflash_config`; names with "logit_head." in front are older
+    files'. Rows are read as they were trained, the root's with them, unless `sample_from_anchor` is false."""
+    state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
+    said = (config.get("dflash_config") or {}) | config
+    fields = block_drafter_fields(state, config, target) | {
+        "from_root": said.get("sample_from_anchor", True) is not False
+    }
+    drafter = DSpark(
+        DSparkConfig(
+            **fields,
+            markov_rank=said.get("markov_rank", 256),
+            markov_head_type=str(said.get("markov_head_type", "vanilla")).lower(),
+            confidence_head=bool(said.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
+            confidence_with_markov=bool(said.get("confidence_head_with_markov", True)),
+        )
+    )
+    reduced = bool(drafter.config.draft_vocab_size)
+    same = ["markov_w1.weight", "markov_w2.weight", *_PARTS.get(drafter.config.markov_head_type, ())]
+    same = [f"markov_head.{name}" for name in same]
+    if drafter.confidence_head is not None:
+        same += [f"confidence_head.proj.{part}" for part in ("weight", "bias")]
+    names = tensor_names(state, drafter.config.num_hidden_layers, reduced) | {name: (name,) for name in same}
+    return fill_drafter(drafter, state, names, unused_tensors(state, reduced))

@@ -1,0 +1,57 @@
+"""EAGLE-2: one decoder layer over the target's hidden states, with pictures fused like text or left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from mmspec.io.pretrained import drafter_sizes, fill_drafter, layer_names
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+
+
+@dataclass(frozen=True, slots=True)
+class EagleConfig(FeatureConfig):
+    """pictures: "fused" like text ("EagleVLM" of SpecVLM), or "left_out": the drafter sees text only."""
+
+    pictures: Literal["fused", "left_out"] = "fused"
+
+    def __post_init__(self) -> None:
+        super(EagleConfig, self).__post_init__()
+        if self.pictures not in ("fused", "left_out"):
+            raise ValueError(f"pictures: expected 'fused' or 'left_out', got {self.pictures!r}")
+
+
+class Eagle(FeatureDrafter):
+    """Drafts from features ("EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees").
+
+    As in the public code there is no norm in front of the attention and none in front of the head. EAGLE-2 was made for
+    text; the slots of pictures are fused like any other, or left out.
+
+    Any shape is lossless under its rule: dynamic trees are deterministic picks (target-match), static trees and chains of
+    sampled requests are drawn without replacement (traversal, block verification).
+    """
+
+    kind: ClassVar[str] = "eagle2"
+    config_class = EagleConfig
+    name = "eagle"
+
+    def read(self, view: PromptView) -> PromptSlots:
+        if self.config.pictures == "fused":
+            return FeatureDrafter.read(self, view)
+        text = view.picture == 0
+        keep = text if view.real is None else text & view.real
+        slots = pack_slots(view.embeds, view.hidden, keep, text)
+        attend, carry = self.fuse(slots.attend, slots.carry)  # after packing, so that pictures cost nothing
+        return replace(slots, attend=attend, carry=carry)
+
+
+def load_eagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle:
+    """fc has a bias unless the config says otherwise; the file's embedding is the target's own and is not kept."""
+    fields = drafter_sizes(config)
+    names = {**layer_names("layers.0.", fields["qkv_bias"]), "fc.weight": ("fc.weight",)}
+    if fields["bias"]:
+        names["fc.bias"] = ("fc.bias",)
+    return fill_drafter(Eagle(EagleConfig(**fields)), state, names)

@@ -1,0 +1,148 @@
+"""FLASH's blocks of features: drafted within a request, and unrolled from every slot in training."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots
+from mmspec.vlm.drafters.flash.head import SarHead
+
+
+class FlashState(FeatureState):
+    """Runs the drafter only where a block ends: within a block, deeper levels read the remaining offsets of its source.
+
+    What is carried from node to child is the whole block of the source, [B, n, k * H]; depth d reads offset (d - 1) % k of
+    it. Where nodes of the last level of a block are expanded, all nodes expanded in the block are read in one pass, each as
+    the pair of its own predicted feature and its token, and the last level's outputs are the next blocks. No node of a
+    block has seen another one's token: tokens of one block are drawn independently given the prefix, and the law on record
+    is the law of each depth. A draft of k * m levels costs m passes, the one over the accepted pairs included.
+
+    Drafted slots are always forgotten after a draft and accepted ones read again with the target's own states, so no
+    committed slot was ever computed beside a rejected token (what Falcon's code has to drop and recompute).
+    """
+
+    def __init__(self, drafter: object, target: object):
+        super().__init__(drafter, target)
+        self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the block under way: tokens and own features
+        self.scored: tuple[Tensor, Tensor] | None = None  # the block a chain is in, and its offsets' logits
+
+    def catch_up(self) -> None:
+        super().catch_up()
+        self.root = self.drafter.layer.expansion(self.root, self.drafter.block)
+
+    def feature(self, out: Tensor, depth: int) -> Tensor:
+        return self.drafter.offset(out, depth)
+
+    def logits(self, out: Tensor, depth: int) -> Tensor:
+        """As in FeatureState; a chain's block goes through the head once for all of its offsets."""
+        if out.shape[1] != 1:
+            return super().logits(out, depth)
+        block = self.drafter.block
+        if self.scored is None or self.scored[0] is not out:
+            features = out.unflatten(-1, (block, -1))
+            self.scored = out, self.drafter.logits(features, depth, self.target.parts.head) + self.ruling
+        return self.scored[1][:, :, (depth - 1) % block]
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        """The blocks [B, n, k * H] that the children of one level of drafted nodes are drawn from.
+
+        token: int64 [B, n]; hidden: [B, n, k * H], the blocks these nodes were drawn from; the rest as in FeatureState.
+        """
+        if depth == 1:
+            self.expanded = []
+        self.expanded.append((token, self.feature(hidden, depth)))
+        if depth % self.drafter.block:
+            return hidden
+        return self._next_blocks(ancestor, back + token.shape[1], depth)
+
+    def _next_blocks(self, ancestor: Tensor | None, drafted: int, depth: int) -> Tensor:
+        """One pass over the block's nodes.   drafted: nodes of the draft by now, this block's included."""
+        drafter, levels = self.drafter, self.expanded
+        self.expanded = []
+        sizes = tuple(token.shape[1] for token, _ in levels)
+        token, feature = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
+        attend, carry = drafter.fuse(self.target.parts.embed(token), feature, self.context)
+        position = self.next_position[:, None] + _node_depths(sizes, depth, str(token.device))
+        bias = self.bias(ancestor, drafted - sum(sizes), attend.dtype, sum(sizes))
+        self.passes += 1
+        # only the last level's outputs are of use: the others are there to be attended
+        out = drafter.layer(attend, carry, self.rotary[position], self.cache, bias, sizes[-1])
+        self.cache.advance(sum(sizes))
+        return drafter.layer.expansion(out, drafter.block)
+
+
+@lru_cache(maxsize=64)
+def _node_depths(sizes: tuple[int, ...], depth: int, device: str) -> Tensor:
+    """How far behind the root's slot the nodes of a block lie; `depth` is that of its last level."""
+    first = depth - len(sizes)
+    return torch.tensor([first + level for level, count in enumerate(sizes) for _ in range(count)], device=device)
+
+
+def unroll_blocks(
+    drafter: object, slots: PromptSlots, embeds: Tensor, first: int, depths: int, reveal: Tensor | None
+) -> list[Tensor]:
+    """Features [B, m, H] of slots first.. (m of them) at each depth, as drafting computes them.
+
+    Depth d of slot r comes from the draft started at slot r - d; zeros where that is before `first`. The first block of a
+    draft is read off its source slot; each later one from a pass over the drafted block before it, in which slots hold
+    their predicted features, or their true states where `reveal` says so.
+    embeds: float [B, m, H], of slots first...   reveal: bool [B, m].
+    """
+    head, block = drafter.layer, drafter.block
+    table = head.rotary(int(slots.position.max()) + depths + 1, slots.attend.device, slots.attend.dtype)
+    count, place = slots.attend.shape[1] - first, torch.arange(slots.attend.shape[1], device=embeds.device)
+    query, key, value = head.heads(slots.attend, table[slots.position], count)
+    sees = place <= place[first:, None]  # [m, R]
+    attended, carry = head.attention(query, key, value, sees), slots.carry[:, first:]
+    start, outputs, own, features = slots.position[:, first:], [], None, None
+    for begin in range(0, depths, block):
+        if begin:
+            steps = range(begin - block + 1, begin + 1)
+            ahead = torch.stack([_shift_left(embeds, t) for t in steps], 2)
+            attend, carry = drafter.fuse(ahead, features)
+            if reveal is not None:
+                told = torch.stack([_shift_left(reveal[..., None], t) for t in steps], 2)
+                true = torch.stack([_shift_left(slots.attend[:, first:], t) for t in steps], 2)
+                attend = torch.where(told, true, attend)
+                carry = torch.where(
+                    told, torch.stack([_shift_left(slots.carry[:, first:], t) for t in steps], 2), carry
+                )
+            turned = table[start[..., None] + torch.tensor(list(steps), device=start.device)]
+            query, k, v = head.heads(attend.flatten(0, 1), turned.flatten(0, 1), 1)
+            drafted = tuple(x.unflatten(0, attend.shape[:2]) for x in (k, v))  # [B, m, groups, k, dim] each
+            own = drafted if own is None else tuple(torch.cat(pair, 3) for pair in zip(own, drafted, strict=True))
+            carry = carry[:, :, -1]
+            attended = _attend_true_and_drafted(
+                head, query[:, 0].unflatten(0, attend.shape[:2]), key, value, *own, sees
+            )
+        features = head.expansion(head.finish(attended, carry), block).unflatten(-1, (block, -1))  # [B, m, k, H]
+        outputs += [_shift_right(features[:, :, i], begin + i) for i in range(min(block, depths - begin))]
+    return outputs
+
+
+def _attend_true_and_drafted(
+    head: SarHead, q: Tensor, key: Tensor, value: Tensor, own_key: Tensor, own_value: Tensor, sees: Tensor
+) -> Tensor:
+    """Each query [B, m, heads, dim] over the true slots it sees and the drafted ones of its own draft."""
+    scale, slots = q.shape[-1] ** -0.5, key.shape[2]
+    true = (q.flatten(1, 2)[:, None] @ key.transpose(-1, -2)).unflatten(2, q.shape[1:3])  # [B, groups, m, heads, R]
+    true = true.masked_fill(~sees[:, None], -torch.inf)
+    drafted = torch.einsum("bmhd,bmgtd->bgmht", q, own_key)
+    weight = (torch.cat([true, drafted], -1).float() * scale).softmax(-1).to(value.dtype)
+    attended = (weight[..., :slots].flatten(2, 3) @ value).sum(1).unflatten(1, q.shape[1:3])
+    return attended + torch.einsum("bgmht,bmgtd->bmhd", weight[..., slots:], own_value)
+
+
+def _shift_left(rows: Tensor, steps: int) -> Tensor:
+    """Row j of the result is row j + steps of [B, m, H] (zeros behind the end)."""
+    return F.pad(rows, (0, 0, 0, steps))[:, steps:]
+
+
+def _shift_right(rows: Tensor, steps: int) -> Tensor:
+    """Row j of the result is row j - steps of [B, m, H] (zeros before the start)."""
+    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]

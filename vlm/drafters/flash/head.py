@@ -1,0 +1,131 @@
+"""FLASH's semi-autoregressive head (one attention block, then an expansion into k features) and its pool of latents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.layer import apply_rotary, rotary, write_keys_values
+
+
+@dataclass(frozen=True, slots=True)
+class SarConfig:
+    """Sizes of the head.   inner: width inside the expansion.   offsets: features predicted by a slot.   residual: whether
+    the slot's input is added to what attention makes of it, and that to every feature; the published head adds nothing.
+
+    Raises ValueError where a size is not positive, or the size of a head is odd.
+    """
+
+    width: int
+    inner: int
+    heads: int
+    groups: int
+    dim: int
+    offsets: int
+    rope_theta: float = 10000.0
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.inner, self.heads, self.groups, self.dim, self.offsets) < 1 or self.dim % 2:
+            raise ValueError(f"expected positive sizes and an even size of every head, got {self}; change them")
+
+
+class SarHead(nn.Module):
+    """Attention of every head over every group of keys, then Linear, SiLU, Linear to `offsets` features per slot.
+
+    Scores are formed and softmaxed for each (head, group) pair and the groups' outputs are summed per head: not grouped
+    queries, where a head reads one group. All projections have biases; there is no norm, no feed-forward part and, unless
+    the config asks for it, no residual. Holds weights only; keys and values of the groups go to the request's cache.
+    """
+
+    def __init__(self, config: SarConfig):
+        super().__init__()
+        self.config = config
+        self.qkv = nn.Linear(config.width, (config.heads + 2 * config.groups) * config.dim)
+        self.out = nn.Linear(config.heads * config.dim, config.width)
+        self.up = nn.Linear(config.width, config.inner)
+        self.down = nn.Linear(config.inner, config.offsets * config.width)
+        if config.residual:  # every offset starts as what attention has made of its slot
+            nn.init.zeros_(self.down.weight)
+            nn.init.zeros_(self.down.bias)
+
+    def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """cos and signed sin of positions 0..count-1, [count, 2, dim], for `heads`."""
+        return rotary(count, self.config.dim, self.config.rope_theta, device, dtype)
+
+    def heads(self, attend: Tensor, rotary: Tensor, last: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries [B, n, heads, dim] (of the `last` slots only, where given), and rotated keys and values
+        [B, groups, n, dim].   attend: [B, n, H].   rotary: rows of `rotary()` at their positions, [B or 1, n, 2, dim].
+        """
+        number, groups, dim = self.config.heads, self.config.groups, self.config.dim
+        qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
+        qk = apply_rotary(qkv[:, :, : number + groups], rotary)
+        query = qk[:, :, :number] if last is None else qk[:, -last:, :number]
+        return query, qk[:, :, number:].transpose(1, 2), qkv[:, :, number + groups :].transpose(1, 2)
+
+    def remember(self, attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:
+        """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
+        write_keys_values(self.qkv, (self.config.heads, self.config.groups, self.config.dim), attend, rotary, cache)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
+        """[B, n, heads, dim] from queries of that shape and keys and values [B, groups, slots, dim].
+
+        bias: [B or 1, 1, n, slots], additive or bool.
+        """
+        groups = k.shape[1]
+        if q.shape[1] == 1:  # the heads of one slot are like slots that see the same: no copies, one call
+            return F.scaled_dot_product_attention(q.expand(-1, groups, -1, -1), k, v, attn_mask=bias).sum(1)[:, None]
+        pairs = q.transpose(1, 2).repeat(1, groups, 1, 1)
+        out = F.scaled_dot_product_attention(pairs, k, v, attn_mask=bias, is_causal=causal, enable_gqa=True)
+        return out.unflatten(1, (groups, -1)).sum(1).transpose(1, 2)
+
+    def finish(self, attended: Tensor, carry: Tensor) -> Tensor:
+        """The block's output [..., H] from attended values [..., heads, dim] and the slots' inputs [..., H]."""
+        made = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
+        return made + carry if self.config.residual else made
+
+    def expansion(self, seen: Tensor, count: int) -> Tensor:
+        """The first `count` features of slots, [..., count * H], from the block's output [..., H]."""
+        rows = count * self.config.width
+        inner = F.silu(F.linear(seen, self.up.weight, self.up.bias))
+        made = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
+        return made + seen.repeat(*[1] * (seen.dim() - 1), count) if self.config.residual else made
+
+    def forward(
+        self,
+        attend: Tensor,
+        carry: Tensor,
+        rotary: Tensor,
+        cache: SlotCache,
+        bias: Tensor | None,
+        last: int | None = None,
+    ) -> Tensor:
+        """The block's output [B, n, H] of n new slots, or of the `last` of them, whose keys and values go to `cache`.
+
+        bias: additive [B or 1, 1, n, slots]. Without one, a single query attends all slots up to the newest, and more
+        attend causally over an empty cache.
+        """
+        q, k, v = self.heads(attend, rotary, last)
+        keys, values = cache.write(0, k, v)
+        attended = self.attention(q, keys, values, bias, bias is None and q.shape[1] > 1)
+        return self.finish(attended, carry[:, -q.shape[1] :])
+
+
+class LatentPool(nn.Module):
+    """C rows softmax(A h^T) h of a picture's states h: no scaling, no projections, one head.
+
+    latents: A, float [C, H], scaled so that scores of states of unit variance have unit variance.
+    """
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(count, width) * width**-0.5)
+
+    def forward(self, states: Tensor, there: Tensor) -> Tensor:
+        """Rows [K, C, H] of K pictures.   states: float [K, N, H].   there: bool [K, N], places a picture fills."""
+        scores = (self.latents @ states.transpose(1, 2)).float().masked_fill(~there[:, None], -torch.inf)
+        return scores.softmax(-1).to(states.dtype) @ states

@@ -1,0 +1,270 @@
+"""Hydra: heads that also see the tokens drafted so far, with or without a prefix layer (Hydra++)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
+from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState, shift_rows
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+
+
+class HydraInputBlock(nn.Module):
+    """Px + c + SiLU(Wx + b) from [..., parts * H] to [..., H]: a residual block whose widths differ, so that the skip is
+    linear too. W starts at 0 and P passes the first part on. One product makes both."""
+
+    def __init__(self, parts: int, width: int):
+        super().__init__()
+        self.linear = nn.Linear(parts * width, 2 * width)  # rows of P, then of W
+        with torch.no_grad():
+            self.linear.weight.zero_()
+            self.linear.weight[:width, :width] = torch.eye(width)
+            self.linear.bias[:width] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip, inner = F.linear(x, self.linear.weight, self.linear.bias).chunk(2, -1)
+        return skip + F.silu(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class HydraConfig(HeadConfig):
+    """prefix_layer: a decoder layer over the target's states makes the state heads start from; Hydra++ is this with
+        layers=4, final_norm and, in training, dropout 0.2.
+    intermediate_size .. rms_norm_eps: of that layer, see `LayerConfig`; unused without it.
+    final_norm: whether what the layer makes is normed, as the published one is; without, heads read it as it is.
+    dropout: share of the inputs of every block and vocabulary-wide head left out in training.
+    """
+
+    heads: int = 4
+    prefix_layer: bool = False
+    intermediate_size: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    final_norm: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super(HydraConfig, self).__post_init__()
+        if self.prefix_layer:
+            self.layer()
+        elif self.final_norm:
+            raise ValueError("final_norm: expected a prefix_layer to norm, got none; leave it out or ask for the layer")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout: expected at least 0 and below 1, got {self.dropout}; change it")
+
+    def layer(self) -> LayerConfig:
+        """The sizes of the prefix layer.   Raises ValueError where they do not fit together."""
+        return LayerConfig.of(self)
+
+
+class Hydra(HeadDrafter):
+    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"): head i reads the prefix
+    state and the embeddings of the i + 1 tokens behind it, through one residual block with a linear skip and `layers - 1`
+    plain ones, then a linear map to the vocabulary with bias.
+
+    The prefix state is the target's last one, or with `prefix_layer` (Hydra++) what one Llama layer over the target's
+    states makes of it: its input is normed, and with `final_norm`, as published, its output too (a Llama model of one
+    layer). Every block has weights of its own, as in the paper; the public code makes the plain ones by multiplying a
+    list, so that they share one weight. The linear skip starts as the identity on the prefix state where the public code
+    starts it at random; `adopt` starts the vocabulary heads from the target's as it does. Lossless in every shape, see
+    `Eagle`.
+    """
+
+    kind: ClassVar[str] = "hydra"
+    config_class = HydraConfig
+    head_bias: ClassVar[bool] = True
+    name = "hydra"
+    config: HydraConfig
+
+    def __init__(self, config: HydraConfig):
+        super().__init__(config)
+        width = config.hidden_size
+        self.blocks = nn.ModuleList(
+            nn.Sequential(HydraInputBlock(i + 2, width), *(HeadBlock(width) for _ in range(config.layers - 1)))
+            for i in range(config.heads)
+        )
+        self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.prefix_layer else None
+        self.layer = DraftLayer(config.layer()) if config.prefix_layer else None
+        self.final_norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.final_norm else None
+
+    def open_without_prefill(self, target: object) -> object:
+        self.check(target.parts)
+        return (HydraState if self.layer is None else HydraPrefixState)(self, target)
+
+    def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The states [B, n, H] as the prefix layer's attention reads them, and as they are."""
+        norm = self.norm
+        return hidden if norm is None else rms_norm(norm, hidden), hidden
+
+    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: object, bias: Tensor | None) -> Tensor:
+        """Prefix states [B, n, H] of n new slots; see `DraftLayer.forward`."""
+        return self._finished(self.layer(attend, carry, rotary, cache, bias))
+
+    def feature(self, index: int, states: Tensor, embeds: Tensor) -> Tensor:
+        """What head `index` makes, [B, n, H], of the prefix states [B, n, H] a draft starts from and the embeddings of the
+        tokens behind them, root first, side by side: [B, n, (index + 1) * H]."""
+        x = torch.cat([states, embeds], -1)
+        for block in self.blocks[index]:
+            x = block(self._dropped(x))
+        return x
+
+    def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        return super().logits(self._dropped(out) if self.config.own_head else out, depth, head)
+
+    def _finished(self, states: Tensor) -> Tensor:
+        return states if self.final_norm is None else rms_norm(self.final_norm, states)
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
+
+    def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
+        """What each depth's head makes, [B, R - first, H] of slots first.., of the prefix state `depth` slots before and the
+        embeddings from there on."""
+        states = slots.carry[:, first:]
+        if self.layer is not None:
+            rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
+            states = self._finished(self.layer.unroll(slots.attend, slots.carry, rotary, first, 1, None)[0])
+        origin = slots.origin[:, first:].clamp(min=0)
+        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
+        outputs = []
+        for depth in range(min(depths, self.config.heads)):
+            path = torch.cat([shift_rows(embeds, back) for back in range(depth, -1, -1)], -1)
+            outputs.append(self.feature(depth, shift_rows(states, depth), path))
+        return outputs
+
+
+class HydraState(HeadState):
+    """passes: evaluations of a head, one a level.   known: float [B, 1 + drafted, H], embeddings of the root and of the
+    drafted nodes expanded so far."""
+
+    known: Tensor
+
+    @torch.no_grad()
+    def ready(self) -> None:
+        if self.root is None:
+            self.passes += 1
+            self.known = self.target.parts.embed(self.target.pending[:, None])
+            self.root = self.drafter.feature(0, self.source, self.known)[:, 0]
+
+    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
+        self.passes += 1
+        self.known = torch.cat([self.known[:, : back + 1], self.target.parts.embed(token)], 1)
+        batch, count = token.shape
+        if ancestor is None:
+            return self.drafter.feature(depth, self.source, self.known.flatten(1)[:, None])
+        # `depth` columns of every row are True; their order is that of the levels
+        place = ancestor.byte().argsort(dim=-1, descending=True, stable=True)[..., :depth] + 1
+        node = torch.cat([torch.zeros_like(place[..., :1]), place], -1).expand(batch, -1, -1)
+        row = torch.arange(batch, device=token.device)[:, None, None]
+        path = self.known[row, node].flatten(2)
+        return self.drafter.feature(depth, self.source.expand(-1, count, -1), path)
+
+
+class HydraPrefixState(HydraState):
+    """Starts from the prefix layer's state of the last committed pair, which takes a cache over the prompt. passes: those of
+    the prefix layer, and one a level."""
+
+    prefill = FeatureState.prefill
+    follow = FeatureState.follow
+
+    def observe(self, target: object, draft: object, evidence: object, verdict: object) -> None:
+        FeatureState.observe(self, target, draft, evidence, verdict)
+
+    @torch.no_grad()
+    def ready(self) -> None:
+        if self.next_position is None or self.pending_features:
+            FeatureState.ready(self)
+            self.source, self.root = self.root[:, None], None
+        HydraState.ready(self)
+
+
+_PREFIX = "prefix_embeding_layer."  # spelled so in the files
+_LAYER = f"{_PREFIX}layers.0."
+# the target's own embedding, one that the prefix layer never reads, and a table that follows from the config
+_UNUSED = ("input_embed_fn.weight", f"{_PREFIX}embed_tokens.weight", f"{_LAYER}self_attn.rotary_emb.inv_freq")
+
+
+def load_hydra(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Hydra:
+    """hydra_num_heads and hydra_num_layers are read from the config; whether there is a prefix layer (Hydra++), and whether
+    dropout was placed between the blocks, from the names; widths from the tensors.
+
+    The published config says nothing of the prefix layer, which is a Llama model of one layer in the target's settings: its
+    heads, norm epsilon and rotary base are taken from the target, or from the config where they have been added to it.
+    A file holds the one block that all but the first of a head share once for each; each copy becomes a block of ours.
+    Raises ValueError also for heads that do not read the drafted tokens, and for states of earlier layers.
+    """
+    needed = ("hydra_num_heads", "hydra_num_layers")
+    missing = [name for name in needed if name not in config]
+    if missing:
+        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
+    if config.get("hydra_head_arch", "mlp") not in ("mlp", "prefix-mlp"):
+        raise ValueError(f"hydra_head_arch: expected 'mlp' or 'prefix-mlp', got {config['hydra_head_arch']!r}")
+    if config.get("hidden_state_offset"):
+        raise ValueError(
+            f"hidden_state_offset: expected 0, the target's last states, got {config['hidden_state_offset']}"
+        )
+    if not config.get("grounded_heads", True):
+        raise ValueError(
+            "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
+        )
+    heads, layers = (config[name] for name in needed)
+    names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
+    if last not in state:
+        raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
+    vocab, width = state[last].shape
+    fields: dict[str, Any] = {"hidden_size": width, "vocab_size": vocab, "heads": heads, "layers": layers}
+    if config.get("hydra_head_arch") == "prefix-mlp" or any(name.startswith(_PREFIX) for name in state):
+        fields |= _layer_fields(state, config, target) | {"prefix_layer": True, "final_norm": True}
+        names |= layer_names(_LAYER) | {
+            "norm.weight": (f"{_LAYER}input_layernorm.weight",),
+            "final_norm.weight": (f"{_PREFIX}norm.weight",),
+        }
+    return fill_drafter(Hydra(HydraConfig(**fields)), state, names, _UNUSED)
+
+
+def _head_names(heads: int, layers: int, dropped: bool) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Our names of the heads' weights with the published ones, and the name of the first vocabulary-wide weight."""
+    names: dict[str, tuple[str, ...]] = {}
+    for head in range(heads):
+        vocabulary = f"hydra_lm_head.{head}.1" if dropped else f"hydra_lm_head.{head}"
+        for part in ("weight", "bias"):
+            names[f"heads.{head}.{part}"] = (f"{vocabulary}.{part}",)
+            for layer in range(layers):
+                # a dropout takes a number of its own in front of every block
+                block = f"hydra_mlp.{head}.{2 * layer + 1 if dropped else layer}"
+                skip = (f"{block}.res_connection.{part}",) if layer == 0 else ()
+                names[f"blocks.{head}.{layer}.linear.{part}"] = (*skip, f"{block}.linear.{part}")
+    return names, names["heads.0.weight"][0]
+
+
+def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> dict[str, Any]:
+    theirs = {} if target is None else target.config.get_text_config(decoder=True).to_dict()
+    if any(name in config for name in ROTATION):  # one of them says it all
+        theirs = {name: value for name, value in theirs.items() if name not in ROTATION}
+    wanted = (
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "hidden_act",
+        "rms_norm_eps",
+    )
+    sources = (theirs, config)
+    found = {name: source[name] for source in sources for name in (*wanted, *ROTATION) if source.get(name) is not None}
+    if "num_attention_heads" not in found:
+        raise ValueError("config: expected num_attention_heads of the prefix layer or the target to take it of, got neither; "
+                         "give the target")  # fmt: skip
+    gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing one is listed with all others
+    fields = drafter_sizes({"intermediate_size": len(gate)} | found | {"hidden_size": 1, "vocab_size": 1})
+    kept = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps")
+    return {name: fields[name] for name in kept}

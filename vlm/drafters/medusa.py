@@ -1,0 +1,69 @@
+"""Medusa: independent heads on the target's last state, one for each depth."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from mmspec.io.pretrained import fill_drafter
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, shift_rows
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+
+
+class Medusa(HeadDrafter):
+    """Predicts each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
+    Decoding Heads"): residual blocks x + SiLU(Wx + b), then a linear map to the vocabulary without bias.
+
+    Every block has weights of its own, as in the paper; the public code makes them by multiplying a list, so that the
+    blocks of a head share one weight when it has several. Defaults are its recipe's, 3 heads of 1 block (its class
+    defaults to 5). Drafts are judged by the exact rules and so lossless in every shape, see `Eagle`; the paper's typical
+    acceptance is the relaxed `TypicalAcceptance`.
+    """
+
+    kind: ClassVar[str] = "medusa"
+    config_class = HeadConfig
+    name = "medusa"
+
+    def __init__(self, config: HeadConfig):
+        super().__init__(config)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(*(HeadBlock(config.hidden_size) for _ in range(config.layers))) for _ in range(config.heads)
+        )
+
+    def feature(self, index: int, states: Tensor) -> Tensor:
+        """What head `index` makes of states [..., H], the same shape."""
+        return self.blocks[index](states)
+
+    def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
+        """What each depth's head makes, [B, R - first, H] of slots first.., of the state `depth` slots before."""
+        states = slots.carry[:, first:]
+        return [shift_rows(self.feature(depth, states), depth) for depth in range(min(depths, self.config.heads))]
+
+
+_TARGETS = ("model.", "lm_head.")
+
+
+def load_medusa(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Medusa:
+    """medusa_num_heads and medusa_num_layers are read from the config, widths from the tensors, as the published config has
+    none. Names start with "medusa_head." in files of the whole model, whose other tensors are the target's own and are not
+    kept, and with the number of the head in files of the heads alone.
+    """
+    needed = ("medusa_num_heads", "medusa_num_layers")
+    missing = [name for name in needed if name not in config]
+    if missing:
+        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
+    heads, layers = (config[name] for name in needed)
+    prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
+    last = f"{prefix}0.{layers}.weight"
+    if last not in state:
+        raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
+    vocab, width = state[last].shape
+    names = {}
+    for head in range(heads):
+        names[f"heads.{head}.weight"] = (f"{prefix}{head}.{layers}.weight",)
+        for layer in range(layers):
+            for part in ("weight", "bias"):
+                names[f"blocks.{head}.{layer}.linear.{part}"] = (f"{prefix}{head}.{layer}.linear.{part}",)
+    drafter = Medusa(HeadConfig(hidden_size=width, vocab_size=vocab, heads=heads, layers=layers))
+    return fill_drafter(drafter, state, names, unused=[name for name in state if name.startswith(_TARGETS)])

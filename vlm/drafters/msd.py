@@ -1,0 +1,64 @@
+"""MSD: text slots are fused; picture slots are the projected vision embeddings as they are."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter, layer_names
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+
+
+class Msd(FeatureDrafter):
+    """Keeps text and vision apart inside the drafter ("Speculative Decoding Reimagined for Multimodal Large Language
+    Models").
+
+    A text slot is fc([embedding ; hidden]); a picture slot is the projected vision embedding itself, with neither the
+    target's state nor the fusing layer. All picture slots stay. Any number of pictures, anywhere: the public code takes
+    the place of the single image sentinel and fails on two. Positions count slots on one axis, as in the public code,
+    for Qwen2-VL too (where it copies them on three axes, which is the same rotation); its drafter for Qwen2-VL norms the
+    layer's input (`input_norm`), the one for LLaVA does not.
+
+    Lossless in every shape, see `Eagle`.
+    """
+
+    kind: ClassVar[str] = "msd"
+    config_class = FeatureConfig
+    name = "msd"
+
+    def read(self, view: PromptView) -> PromptSlots:
+        text = view.picture == 0
+        _, fused = self.fuse(view.embeds[text], view.hidden[text])  # pictures cost no fusing
+        u = view.embeds.to(fused.dtype).masked_scatter(text[..., None], fused)
+        return pack_slots(self.normed(u), u, view.real, text)
+
+
+_NORM = "layers.0.input_layernorm.weight"
+
+
+def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Msd:
+    """The layer of a Qwen2-VL drafter norms its input and has biased queries, keys and values, which no field of its config
+    says; the LLaVA one has neither. The public code tells them apart by the target's path. Here `model_type` of the config
+    does, where there is none that of the target, and without either the file itself, which holds the norm or does not.
+
+    Its M-RoPE sections are not needed: the public code gives all three axes the same positions.
+    Raises ValueError also where the file contradicts `model_type`.
+    """
+    fields = drafter_sizes(config, ONE_AXIS)
+    told = config.get("model_type") or (None if target is None else target.config.model_type)
+    qwen = _NORM in state if told is None else str(told).startswith("qwen2")
+    fields = {**fields, "qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
+    names = {**layer_names("layers.0.", fields["qkv_bias"]), "fc.weight": ("fc.weight",)}
+    if fields["bias"]:
+        names["fc.bias"] = ("fc.bias",)
+    if qwen:
+        names["norm.weight"] = (_NORM,)
+    try:
+        return fill_drafter(Msd(FeatureConfig(**fields)), state, names)
+    except ValueError as error:
+        if qwen == (_NORM in state):
+            raise
+        raise ValueError(f"{error}; model_type decides about {_NORM} and the biases, and is {told!r}: give the config the "
+                         "file was made with") from error  # fmt: skip

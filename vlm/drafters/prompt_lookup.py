@@ -1,0 +1,123 @@
+"""Prompt lookup decoding: drafts copy what followed the same n-gram earlier, without a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+
+import torch
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.keys import Keys
+from mmspec.core.tree import chain
+from mmspec.io.validation import check_fields
+from mmspec.vlm.target import TextTarget
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLookup:
+    """Chain drafts from n-gram matches, without a model ("Prompt Lookup Decoding", Saxena 2023).
+
+    The last `max_ngram` tokens of a row (then fewer, down to `min_ngram`) are sought in its prompt and answer; up to
+    `longest` tokens after their most recent occurrence become the draft. Never proposes ids of visual placeholders.
+    Deterministic, so exact with every exact rule for deterministic drafts.
+    Raises ValueError unless 1 <= min_ngram <= max_ngram and longest >= 1.
+    """
+
+    longest: int = 5
+    max_ngram: int = 3
+    min_ngram: int = 1
+
+    name = "prompt_lookup"
+    from_ids = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.longest < 1:
+            raise ValueError(f"longest: expected at least 1, got {self.longest}")
+        if not 1 <= self.min_ngram <= self.max_ngram:
+            raise ValueError(f"min_ngram: expected 1 to max_ngram={self.max_ngram}, got {self.min_ngram}")
+
+    def open(self, target: TextTarget) -> LookupState:
+        return LookupState(self, target)
+
+
+class NgramIndex:
+    """Where the n-grams of a growing row of ids last ended; ids in `barred` are neither matched nor copied."""
+
+    def __init__(self, settings: PromptLookup, barred: frozenset[int], vocab_size: int):
+        self.sizes = range(settings.max_ngram, settings.min_ngram - 1, -1)
+        self.barred, self.vocab_size = barred, vocab_size
+        self.ids: list[int] = []
+        self.ends: dict[tuple[int, ...], int] = {}
+        self.clean = 0  # first id behind the last barred one
+
+    def extend(self, ids: list[int]) -> None:
+        """Appends ids. An n-gram is indexed once something follows it, so the row's end never finds itself."""
+        for token in ids:
+            self._index_end()
+            self.ids.append(token)
+            if self._bars(token):
+                self.clean = len(self.ids)
+
+    def _bars(self, token: int) -> bool:
+        return token in self.barred or token >= self.vocab_size
+
+    def _index_end(self) -> None:
+        end = len(self.ids)
+        for size in self.sizes:
+            if end - size >= self.clean:
+                self.ends[tuple(self.ids[end - size :])] = end
+
+    def continuation(self, longest: int) -> list[int]:
+        """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
+        end = len(self.ids)
+        for size in self.sizes:
+            found = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
+            if found is not None and not self._bars(self.ids[found]):
+                copied = self.ids[found : found + longest]
+                return list(takewhile(lambda token: not self._bars(token), copied))
+        return []
+
+
+class LookupState:
+    """One request's indices, one per row; prompt and answer are read before a draft.
+
+    deepest: the most tokens a draft can have.   longest: at most so many in the next one, None for `deepest`.
+    may_miss: what it was not shown it reads from the target.
+    """
+
+    passes, may_miss = 0, True
+
+    def __init__(self, drafter: PromptLookup, target: TextTarget):
+        self.deepest, self.longest = drafter.longest, None
+        barred = frozenset(target.parts.placeholders)
+        self.rows = [NgramIndex(drafter, barred, target.parts.vocab_size) for _ in range(target.batch)]
+        self.taken: list[int] | None = None
+
+    def _read(self, target: TextTarget) -> None:
+        if self.taken is None:
+            seen = torch.ones_like(target.prompt, dtype=torch.bool) if target.padding is None else ~target.padding
+            for index, ids, keep in zip(self.rows, target.prompt, seen, strict=True):
+                index.extend(ids[keep].tolist())
+            self.taken = [0] * target.batch
+        for row, tokens in enumerate(target.tokens):
+            self.rows[row].extend(tokens[self.taken[row] :])
+            self.taken[row] = len(tokens)
+
+    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+        self._read(target)
+        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
+        runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+        longest = max(map(len, runs))
+        if longest == 0:
+            return root_only(target.pending)
+        device = target.device
+        padded = torch.tensor([run + [0] * (longest - len(run)) for run in runs], device=device)
+        lengths = torch.tensor([len(run) for run in runs], device=device)
+        value = torch.cat([target.pending[:, None], padded], 1)
+        valid = torch.arange(longest + 1, device=device) <= lengths[:, None]
+        return Draft(value, chain(longest, device), Law("deterministic"), valid)
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Nothing to note: the target's tokens are read before a draft."""

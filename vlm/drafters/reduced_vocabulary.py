@@ -1,0 +1,127 @@
+"""A drafter's reduced vocabulary: which tokens it holds, and the head that scores them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ReducedHead(nn.Module):
+    """Scores `size` of `vocab` tokens.
+
+    weight: [size, width].   d2t: int64 [size], what is added to a row's number to get its token's id.   t2d: bool [vocab],
+    the tokens it has a row for. Both buffers are as in EAGLE-3's files: absent where no token is left out. A new head has
+    the first `size` tokens until `choose` says which.
+    """
+
+    def __init__(self, width: int, vocab: int, size: int):
+        super().__init__()
+        self.vocab, self.size = vocab, size
+        self.weight = nn.Linear(width, size, bias=False).weight
+        if size == vocab:
+            return
+        self.register_buffer("d2t", torch.zeros(size, dtype=torch.long))
+        self.register_buffer("t2d", torch.arange(vocab) < size)
+        self.register_buffer("ids", torch.arange(size), persistent=False)
+        self.register_load_state_dict_post_hook(_restore_ids)
+
+    @property
+    def reduced(self) -> bool:
+        """Whether tokens are left out."""
+        return self.size < self.vocab
+
+    @torch.no_grad()
+    def choose(self, ids: Sequence[int]) -> None:
+        """Row i scores token ids[i] from now on.   Raises ValueError, see `check_token_ids`."""
+        self.ids.copy_(check_token_ids(ids, self.vocab, self.size))
+        self.d2t.copy_(self.ids - torch.arange(self.size, device=self.ids.device))
+        self.t2d.zero_().index_fill_(0, self.ids, True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float32 [..., size] of [..., width]."""
+        return F.linear(x, self.weight).float()
+
+    def spread(self, scores: Tensor) -> Tensor:
+        """Scores [..., size] at their tokens' places in [..., vocab], minus infinity elsewhere."""
+        if not self.reduced:
+            return scores
+        return scores.new_full((*scores.shape[:-1], self.vocab), -torch.inf).index_copy_(-1, self.ids, scores)
+
+
+def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:
+    """The ids as int64 [size]; raises ValueError unless they rise, every one once, within the vocabulary."""
+    ids = ids if isinstance(ids, Tensor) else torch.tensor(ids, dtype=torch.long)
+    if len(ids) != size or size < 1:
+        raise ValueError(f"ids: expected {size} tokens, at least one, got {len(ids)}")
+    if bool((ids[1:] <= ids[:-1]).any()) or not 0 <= int(ids[0]) <= int(ids[-1]) < vocab:
+        raise ValueError(f"ids: expected rising ids from 0 to {vocab - 1}, each once, got {ids.tolist()[:8]}, ...")
+    return ids
+
+
+def _restore_ids(head: ReducedHead, keys: object) -> None:
+    found = head.d2t + torch.arange(head.size, device=head.d2t.device)
+    head.ids = found if found.is_meta else check_token_ids(found, head.vocab, head.size)
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedVocabulary:
+    """Rising ids out of `vocab_size` tokens.   share: of the counted answer tokens that are in it."""
+
+    ids: tuple[int, ...]
+    vocab_size: int
+    share: float = 1.0
+
+    @property
+    def d2t(self) -> Tensor:
+        """int64 [k], what is added to a drafted index to get the token's id."""
+        return torch.tensor(self.ids) - torch.arange(len(self.ids))
+
+    @property
+    def t2d(self) -> Tensor:
+        """bool [vocab_size], which tokens are in it."""
+        return torch.zeros(self.vocab_size, dtype=torch.bool).index_fill_(0, torch.tensor(self.ids), True)
+
+
+def reduced_vocabulary(
+    answers: Iterable[Sequence[int]],
+    vocab_size: int,
+    most: int,
+    always: Iterable[int] = (),
+    never: Iterable[int] = (),
+) -> ReducedVocabulary:
+    """The most frequent tokens of answers ("EAGLE-3" counts the assistant's part of its training set).
+
+    answers: token ids of answers alone, so that multimodal answers decide: a table counted over chat text lacks the
+    numbers, names and scripts that pictures are read with.   most: so many tokens at most; tokens that no answer holds
+    are left out.   always: kept whatever their count (the end token).   never: left out whatever their count (image
+    placeholders). Of equally frequent tokens the smaller id stays.
+    Raises ValueError when nothing is left, when `always` holds more than `most`, and for ids that are no tokens.
+    """
+    counts = Counter(token for answer in answers for token in answer)
+    never, always = set(never), set(always)
+    wrong = sorted(token for token in counts.keys() | always if not 0 <= token < vocab_size)
+    if wrong:
+        raise ValueError(f"answers: expected token ids from 0 to {vocab_size - 1}, got {wrong[:8]}")
+    if always & never:
+        raise ValueError(f"always: expected no token that `never` holds too, got {sorted(always & never)}")
+    if not 0 < max(len(always), 1) <= most:
+        raise ValueError(f"most: expected at least 1 and as many as `always` holds, got {most} for {len(always)}")
+    ranked = sorted(counts.keys() - never - always, key=lambda token: (-counts[token], token))
+    ids = tuple(sorted(always | set(ranked[: most - len(always)])))
+    if not ids:
+        raise ValueError("answers: expected at least one token to keep, got none")
+    return ReducedVocabulary(ids, vocab_size, _counted_share(ids, counts))
+
+
+def vocabulary_share(ids: Iterable[int], answers: Iterable[Sequence[int]]) -> float:
+    """Which share of the answers' tokens these are; 0 where there are none."""
+    return _counted_share(ids, Counter(token for answer in answers for token in answer))
+
+
+def _counted_share(ids: Iterable[int], counts: Counter[int]) -> float:
+    return sum(counts[i] for i in ids) / max(counts.total(), 1)

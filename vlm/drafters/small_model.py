@@ -1,0 +1,251 @@
+"""A draft model: a smaller transformers model of the same vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.cache import SlotCache
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.drafting.growth import draft_of_chain
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.layer_plan import attention_masks
+from mmspec.core.length import FixedLength, LengthControl
+from mmspec.core.sampling import draw, law_of
+from mmspec.core.tree import chain
+from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.hidden_states import record_states
+from mmspec.vlm.prefill import first_inputs, first_positions, prepare, wrapped_logits
+from mmspec.vlm.target import TextTarget
+
+
+class SmallModel:
+    """Chain drafts from any smaller transformers model ("Fast Inference from Transformers via Speculative Decoding").
+
+    model: of the target's class, then it sees the whole prompt, images included; or text-only, then it sees the text.
+        Its vocabulary must be the target's (a shorter one, as padded sizes differ, never proposes the rest).
+    length: FixedLength, ConfidenceStop...; decides before each draw, so sampled drafts keep their law.
+
+    Greedy requests draft the argmax (deterministic); sampled ones draw from the model's law after the request's own
+    temperature, top-k, top-p..., which goes on record. Exact with every exact rule for chains. Never proposes ids of
+    visual placeholders. Raises ValueError for unsupported models, and when a request's target has another vocabulary,
+    class or device.
+    """
+
+    name = "small_model"
+    from_ids = True
+
+    def __init__(self, model: nn.Module, length: LengthControl | None = None):
+        self.parts = take_apart(unwrapped(model))
+        if self.parts.plan.stateful:
+            raise ValueError(f"model: expected a draft model whose cache forgets what it read ahead, got the recurrent "
+                             f"{type(self.parts.model).__name__}; draft with a model of attention alone")  # fmt: skip
+        self.length = FixedLength() if length is None else length
+
+    def open(self, target: TextTarget) -> SmallModelState:
+        state = self.open_without_prefill(target)
+        state.prefill(target)
+        return state
+
+    def open_without_prefill(self, target: TextTarget) -> SmallModelState:
+        """State of one request whose prompt is read before the first draft."""
+        small, large = self.parts, target.parts
+        device = small.device
+        if small.vocab_size > large.vocab_size:
+            raise ValueError(f"model: expected the target's vocabulary of {large.vocab_size}, got {small.vocab_size}; "
+                             "draft with a model of the same tokenizer")  # fmt: skip
+        if device != target.device:
+            raise ValueError(f"model: expected it on {target.device} with the target, got {device}; move it there")
+        alike = type(small.model) is type(large.model) and small.placeholders == large.placeholders
+        if small.placeholders and not alike:
+            raise ValueError(f"model: expected a {type(large.model).__name__} with the target's placeholder ids or a "
+                             f"text-only model, got a {type(small.model).__name__}; both read one prompt")  # fmt: skip
+        return SmallModelState(self, target)
+
+
+class SmallModelState:
+    """One request. taken: per row, generated tokens the model has read; ahead: drafted tokens it has read on top.
+
+    longest: at most so many tokens in the next draft, None for as many as `length` allows.   deepest: what it may ask for.
+    """
+
+    def __init__(self, drafter: SmallModel, target: TextTarget):
+        self.parts, self.length = drafter.parts, drafter.length
+        room = min(target.stopping.most or 512, 512) + self.length.longest
+        self.context = SmallModelContext(self.parts, target.prompt.shape[1] + room)
+        self.taken, self.ahead = [0] * target.batch, 0
+        self.deepest, self.longest = self.length.longest, None
+
+    def prefill(self, target: TextTarget) -> None:
+        """Reads the prompt."""
+        _read_prompt(self.context, target)
+
+    @property
+    def passes(self) -> int:
+        return self.context.passes
+
+    @torch.no_grad()
+    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
+        if not any(rooms):
+            return root_only(target.pending)
+        if self.context.next_position is None:
+            self.prefill(target)
+        room = torch.tensor(rooms, device=target.device)
+        logits, growing = self._catch_up(target), room > 0
+        tokens, valid, laws = [], [], []
+        growth = self.length.begin()
+        for step in range(max(rooms)):
+            if step:
+                logits = self._read(tokens[-1][:, None], [1] * target.batch)
+                self.ahead += 1
+            scores, sound = self._scores(logits, target)
+            growing = growing & sound & (room > step)
+            if growth is not None:
+                growing = growing & growth.grow(step, law_of(scores).amax(-1), self.context.feature)
+            if not growing.any():
+                break
+            tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))
+            valid.append(growing)
+            laws.append(scores)
+        return (
+            draft_of_chain(target, tokens, [] if target.greedy else laws, valid)
+            if tokens
+            else root_only(target.pending)
+        )
+
+    def _catch_up(self, target: TextTarget) -> Tensor:
+        """Reads what was committed since: the correction, and the last drafted token when all were kept."""
+        news = [t[n:] if alive else [] for t, n, alive in zip(target.tokens, self.taken, target.live, strict=True)]
+        counts = [len(new) for new in news]
+        ids = torch.tensor([new + [0] * (max(counts) - len(new)) for new in news], device=target.device)
+        self.taken = [n + count for n, count in zip(self.taken, counts, strict=True)]
+        return self._read(ids, counts)
+
+    def _read(self, ids: Tensor, counts: list[int]) -> Tensor:
+        # ids only the target has cannot be embedded; any stand-in does, as the target judges what comes of it
+        return self.context.read(torch.where(ids < self.parts.vocab_size, ids, 0), counts)
+
+    def _scores(self, logits: Tensor, target: TextTarget) -> tuple[Tensor, Tensor]:
+        """float32 [B, V], the log-weights of the next draft, and bool [B], False where the model gave NaN or Inf."""
+        sound = logits.amax(-1).isfinite()
+        logits = torch.where(sound[:, None], logits, 0.0)
+        beyond = target.parts.vocab_size - logits.shape[-1]
+        logits = torch.nn.functional.pad(logits, (0, beyond), value=float("-inf"))
+        return target.processors.warp(mask_placeholders(logits, target)), sound
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Forgets what was read of rejected drafts; a row keeps what it read of the accepted run."""
+        kept = [
+            min(len(tokens) - n - 1, self.ahead) if alive else 0
+            for tokens, n, alive in zip(target.tokens, self.taken, target.live, strict=True)
+        ]
+        if self.ahead:
+            self.context.forget([self.ahead - n for n in kept])
+            self.taken = [n + k for n, k in zip(self.taken, kept, strict=True)]
+        self.ahead = 0
+
+
+def _read_prompt(context: SmallModelContext, target: TextTarget) -> None:
+    if context.parts.placeholders:
+        if target.inputs is None:
+            raise ValueError("model: expected the pictures of the prompt for a vision-language drafter, got none; call "
+                             "mmspec.generate or pass mmspec.decode to model.generate itself")  # fmt: skip
+        ids, kwargs = prepare(context.parts.model, target.inputs)
+        context.prefill(ids, kwargs.pop("attention_mask", None), **kwargs)
+        return
+    rows = [row or [0] for row in text_rows(target, context.parts.vocab_size)]
+    longest = max(map(len, rows))
+    ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=target.device)
+    slot = torch.arange(longest, device=target.device)
+    start = torch.tensor([longest - len(row) for row in rows], device=target.device)[:, None]
+    mask = (slot >= start).long() if min(map(len, rows)) < longest else None
+    context.prefill(ids, mask, position_ids=(slot - start).clamp(min=0))
+
+
+class SmallModelContext:
+    """What a causal model has read of each row of a batch. passes: forward passes so far.
+
+    feature: float [B, H], its last states behind the tokens read last; None before.
+
+    cache.lengths: slots per row, padding included.   next_position: int64 [B] or [A, B], position of the next token.
+    """
+
+    def __init__(self, parts: Parts, capacity: int):
+        self.parts, self.passes = parts, 0
+        self.cache = SlotCache(parts.plan, capacity, device=parts.device, places=parts.places)
+        self.next_position: Tensor | None = None
+        self.feature: Tensor | None = None
+
+    @torch.no_grad()
+    def prefill(self, ids: Tensor, mask: Tensor | None, **kwargs: object) -> None:
+        """Reads the prompts. ids: int64 [B, P]; mask: int [B, P], 0 at left padding, or None.
+
+        kwargs: other prompt inputs as `transformers.generate` prepared them (pixel_values...), position_ids among them.
+        """
+        inputs = first_inputs(self.parts, ids, kwargs | {"attention_mask": mask}, self.cache)
+        self.parts.model(**inputs, return_dict=True)
+        self.passes += 1
+        position = first_positions(inputs, ids, kwargs["position_ids"])
+        self.next_position = position[..., -1].expand(*position.shape[:-2], ids.shape[0]) + 1
+        self.cache.advance(ids.shape[1])
+        if mask is not None:
+            self.cache.hidden = mask == 0
+
+    @torch.no_grad()
+    def read(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
+        """Reads the first `counts[b]` of row b's ids int64 [B, n].
+
+        Returns float32 [B, V], the logits behind each row's last one; those of a row of count 0 mean nothing.
+        """
+        tree = chain(ids.shape[1] - 1, ids.device)
+        inputs = dict(
+            input_ids=ids,
+            position_ids=self.next_position[..., None] + tree.depth,
+            attention_mask=attention_masks(
+                self.parts.plan, self.cache, tree.ancestor, tree.depth, tree.max_depth, self.parts.dtype
+            ),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        row = torch.arange(ids.shape[0], device=ids.device)
+        last = torch.tensor([max(n - 1, 0) for n in counts], device=ids.device)
+        if self.parts.direct:
+            self.feature = self.parts.decoder(**inputs).last_hidden_state.to(ids.device)[row, last]
+            logits = self.parts.head(self.feature)
+        else:
+            with record_states(self.parts.decoder) as seen:
+                logits = wrapped_logits(self.parts, inputs).to(ids.device)[row, last]
+            self.feature = seen.hidden.to(ids.device)[row, last]
+        self.passes += 1
+        self._move(list(counts))
+        return logits.float()
+
+    def forget(self, counts: Sequence[int]) -> None:
+        """Takes back the last `counts[b]` tokens of row b."""
+        self._move([-n for n in counts])
+
+    def _move(self, counts: list[int]) -> None:
+        self.cache.advance(counts)
+        self.next_position = self.next_position + torch.tensor(counts, device=self.next_position.device)
+
+
+def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
+    """The prompt of every row as plain ids below `vocab_size`, without padding and placeholders of visual features."""
+    kept = target.prompt < vocab_size
+    for placeholder in target.parts.placeholders:
+        kept &= target.prompt != placeholder
+    if target.padding is not None:
+        kept &= ~target.padding
+    return [row[keep].tolist() for row, keep in zip(target.prompt, kept, strict=True)]
+
+
+def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
+    """Takes the placeholders of visual features out of scores [..., V], in place."""
+    for placeholder in target.parts.placeholders:
+        if placeholder < scores.shape[-1]:
+            scores[..., placeholder] = float("-inf")
+    return scores

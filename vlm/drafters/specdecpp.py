@@ -1,0 +1,145 @@
+"""SpecDec++: a head on the drafter's state predicts acceptance and ends drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.fingerprint import module_like
+from mmspec.io.pretrained import fill_drafter
+from mmspec.io.validation import check_fields
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceConfig:
+    """hidden_size: width of the drafter's state.   num_layers: residual blocks."""
+
+    hidden_size: int
+    num_layers: int = 3
+
+    def __post_init__(self) -> None:
+        if self.hidden_size < 1 or self.num_layers < 0:
+            raise ValueError(
+                f"expected hidden_size of at least 1 and num_layers of at least 0, got {self}; change them"
+            )
+
+
+class AcceptanceHead(PretrainedDrafter):
+    """Blocks x + SiLU(W x + b), then two logits: reject and accept ("SpecDec++: Boosting Speculative Decoding via Adaptive
+    Candidate Lengths").
+
+    It reads the drafter's last hidden state at a drafted token and judges that token. Saved and loaded like a drafter,
+    whose size it has to fit; it drafts nothing itself. As in Medusa's, a new block starts as the identity.
+
+    Where we differ from the public code: that one makes its blocks by multiplying a list, so all of them are one block with
+    one set of weights; here each block has its own, as the paper has it. Published files, which hold the one block several
+    times, load as they are (`drafter_from_state_dict("specdecpp", ...)`) and compute what they always did.
+    """
+
+    kind: ClassVar[str] = "specdecpp"
+    config_class = AcceptanceConfig
+    name = "specdecpp"
+    config: AcceptanceConfig
+
+    def __init__(self, config: AcceptanceConfig):
+        super().__init__(config)
+        width = config.hidden_size
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(config.num_layers))
+        self.judge = nn.Linear(width, 2)
+        for block in self.blocks:
+            nn.init.zeros_(block.weight)
+            nn.init.zeros_(block.bias)
+
+    def forward(self, feature: Tensor) -> Tensor:
+        """float32 [..., 2], logits of reject and accept, from states [..., H]."""
+        x = feature
+        for block in self.blocks:
+            x = x + F.silu(F.linear(x, block.weight, block.bias))
+        return F.linear(x, self.judge.weight, self.judge.bias).float()
+
+    def accepts(self, feature: Tensor) -> Tensor:
+        """float32 [...], the chance that the token read last is accepted, from states [..., H]."""
+        return self(feature).softmax(-1)[..., 1]
+
+    def check(self, parts: Parts) -> None:
+        """Raises ValueError when the head was made for states of another width than a feature drafter of this target has."""
+        if self.config.hidden_size != parts.hidden_size:
+            raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
+                             f"{self.config.hidden_size}; train one for this drafter")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceStop:
+    """Ends a row's draft where some token of it is likelier than `threshold` to be rejected: 1 - prod P(accept) > threshold.
+
+    head: trained for the drafter that uses this.   shortest, longest: bounds of a draft, the paper's.
+    newest: judge the token drawn last, too. The public code draws one more token than it has judged, as its head reads the
+        state behind the token before; so does this by default. A chain here has read its last token when it asks, so judging
+        it costs nothing and ends drafts one token sooner.
+
+    Judged are tokens drawn already, the law of the next one is not bent: sampled drafts stay on record. Rows of a batch end
+    on their own.   Raises ValueError for a threshold that is no probability and for bounds out of order.
+    """
+
+    head: AcceptanceHead
+    threshold: float = 0.3
+    shortest: int = 2
+    longest: int = 20
+    newest: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold: expected a probability, got {self.threshold}")
+        if not 1 <= self.shortest <= self.longest:
+            raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
+
+    def begin(self) -> AcceptanceGrowth:
+        return AcceptanceGrowth(self)
+
+
+class AcceptanceGrowth:
+    """One draft. kept: float32 [B], the chance that all judged tokens are accepted."""
+
+    def __init__(self, control: AcceptanceStop):
+        self.control = control
+        self.kept: Tensor | None = None
+        self.head = control.head
+
+    @torch.no_grad()
+    def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
+        """See `Growth.grow`. Raises ValueError where the drafter tells no state."""
+        control = self.control
+        if feature is None:
+            raise ValueError(
+                "head: expected a drafter that tells its hidden state, got none; use ConfidenceStop with it"
+            )
+        if self.kept is None:
+            self.kept = torch.ones_like(confidence, dtype=torch.float32)
+            self.head = module_like(control.head, feature)
+        before = self.kept
+        if step:
+            self.kept = before * self.head.accepts(feature)
+        if step >= control.longest:
+            return confidence < 0
+        if step < control.shortest:
+            return confidence >= 0
+        return 1 - (self.kept if control.newest else before) <= control.threshold
+
+
+def load_specdecpp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> AcceptanceHead:
+    """config: hidden_size and num_layers. The file holds one block num_layers times; each copy becomes a block of ours."""
+    missing = [name for name in ("hidden_size", "num_layers") if name not in config]
+    if missing:
+        raise ValueError(f"config: expected the fields hidden_size and num_layers, got none for {', '.join(missing)}")
+    layers = config["num_layers"]
+    names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
+    for layer in range(layers):
+        names |= {f"blocks.{layer}.{x}": (f"model.{layer}.linear.{x}",) for x in ("weight", "bias")}
+    return fill_drafter(AcceptanceHead(AcceptanceConfig(config["hidden_size"], layers)), state, names, unused=())

@@ -1,0 +1,142 @@
+"""Compressors put together: weighted, side by side, or one of them chosen by the question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans
+from mmspec.vlm.drafters.specvlm.compressors import Compressor, is_exploring
+
+FuseFunction = Callable[[Tensor], Tensor]
+
+
+@dataclass(slots=True)
+class CompressedPictures:
+    """The pictures of a batch made smaller.
+
+    rows: float [K, M, H], of which the first `count` int64 [K] are meant.
+    weight: float [B], 1 in value, what to multiply the attention input of a row's pictures by, for the sake of its
+        gradient; None where there is nothing to learn from it.
+    """
+
+    rows: Tensor
+    count: Tensor
+    weight: Tensor | None = None
+
+
+class BranchGate(nn.Module):
+    """Scores of the branches from the question: a small perceptron on the normed mean of the target's states."""
+
+    def __init__(self, width: int, inner: int, branches: int):
+        super().__init__()
+        self.inner = nn.Linear(width, inner)
+        self.outer = nn.Linear(inner, branches)
+
+    def forward(self, question: Tensor) -> Tensor:
+        """float32 [B, branches] of questions [B, H]."""
+        return self.outer(F.silu(self.inner(F.rms_norm(question, question.shape[-1:])))).float()
+
+
+class SingleBranch(nn.Module):
+    """One compressor for every picture."""
+
+    def __init__(self, branch: Compressor):
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
+        """pairs: float [K, N, 2 H] of the pictures.   question: float [B, H].   fuse: from pairs to rows [..., H]."""
+        return CompressedPictures(compress(self.branch, pairs, spans.length, fuse), self.branch.count(spans.length))
+
+
+class WeightedBranches(nn.Module):
+    """A weighted sum of compressors that make equally many rows; the gate gives the weights."""
+
+    def __init__(self, branches: list[Compressor], gate: BranchGate):
+        super().__init__()
+        self.branches, self.gate = nn.ModuleList(branches), gate
+
+    def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
+        """See `SingleBranch.forward`."""
+        rows, weight = fuse(pairs), self.gate(question).softmax(-1)[spans.row].to(pairs.dtype)
+        made = sum(weight[:, i, None, None] * b(rows, spans.length) for i, b in enumerate(self.branches))
+        return CompressedPictures(made, self.branches[0].count(spans.length))
+
+
+class ConcatenatedBranches(nn.Module):
+    """What every compressor makes, one after the other."""
+
+    def __init__(self, branches: list[Compressor]):
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
+        """See `SingleBranch.forward`."""
+        rows, length = fuse(pairs), spans.length
+        made = [branch(rows, length) for branch in self.branches]
+        counts = [branch.count(length) for branch in self.branches]
+        columns = [torch.arange(m.shape[1], device=rows.device) for m in made]
+        used = torch.cat([c < n[:, None] for c, n in zip(columns, counts, strict=True)], 1)
+        order = (~used).long().argsort(dim=1, stable=True)
+        rows = torch.cat(made, 1)
+        return CompressedPictures(rows.gather(1, order[..., None].expand_as(rows)), sum(counts))
+
+
+class SelectedBranch(nn.Module):
+    """One compressor per request: the gate's best, or in training a draw (straight-through Gumbel-softmax).
+
+    In training only the drawn branch runs. Its weight is one-hot + soft - soft without gradient: 1 in value, with the
+    gradient of the soft choice.
+    """
+
+    def __init__(self, branches: list[Compressor], gate: BranchGate, temperature: float):
+        super().__init__()
+        self.branches, self.gate, self.temperature = nn.ModuleList(branches), gate, temperature
+
+    def choose(self, question: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Branch of each row, int64 [B], and its weight, float [B], None outside training."""
+        scores = self.gate(question)
+        if not is_exploring(self):
+            return scores.argmax(-1), None
+        weights = F.gumbel_softmax(scores, self.temperature, hard=True)
+        branch = weights.argmax(-1)
+        return branch, weights.gather(1, branch[:, None])[:, 0]
+
+    def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
+        """See `SingleBranch.forward`."""
+        branch, weight = self.choose(question)
+        branch = branch[spans.row]
+        made, count = [], torch.zeros_like(spans.length)
+        for number in branch.unique().tolist():  # the one wait for the target's states before the drafter's first pass
+            (which,) = (branch == number).nonzero(as_tuple=True)
+            length, chosen = spans.length[which], self.branches[number]
+            made.append((which, compress(chosen, pairs[which], length, fuse)))
+            count[which] = chosen.count(length)
+        rows = pairs.new_zeros(len(branch), max(m.shape[1] for _, m in made), pairs.shape[-1] // 2)
+        for which, made_of in made:
+            rows[which, : made_of.shape[1]] = made_of.to(rows.dtype)
+        return CompressedPictures(rows, count, weight)
+
+
+def compress(branch: Compressor, pairs: Tensor, length: Tensor, fuse: FuseFunction) -> Tensor:
+    """Compressed fused rows [K, M, H] of pairs [K, N, 2 H]; averages are taken before the fusing layer, which then has
+    fewer rows to fuse and gives the same."""
+    return fuse(branch(pairs, length)) if branch.averages else branch(fuse(pairs), length)
+
+
+def keep_small_pictures(
+    made: CompressedPictures, pairs: Tensor, spans: PictureSpans, fuse: FuseFunction
+) -> CompressedPictures:
+    """Pictures that would get more rows than they have keep their own fused rows instead."""
+    (small,) = (made.count > spans.length).nonzero(as_tuple=True)
+    if not len(small):
+        return made
+    own = fuse(pairs[small])
+    rows = F.pad(made.rows, (0, 0, 0, max(own.shape[1] - made.rows.shape[1], 0)))
+    rows[small, : own.shape[1]] = own.to(rows.dtype)
+    return CompressedPictures(rows, made.count.minimum(spans.length), made.weight)

@@ -1,0 +1,161 @@
+"""Token Recycling: a static draft tree from a table of the target's own discarded candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.drafting.shapes import likeliest_tree
+from mmspec.core.keys import Keys
+from mmspec.core.tree import Tree, static_tree
+from mmspec.io.validation import check_fields
+from mmspec.vlm.target import TextTarget
+
+# how often the target's next token is a table row's entry of rank 0, 1, ...: only the ratios shape the tree
+HIT_RATES = (0.45, 0.13, 0.07, 0.05, 0.035, 0.025, 0.02, 0.015)
+
+
+def small_template() -> tuple[int, ...]:
+    """24 nodes down to depth 5: for CPUs, where a pass costs more with every node."""
+    return likeliest_tree(24, 5, HIT_RATES)
+
+
+def paper_template() -> tuple[int, ...]:
+    """80 nodes down to depth 6, the size of "Turning Trash into Treasure: ... Token Recycling": for GPUs at batch 1."""
+    return likeliest_tree(80, 6, HIT_RATES)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecycling:
+    """Tree drafts from a table of successors, without a model ("Turning Trash into Treasure: Accelerating Inference of
+    Large Language Models with Token Recycling", Luo et al. 2024).
+
+    width: successors remembered per token.
+    template: parents of the draft tree, root first; a node's sibling rank picks the successor. See `templates.py`.
+    table: None gives every row of every request an empty table, so outputs depend on nothing that ran before; a
+        RecyclingTable is read and written by all requests that use this drafter.
+    Deterministic, so exact with every exact rule for deterministic trees. Never proposes ids of visual placeholders.
+    Raises ValueError for a template wider than the table.
+    """
+
+    width: int = 8
+    template: tuple[int, ...] = field(default_factory=small_template)
+    table: RecyclingTable | None = None
+
+    name = "token_recycling"
+    from_ids = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        widest = static_tree(self.template).max_rank + 1 if len(self.template) > 1 else 0
+        if not 1 <= widest <= self.width:
+            raise ValueError(f"template: expected 1 to width={self.width} children a node, got up to {widest}")
+        if self.table is not None and self.table.width != self.width:
+            raise ValueError(f"table: expected width {self.width}, got {self.table.width}")
+
+    def open(self, target: TextTarget) -> RecyclingState:
+        return RecyclingState(self, target)
+
+
+class RecyclingState:
+    """One request's tables, and its trees cut to what the tables know.
+
+    may_miss: rounds it is not shown do no harm, they only leave the tables older.
+    """
+
+    passes, may_miss = 0, True
+
+    def __init__(self, drafter: TokenRecycling, target: TextTarget):
+        self.template, self.width = drafter.template, drafter.width
+        rows, table = (target.batch, RecyclingTable(drafter.width)) if drafter.table is None else (1, drafter.table)
+        self.table = table.reserve(rows, target.parts.vocab_size, target.device)
+        self.tree = static_tree(self.template, target.device)
+        depths = [(self.tree.depth[0] == d).nonzero()[:, 0] for d in range(1, self.tree.max_depth + 1)]
+        self.levels = [(node, self.tree.parent[0, node], self.tree.sibling_rank[0, node]) for node in depths]
+        self.barred = torch.tensor(target.parts.placeholders, dtype=torch.long, device=target.device)
+
+    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+        value, valid = self._fill(target.pending, target.rooms(self.tree.max_depth))
+        # nodes keep their numbers when the tail is cut, so a row's randomness does not depend on its neighbours
+        last = int((valid.any(0) * torch.arange(self.tree.nodes, device=valid.device)).max())
+        if last == 0:
+            return root_only(target.pending)
+        return Draft(value[:, : last + 1], self._cut(last + 1), Law("deterministic"), valid[:, : last + 1])
+
+    def _fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
+        batch, nodes = pending.shape[0], self.tree.nodes
+        value = pending.new_zeros(batch, nodes)
+        value[:, 0] = pending
+        valid = self.tree.depth <= torch.tensor(rooms, device=pending.device)[:, None]
+        for node, parent, rank in self.levels:
+            found = self.table.look(value[:, parent], rank)
+            known = valid[:, node] & valid[:, parent] & (found >= 0)
+            valid[:, node] = known
+            value[:, node] = torch.where(known, found, 0)
+        return value, valid
+
+    def _cut(self, nodes: int) -> Tree:
+        return static_tree(self.template[:nodes], self.tree.parent.device)
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Every scored node refreshes its token's row, rejected ones too; accepted nodes win over rejected ones."""
+        usable = torch.tensor(target.live, device=target.device)[:, None].expand_as(draft.value)
+        for mask in (draft.valid, None if evidence.bad is None else ~evidence.bad):
+            usable = usable if mask is None else usable & mask
+        usable = usable & ~torch.isin(draft.value, self.barred)
+        order = torch.arange(draft.value.numel(), device=target.device).view_as(draft.value)
+        accepted = torch.zeros_like(order).scatter_(1, verdict.path, 1)
+        self.table.store(draft.value, self._best(evidence.scores), usable, order + accepted * order.numel())
+
+    def _best(self, scores: Tensor) -> Tensor:
+        count = min(self.width, scores.shape[-1])
+        best, token = scores.topk(count, -1)
+        token = token.masked_fill(best.isneginf() | torch.isin(token, self.barred), -1)
+        return torch.nn.functional.pad(token, (0, self.width - count), value=-1)
+
+
+class RecyclingTable:
+    """An adjacency table; hand the same one to several requests to let them share what they saw.
+
+    rows: int32 [R, V + 1, width] once in use, -1 where nothing is known; row V takes what is thrown away.
+    width: successors kept per token.   Raises ValueError when it is used with models of different vocabulary or device.
+    """
+
+    def __init__(self, width: int = 8):
+        if width < 1:
+            raise ValueError(f"width: expected at least 1, got {width}")
+        self.width = width
+        self.rows: Tensor | None = None
+
+    def reserve(self, rows: int, vocab_size: int, device: torch.device) -> RecyclingTable:
+        """Makes the table on first use: `rows` 1 is shared by all rows of a batch, else one each."""
+        if self.rows is None:
+            self.rows = torch.full((rows, vocab_size + 1, self.width), -1, dtype=torch.int32, device=device)
+        have = (self.rows.shape[1] - 1, self.rows.device)
+        if have != (vocab_size, torch.device(device)):
+            raise ValueError(f"table: expected vocabulary {vocab_size} on {device}, got {have[0]} on {have[1]}; "
+                             "use one table per model")  # fmt: skip
+        return self
+
+    def look(self, token: Tensor, rank: Tensor) -> Tensor:
+        """The successor of rank `rank` int64 [n] of `token` int64 [B, n], int64 [B, n], -1 where none is known."""
+        return self.rows[self._row(token), token, rank].long()
+
+    def store(self, token: Tensor, successors: Tensor, usable: Tensor, priority: Tensor) -> None:
+        """Overwrites the rows of `token` int64 [B, n] with `successors` int [B, n, width] where `usable` bool [B, n].
+
+        Where a token occurs more than once, the one of the highest `priority` int64 [B, n] (all different) is kept.
+        """
+        if self.rows.shape[0] == 1:
+            token, usable, priority = (x.reshape(1, -1) for x in (token, usable, priority))
+            successors = successors.reshape(1, -1, self.width)
+        rival = (token[:, :, None] == token[:, None, :]) & usable[:, None, :]
+        beaten = (rival & (priority[:, None, :] > priority[:, :, None])).any(-1)
+        slot = torch.where(usable & ~beaten, token, self.rows.shape[1] - 1)
+        self.rows[self._row(slot), slot] = successors.int()
+
+    def _row(self, token: Tensor) -> Tensor:
+        return torch.arange(self.rows.shape[0], device=token.device)[:, None]

@@ -1,0 +1,138 @@
+"""ViSkip: no draft in rounds whose next token leans on the pictures."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.keys import Keys
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
+from mmspec.vlm.drafters.flash.head import SarHead
+from mmspec.vlm.target import TextTarget
+
+
+class VisionSkip:
+    """Leaves out drafts in rounds whose next token leans heavily on the pictures, in the manner of ViSkip ("MMSpec:
+    Benchmarking Speculative Decoding for Vision-Language Models").
+
+    The paper decides per step between a draft and plain decoding by how much the step depends on image tokens. Its code is
+    not public; how the dependence is measured here is ours: the share of attention the drafter's newest slot gives to
+    picture slots (`reliance`). That costs the drafter's pass over the accepted tokens, which a draft needs anyway, and one
+    product with its keys; what is saved is the rest of the draft and its verification.
+
+    drafter: a feature drafter that keeps slots of pictures, whole or compressed.
+    threshold: rows above this share get no draft in this round; where all are, the round is a plain one.
+
+    Exact whenever the drafter is: decided before anything of the draft is drawn. One transfer to the host per round.
+    Raises ValueError for a threshold outside [0, 1], and at a request's first draft when its prompt shows pictures and the
+    drafter keeps no slot of them.
+    """
+
+    def __init__(self, drafter: object, threshold: float = 0.3):
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold: expected a share of attention in [0, 1], got {threshold}")
+        self.drafter, self.threshold = drafter, threshold
+        self.name = f"viskip({drafter.name})"
+
+    @property
+    def levels(self) -> tuple[int, ...] | None:
+        """Which of the target's states the drafter reads."""
+        return getattr(self.drafter, "levels", None)
+
+    def open(self, target: TextTarget) -> VisionSkipState:
+        return VisionSkipState(self, self.drafter.open(target), target)
+
+    def open_without_prefill(self, target: TextTarget) -> VisionSkipState:
+        """State of one request whose prompt is read before the first draft."""
+        open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
+        return VisionSkipState(self, open_lazily(target), target)
+
+
+class VisionSkipState:
+    """One request. skipped: rows left out so far, summed over rounds."""
+
+    def __init__(self, control: VisionSkip, inner: FeatureState, target: TextTarget):
+        self.control = control
+        self.inner, self.threshold, self.skipped = inner, control.threshold, 0
+        placeholders = torch.tensor(target.parts.placeholders, device=target.device)
+        self.shown = bool(torch.isin(target.prompt, placeholders).any())
+        self.name, self.checked = control.drafter.name, not self.shown
+
+    @property
+    def passes(self) -> int:
+        return self.inner.passes
+
+    def follow(self, target: TextTarget) -> VisionSkipState:
+        """The state of a request that goes on from this one."""
+        return VisionSkipState(self.control, self.inner.follow(target), target)
+
+    @property
+    def deepest(self) -> int | None:
+        return self.inner.deepest
+
+    @property
+    def longest(self) -> int | None:
+        return self.inner.longest
+
+    @longest.setter
+    def longest(self, longest: int | None) -> None:
+        self.inner.longest = longest
+
+    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+        if not self.shown:
+            return self.inner.propose(target, keys)
+        if not any(target.rooms(1)):
+            return root_only(target.pending)
+        if not self.checked:
+            self._check()
+        self.inner.ready()
+        leans = reliance(self.inner) > self.threshold
+        skips = [leaning and alive for leaning, alive in zip(leans.tolist(), target.live, strict=True)]
+        self.skipped += sum(skips)
+        if sum(skips) == sum(target.live):
+            return root_only(target.pending)
+        draft = self.inner.propose(target, keys)
+        if any(skips):
+            stays = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid.clone()
+            stays[:, 1:] &= ~leans[:, None]
+            draft.valid = stays
+        return draft
+
+    def _check(self) -> None:
+        ready = getattr(self.inner, "ready", None)
+        if ready is not None:
+            ready()
+        kept = getattr(self.inner, "pictures", None)
+        if kept is None or not bool(kept.any()):
+            raise ValueError(f"drafter: expected one that keeps slots of the prompt's pictures, got {self.name!r}, which "
+                             "keeps none; wrap one that does, as msd or vispec")  # fmt: skip
+        self.checked = True
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        self.inner.observe(target, draft, evidence, verdict)
+
+
+@torch.no_grad()
+def reliance(state: FeatureState) -> Tensor:
+    """How much each row's newest committed slot leans on pictures: the share of its attention their slots get, mean over
+    the heads, float32 [B]. Asked right after `ready`. Rows that have stopped hold anything."""
+    attend, position = state.latest
+    layer, cache = state.drafter.layer, state.cache
+    row = torch.arange(attend.shape[0], device=attend.device)
+    last = torch.tensor([max(n - 1, 0) for n in state.counts], device=attend.device)
+    at = position[row % position.shape[0], last]
+    query, _, _ = layer.heads(attend[row, last][:, None], state.rotary[at][:, None])
+    keys = cache.at(0)[0][:, :, : cache.width]
+    query, groups = query.flatten(1, 2), keys.shape[1]
+    if isinstance(layer, SarHead):  # every head reads every group
+        query = query[:, None].expand(-1, groups, -1, -1)
+    else:
+        query = query.unflatten(1, (groups, -1))
+    scores = (query @ keys.transpose(-1, -2)).float() * query.shape[-1] ** -0.5
+    if not cache.uniform:
+        beyond = torch.arange(cache.width, device=keys.device) >= cache.length[:, None]
+        scores = scores.masked_fill(beyond[:, None, None], -torch.inf)
+    width = state.pictures.shape[1]
+    share = scores.softmax(-1)[..., :width].mean((1, 2))
+    return (share * state.pictures[:, : share.shape[1]]).sum(-1)

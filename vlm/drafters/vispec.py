@@ -1,0 +1,167 @@
+"""ViSpec: a picture as a row or two in the drafter's sequence, and one vector in all text behind it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.drafting.layer import LayerConfig
+from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter, layer_names
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
+from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.eagle import Eagle
+
+
+class VisionAdaptor(nn.Module):
+    """One bidirectional attention of learned queries over the projected embeddings of a picture.
+
+    No norm, no feed-forward, no residual, no positions. Keys and values have a bias where the layer's have one, the output
+    never has. Every query head has keys of its own, whatever the layer's grouping.
+
+    q: float [num_q, heads, head_dim], at first normal with deviation head_dim ** -0.5.
+    """
+
+    def __init__(self, layer: LayerConfig, num_q: int):
+        super().__init__()
+        heads, dim, width = layer.num_attention_heads, layer.dim, layer.hidden_size
+        self.q = nn.Parameter(torch.randn(num_q, heads, dim) * dim**-0.5)
+        self.k_proj = nn.Linear(width, heads * dim, bias=layer.qkv_bias)
+        self.v_proj = nn.Linear(width, heads * dim, bias=layer.qkv_bias)
+        self.o_proj = nn.Linear(heads * dim, width, bias=False)
+
+    def forward(self, pictures: Tensor, there: Tensor | None = None) -> Tensor:
+        """What the queries read of each picture, float [K, num_q, H].
+
+        pictures: float [K, N, H].   there: bool [K, N], rows that belong to the picture, at least one; None for all.
+        """
+        found = absorbed_attention(self.q, pictures, pictures, self.k_proj.weight, self.v_proj, there)
+        return self.o_proj(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ViSpecConfig(FeatureConfig):
+    """num_q: queries that read a picture: all but the last make a row of the sequence each, the last the global vector."""
+
+    num_q: int = 2
+
+    def __post_init__(self) -> None:
+        super(ViSpecConfig, self).__post_init__()
+        if self.num_q < 2:
+            raise ValueError(f"num_q: expected at least 2 (one row and the global vector), got {self.num_q}")
+
+
+class ViSpec(FeatureDrafter):
+    """Compresses pictures ("ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding").
+
+    Learned queries read the projected embeddings of one picture (`VisionAdaptor`). Their first num_q - 1 outputs are the
+    layer's input in place of the picture, with neither the target's states nor the fusing layer; they take the last
+    positions of the picture's span, and text keeps the positions it had. The last output is the picture's global vector g:
+    text is fc([e ; h']) with h' = W [h ; g] + b, g of the last picture at or before it, zeros before the first. W starts as
+    [I | 0] and b as 0, so a drafter made by `from_stage1` drafts on text as its stage-1 drafter does.
+
+    Where paper and public code differ: the paper adds W g to h, the code has the more general W [h ; g] + b, for every text
+    slot, also where g is zeros: as here. Where we differ from the code: it measures the text in front of every picture by
+    the first one's and fails on two pictures unless those are equal, here any number may stand anywhere; it keeps g and the
+    cache on the module, so one request at a time, here they belong to the request; the accept lengths it reports leave the
+    bonus token out, ours count it. As in the code, a picture that opens the prompt is read without its first row, which the
+    shift drops. A picture with fewer slots than rows keeps as many rows as it has slots.
+
+    What follows a picture reads g as the context W_g g + b, worked out once per picture.
+
+    Lossless in every shape, see `Eagle`.
+    """
+
+    kind: ClassVar[str] = "vispec"
+    config_class = ViSpecConfig
+    name = "vispec"
+    config: ViSpecConfig
+
+    def __init__(self, config: ViSpecConfig):
+        super().__init__(config)
+        width = config.hidden_size
+        self.adaptor = VisionAdaptor(config.layer(), config.num_q)
+        self.inject = nn.Linear(2 * width, width, bias=config.bias)
+        nn.init.eye_(self.inject.weight)
+        if config.bias:
+            nn.init.zeros_(self.inject.bias)
+
+    @classmethod
+    def from_stage1(cls, eagle: Eagle, num_q: int = 2) -> Self:
+        """The start of the second stage: the weights of a drafter trained on text, a new adaptor, nothing injected yet."""
+        fields = asdict(eagle.config)
+        del fields["pictures"]
+        drafter = cls(ViSpecConfig(**fields, num_q=num_q))
+        drafter.load_state_dict(eagle.state_dict(), strict=False)
+        return drafter.to(eagle.fc.weight)
+
+    def read(self, view: PromptView) -> PromptSlots:
+        """Text slots, and of every picture its compressed rows in the last of its slots."""
+        text = view.picture == 0
+        keep, embeds = text, view.embeds
+        spans = PictureSpans.of(view.picture)
+        vectors = embeds.new_zeros(embeds.shape[0], 1, embeds.shape[2])  # per row and picture number, 0 for none
+        if spans is not None:
+            out = self.adaptor(spans.gather(embeds), spans.there).to(embeds.dtype)
+            rows = out[:, :-1]
+            row, slot, used = spans.slots(spans.length.clamp(max=rows.shape[1]), rows.shape[1])
+            at = row.expand_as(slot)[used], slot[used]
+            embeds = embeds.index_put(at, rows[used])
+            keep = text.index_put(at, torch.ones_like(used[used]))
+            vectors = F.pad(vectors, (0, 0, 0, int(spans.number.max())))
+            vectors = vectors.index_put((spans.row, spans.number), out[:, -1])
+        if view.real is not None:
+            keep = keep & view.real
+        # fused after packing, so that the slots of pictures cost nothing
+        slots = pack_slots(embeds, view.hidden, keep, text, position=view.position)
+        seen = F.linear(vectors, self.inject.weight[:, self.config.hidden_size :], self.inject.bias)
+        if view.context is not None:
+            seen = torch.cat([view.context[:, None], seen[:, 1:]], 1)
+        return self._fused(slots, view.last_picture, seen)
+
+    def _fused(self, slots: PromptSlots, last_picture: Tensor, seen: Tensor) -> PromptSlots:
+        """The slots of packed pairs; compressed rows stay as they are.   seen: float [B, pictures + 1, H], the contexts."""
+        fused = slots.origin >= 0
+        shown = F.pad(last_picture, (1, 0))  # the front column stands in where a prompt has no slots
+        row = torch.arange(len(seen), device=seen.device)
+        context = seen[row[:, None], shown.gather(1, slots.origin + 1)]
+        _, u = self.fuse(slots.attend, slots.carry, context)
+        u = torch.where(fused[..., None], u, slots.attend)
+        return replace(slots, attend=self.normed(u), carry=u, context=context, last_context=seen[row, shown[:, -1]])
+
+    def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As every feature drafter, from states with the picture injected. context: W_g g + b, None for g = 0."""
+        injected = F.linear(hidden, self.inject.weight[:, : self.config.hidden_size])
+        added = self.inject.bias if context is None else context
+        return super().fuse(embeds, injected if added is None else injected + added)
+
+
+_QUERIES = "imadpt.q"
+
+
+def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> ViSpec:
+    """num_q is no field of the config: it is read off the adaptor's queries. Biases of queries, keys and values, the
+    adaptor's among them, are there where the config says `qkv_bias`; fc and the injection have theirs unless it says
+    `bias` false.
+
+    Raises ValueError also for a file of the first stage, which has no adaptor: load that one as "eagle2".
+    """
+    fields = drafter_sizes(config, ONE_AXIS)
+    if _QUERIES not in state:
+        raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
+    names = {
+        **layer_names("layers.0.", fields["qkv_bias"]),
+        "fc.weight": ("fc.weight",),
+        "inject.weight": ("img_fc.weight",),
+        "adaptor.q": (_QUERIES,),
+        **{f"adaptor.{x}_proj.weight": (f"imadpt.{x}_proj.weight",) for x in "kvo"},
+    }
+    if fields["qkv_bias"]:
+        names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
+    if fields["bias"]:
+        names |= {"fc.bias": ("fc.bias",), "inject.bias": ("img_fc.bias",)}
+    return fill_drafter(ViSpec(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)

@@ -1,0 +1,214 @@
+"""A slot for a batch in a captured round: target and drafter state at fixed addresses, and the round over them to replay."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mmspec.core.batch_target import BatchTarget, host_rows
+from mmspec.core.cache import SlotCache
+from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, run_of
+from mmspec.core.drafting.pair_state import FixedPendingFeatures
+from mmspec.core.drafting.shapes import nodes_of
+from mmspec.core.graphs import FixedTensors, capture, check_capturable
+from mmspec.core.keys import CountedKeys, Keys
+from mmspec.core.loop import DraftState, NoDraft, verify
+from mmspec.core.rules.base import Rule
+from mmspec.vlm.drafters.base.feature_drafter import FeatureState
+from mmspec.vlm.target import TextTarget
+
+_NO_LIMIT = 2**40  # tokens that a row without a limit may still generate
+_SHARED = ("parts", "greedy", "pad", "processors", "levels", "table", "lasting", "rope", "stopping", "strict", "mixers")
+
+
+class CapturedTarget(TextTarget):
+    """The rows of a request at fixed addresses. It scores as `TextTarget` does, takes verdicts without asking the device
+    anything, and leaves in `lines` what the host has to know (see `host_rows`).
+
+    alive: bool [R], rows that go on.   left: int64 [R], tokens each may still generate.   ends: int64 [E], ids that stop one.
+    paths: int64 [R], how many nodes each row's last path has, 0 for a row that had stopped.
+    bound: slots that a row may have committed before a round; the cache has room for one pass more, over `nodes` nodes.
+    width: nodes of a path.
+    """
+
+    asks = False
+
+    def __init__(self, target: TextTarget, rows: int, bound: int, width: int, nodes: int):
+        BatchTarget.__init__(self, rows)
+        for name in _SHARED:
+            setattr(self, name, getattr(target, name))
+        self.prompt = target.prompt[:1].expand(rows, -1)
+        self.keep_scores, self.turn, self.listener = False, None, None
+        self.tokens = [[] for _ in range(rows)]
+        self._raw = self._barren = self._scored = None
+        self.bound, self.width, self.nodes = bound, width, nodes
+        self.cache = SlotCache(
+            self.parts.plan, bound + nodes, device=target.cache.length.device, places=self.parts.places
+        )
+        self.cache.allocate_like(target.cache, rows)
+        self.cache.bound(bound)
+        device, position = self.device, target.next_position
+        self.cache.hidden = torch.zeros(rows, bound, dtype=torch.bool, device=device)
+        self.pending = torch.zeros(rows, dtype=torch.long, device=device)
+        self.next_position = position.new_zeros(*position.shape[:-1], rows)
+        self.alive = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.left = torch.zeros(rows, dtype=torch.long, device=device)
+        self.ends = torch.tensor(sorted(target.eos), dtype=torch.long, device=device)
+        self.lines = torch.zeros(rows, 2 * width + 2, dtype=torch.long, device=device)
+
+    def keep(self, static: FixedTensors) -> None:
+        """Says what a round replaces."""
+        static.keep(self, "pending", "next_position", "alive", "left", "lines")
+        static.keep(self.cache, "length")
+
+    def load(self, target: TextTarget | CapturedTarget) -> None:
+        """Seats the rows of a request behind its prompt, or those of a smaller seat."""
+        rows, seated = target.batch, isinstance(target, CapturedTarget)
+        self.cache.take_over(target.cache)
+        hidden = target.cache.hidden
+        self.cache.hidden.zero_()
+        if hidden is not None:
+            self.cache.hidden[:rows, : hidden.shape[1]] = hidden
+        self.pending.zero_()[:rows] = target.pending
+        self.next_position.zero_()[..., :rows] = target.next_position
+        alive, left = (target.alive, target.left) if seated else _counted(target)
+        self.alive.zero_()[:rows] = alive
+        self.left.fill_(1)[:rows] = left
+
+    def rooms(self, longest: int) -> Tensor:
+        """As `BatchTarget.rooms`, int64 [R]."""
+        return torch.where(self.alive, (self.left - 1).clamp(0, longest), 0)
+
+    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """As `TextTarget.commit`, and what `take` does of it there, for all rows at once."""
+        failure, run = self._failure(evidence), run_of(draft, verdict)[0]
+        failed = gather_nodes(failure, verdict.node[:, None])[:, 0].long() > 0
+        self.lines = host_rows(verdict, failure, run)
+        kept, stops = self._cut(run, verdict.depth + 1 - failed.long())
+        self.paths = torch.where(self.alive, verdict.depth + 1, 0)
+        self.cache.commit_counted(verdict.path, self.paths, moves=draft.tree.max_rank > 0)
+        self.next_position = self.next_position + self.paths
+        self.pending = verdict.correction
+        self.left = self.left - torch.where(self.alive, kept, 0)
+        self.alive = self.alive & ~stops & ~failed
+
+    def _cut(self, run: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """`Stopping.cut` of all rows: how many of the first `count` values of a run are kept, and whether the row stops."""
+        place = torch.arange(run.shape[1], device=run.device)
+        room = self.left.clamp_min(1)
+        end = torch.minimum(room, count)
+        stops = (run[..., None] == self.ends).any(-1) & (place < end[:, None])
+        first = torch.where(stops, place, run.shape[1]).amin(-1)
+        return torch.minimum(end, first + 1), (room <= count) | (first < run.shape[1])
+
+
+def _counted(target: TextTarget) -> tuple[Tensor, Tensor]:
+    """Which rows of a request go on, and how many tokens each may still generate."""
+    room = target.room or [_NO_LIMIT] * target.batch
+    return torch.tensor(target.live, device=target.device), torch.tensor(room, device=target.device)
+
+
+def captured_state(state: FeatureState, target: CapturedTarget, reach: int) -> FeatureState:
+    """A copy of a state that drafts for the rows of a seat.   reach: positions that the next drafts can have."""
+    rows, width = target.batch, target.width
+    beyond = max(width, target.nodes)
+    made = copy.copy(state)
+    made.target = target
+    made.cache = SlotCache(1, target.bound + beyond, device=state.cache.length.device)
+    made.cache.allocate_like(state.cache, rows)
+    made.cache.bound(target.bound)
+    made.pending_features = FixedPendingFeatures(rows, width, state.pending_features)
+    made.rotary = state.drafter.layer.rotary(reach, target.device, state.rotary.dtype)
+    made.root = made.latest = made.pictures = None
+    for name in made.held:
+        like = getattr(state, name)
+        setattr(made, name, None if like is None else like.new_zeros(rows, *like.shape[1:]))
+    return made
+
+
+def register_state(state: FeatureState, static: FixedTensors) -> None:
+    """Says what a round replaces."""
+    static.keep(state, *(name for name in state.held if getattr(state, name) is not None))
+    static.keep(state.cache, "length")
+    static.keep(state.pending_features, "hidden", "value", "count")
+
+
+def load_state(own: FeatureState, state: FeatureState) -> None:
+    """Takes over a request's state, or that of a smaller seat."""
+    own.cache.take_over(state.cache)
+    own.pending_features.load(state.pending_features)
+    for name in own.held:
+        if (kept := getattr(state, name)) is not None:
+            getattr(own, name).zero_()[: kept.shape[0]] = kept
+
+
+def reach_of(state: DraftState) -> int:
+    """How far a row's next position lies ahead of its slots, where pictures count more positions than they have slots."""
+    if isinstance(state, NoDraft):
+        return 0
+    return max(int((state.next_position - state.cache.length).max()), 0)
+
+
+Recorder = Callable[[Callable[[], None], torch.device], Callable[[], None]]
+
+
+class GraphSlot:
+    """rows: of its buffers, at least as many as the request has.   bound: slots a row may have committed before a round.
+
+    width: nodes of a draft's longest path, root included.   reach: how far positions of drafts may lie ahead of their slots.
+    name: of its kind.   passes: of the drafter, a round.
+    """
+
+    def __init__(
+        self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, *, rows: int, bound: int, width: int,
+        reach: int = 0, name: tuple = (),
+    ):  # fmt: skip
+        self.rows, self.bound, self.width, self.rule, self.name = rows, bound, width, rule, name
+        nodes = 1 if isinstance(state, NoDraft) else nodes_of(state.shape)
+        self.target = CapturedTarget(target, rows, bound, width, nodes)
+        self.drafts = not isinstance(state, NoDraft)
+        self.static = FixedTensors()
+        if self.drafts:
+            self.state = captured_state(state, self.target, bound + reach + 2 * width + 1)
+            register_state(self.state, self.static)
+        else:
+            self.state = state
+        self.keys = CountedKeys(keys.seeds.new_zeros(rows), keys.seeds.new_zeros(()))
+        self.target.keep(self.static)
+        self.static.keep(self.keys, "round")
+        self.run, self.passes = self.round, 0
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """One round of every row, as `Decoding.step` takes it."""
+        draft = self.state.propose(self.target, self.keys)
+        evidence = self.target.score(draft)
+        verdict = verify(self.rule, draft, evidence, self.keys)[1]
+        self.target.commit(draft, evidence, verdict)
+        self.state.observe(self.target, draft, evidence, verdict)
+        self.keys.round = self.keys.round + 1
+        self.static.settle()
+
+    def load(self, target: TextTarget, state: DraftState, keys: Keys) -> None:
+        """Seats a request behind its prompt, or that of a smaller seat; copies only, in place."""
+        self.target.load(target)
+        if self.drafts:
+            load_state(self.state, state)
+        self.keys.seeds.zero_()[: len(keys.seeds)] = keys.seeds
+        self.keys.round.fill_(keys.round) if isinstance(keys.round, int) else self.keys.round.copy_(keys.round)
+
+    def rehearse(self, known: bool, record: Recorder = capture) -> None:
+        """Makes `run` of the round. What is seated may be any request, and has to be loaded again behind this.
+
+        known: whether rounds like this one have been proven.   Raises Refused, where nothing can replay it.
+        """
+        self.target.alive.zero_()
+        before = self.state.passes
+        self.round()
+        self.passes = self.state.passes - before
+        if not known:
+            check_capturable(self.round)
+        self.run = record(self.round, self.target.device)

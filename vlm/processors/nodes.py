@@ -1,0 +1,197 @@
+"""transformers' logits processors at every node of a draft, each fed the prefix of its own path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessorList
+from transformers.generation import logits_process as hf
+
+from mmspec.core.draft import Draft, expand_tree
+from mmspec.vlm.processors.branches import Branch, Lockstep, PendingBranch
+from mmspec.vlm.processors.copies import Processor
+from mmspec.vlm.processors.proof import prove_processors
+
+
+def _classes(names: str) -> tuple[type, ...]:
+    """Classes of transformers by name, as far as this version has them."""
+    return tuple(getattr(hf, name) for name in names.split() if hasattr(hf, name))
+
+
+# Scores in, scores out: they never look at the prefix. Objects of these very classes are trusted, those of a subclass are not.
+CONTEXT_FREE = _classes(
+    "TemperatureLogitsWarper TopPLogitsWarper TopKLogitsWarper TopHLogitsWarper MinPLogitsWarper TypicalLogitsWarper "
+    "EpsilonLogitsWarper EtaLogitsWarper LogitNormalization SuppressTokensLogitsProcessor InfNanRemoveLogitsProcessor"
+)
+# They look at one row's prefix and know nothing of the batch, so nodes of one depth go through them together.
+ROW_FREE = _classes(
+    "RepetitionPenaltyLogitsProcessor NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor NoBadWordsLogitsProcessor "
+    "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
+    "ExponentialDecayLengthPenalty SuppressTokensAtBeginLogitsProcessor WatermarkLogitsProcessor"
+)
+
+
+class NodeProcessors:
+    """Applies a LogitsProcessorList to all nodes of a draft.
+
+    Any processor but those of `CONTEXT_FREE` and `ROW_FREE` is served by copies along each path. `open` proves that they give
+    the scores of `transformers.generate`.
+
+    free: the processors that look at no prefix.   bound: whether others are among them.   own: those that need a proof.
+    """
+
+    def __init__(self, processors: LogitsProcessorList, batch: int):
+        self.batch, self.all = batch, processors
+        self.free = LogitsProcessorList([p for p in processors if type(p) in CONTEXT_FREE])
+        self.always = LogitsProcessorList([p for p in processors if type(p) is hf.SuppressTokensLogitsProcessor])
+        self.own = [p for p in processors if type(p) not in CONTEXT_FREE + ROW_FREE]
+        self.bound = len(self.free) < len(processors)
+        self.rows = [LogitsProcessorList([_of_row(p, row) for p in processors]) for row in range(batch)]
+        self._committed: list[Branch] = []
+        self._nodes: list[list[Branch | PendingBranch]] = []
+        self._lockstep: Lockstep | None = None
+        self._reading: list[bool] | None = None
+
+    def open(self, prompt: Tensor, vocab: int, pad: int) -> None:
+        """Prove that the processors can be served, before the first pass of a request.
+
+        Args:
+            prompt: int64 [B, P].
+            vocab: V, the width of the logits.
+            pad: the token behind a row that has ended.
+
+        Raises:
+            ValueError: one keeps state in a way that drafts would corrupt.
+        """
+        if self.own:
+            known = [p for p in self.all if type(p) in CONTEXT_FREE + ROW_FREE]
+            fork = prove_processors(self.all, known, prompt, vocab)
+            self._committed = [Branch.start(row, fork.fork(), prompt) for row in range(self.batch)]
+            self._lockstep = Lockstep(self.all, prompt, pad)
+
+    def warp(self, logits: Tensor) -> Tensor:
+        """Only the processors that look at no prefix, on logits [..., V]: what a drafter's own law goes through."""
+        if not self.free:
+            return logits
+        flat = logits.reshape(-1, logits.shape[-1])
+        return self.free(_no_prefix(flat), flat).view_as(logits)
+
+    def suppress(self, logits: Tensor) -> Tensor:
+        """Only the processors that rule tokens out for good, on logits [V]."""
+        return self.always(_no_prefix(logits[None]), logits[None])[0]
+
+    def __call__(
+        self, logits: Tensor, draft: Draft, prompt: Tensor, tokens: Sequence[list[int]], live: Sequence[bool]
+    ) -> Tensor:
+        """Return the scores of all nodes, float32 [B, N, V].
+
+        Args:
+            logits: float32 [B, N, V].
+            draft: the draft.
+            prompt: int64 [B, P].
+            tokens: per row, the generated ids, of which the last is the root.
+            live: per row, whether it goes on.
+        """
+        if not self.bound:
+            return self.warp(logits)
+        if self.own:
+            return self._along_paths(logits, draft, live)
+        batch, tree = draft.batch, draft.tree
+        depth, path = expand_tree(tree.depth, batch), expand_tree(tree.path, batch)
+        scores = torch.empty_like(logits)
+        for row in range(batch):
+            prefix = torch.cat([prompt[row], prompt.new_tensor(tokens[row])])[:-1]
+            for level in range(tree.max_depth + 1):
+                node = (depth[row] == level).nonzero()[:, 0]
+                if len(node):
+                    drafted = draft.value[row][path[row, node, : level + 1]]
+                    ids = torch.cat([prefix.expand(len(node), -1), drafted], 1)
+                    scores[row, node] = self.rows[row](ids, logits[row, node])
+        return scores
+
+    def _along_paths(self, logits: Tensor, draft: Draft, live: Sequence[bool]) -> Tensor:
+        scores = logits.clone()
+        self._nodes = [[] for _ in range(draft.batch)]
+        live = live if self._reading is None else self._reading
+        parents, depths = (expand_tree(t, draft.batch).tolist() for t in (draft.tree.parent, draft.tree.depth))
+        for row in range(draft.batch):
+            if not live[row]:
+                continue
+            found: dict[int, Branch | PendingBranch] = {}
+            for node in sorted(range(draft.tree.nodes), key=depths[row].__getitem__):
+                parent = found[parents[row][node]] if depths[row][node] else self._committed[row]
+                found[node] = new = self._node(parent, draft, row, node, logits[row, node])
+                if isinstance(new, Branch):
+                    scores[row, node] = new.scores
+            self._nodes[row] = [found[node] for node in range(draft.tree.nodes)]
+        return scores
+
+    def _node(
+        self, parent: Branch | PendingBranch, draft: Draft, row: int, node: int, logits: Tensor
+    ) -> Branch | PendingBranch:
+        """The branch at a node, or a pending one where no rule can keep the node."""
+        token, is_root = draft.value[row, node], parent is self._committed[row]
+        dead = isinstance(parent, PendingBranch) or (draft.valid is not None and not draft.valid[row, node])
+        if self._reading is None and not is_root and (dead or parent.rules_out(token)):
+            return PendingBranch(parent, token, logits)
+        return parent.child(token, logits)
+
+    @contextmanager
+    def reading(self, counts: Sequence[int]) -> Iterator[None]:
+        """Inside the block, known tokens behind the end of rows are scored, whether or not processors rule them out.
+
+        The caller's own objects were called for these steps when the rows ended.
+
+        Args:
+            counts: per row, how many of the draft's nodes are such tokens.
+        """
+        self._reading = [count > 0 for count in counts]
+        try:
+            yield
+        finally:
+            self._reading = None
+        for row, nodes in enumerate(self._nodes):
+            for branch in nodes[: counts[row]]:
+                if branch.error is not None:
+                    raise branch.error
+                self._committed[row] = branch
+
+    def commit(self, paths: Sequence[Sequence[int]], tokens: Sequence[list[int]], live: Sequence[bool]) -> None:
+        """Go on behind the accepted nodes, and call the caller's own objects for the steps that all rows have reached.
+
+        Args:
+            paths: per row, the accepted nodes of the last draft, root first; empty for a row that had stopped.
+            tokens: per row, the generated ids.
+            live: per row, whether it goes on.
+
+        Raises:
+            ValueError: an object answers otherwise than its copy.
+            Exception: whatever a processor raises for the tokens that were kept.
+        """
+        if not self.own:
+            return
+        for row, path in enumerate(paths):
+            for node in path[: max(len(tokens[row]) - self._lockstep.noted(row), 0)]:
+                branch = self._nodes[row][node]
+                branch = branch.branch() if isinstance(branch, PendingBranch) else branch
+                if branch.error is not None:
+                    raise branch.error
+                self._lockstep.note(row, branch.logits, branch.scores)
+                self._committed[row] = branch
+        self._nodes = []
+        self._lockstep.advance(tokens, live)
+
+
+def _of_row(processor: Processor, row: int) -> Processor:
+    """`processor` as row `row` needs it: transformers gives the repetition penalty one padding length per row."""
+    skipped = getattr(processor, "prompt_ignore_length", None)
+    if type(processor) is not hf.RepetitionPenaltyLogitsProcessor or not isinstance(skipped, Tensor):
+        return processor
+    return hf.RepetitionPenaltyLogitsProcessor(processor.penalty, int(skipped[row]))
+
+
+def _no_prefix(flat: Tensor) -> Tensor:
+    return torch.zeros(flat.shape[0], 1, dtype=torch.long, device=flat.device)

@@ -1,0 +1,167 @@
+"""Training of SpecDec++'s acceptance head on the states of a frozen drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.drafting.layer import DraftLayer
+from mmspec.training.schedule import Schedule
+from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
+from mmspec.vlm.training.teacher import VlmTeacherBatch
+
+
+@dataclass(slots=True)
+class AcceptanceSamples:
+    """Tokens a drafter drew at one depth.   feature: float [n, H], its states behind them.   label: float32 [n]."""
+
+    feature: Tensor
+    label: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceSettings:
+    """What an acceptance head is trained on, the public recipe's where it has such a setting.
+
+    depths: levels of a draft that are judged.   reject_weight: of the share of a label that says reject.
+    replaced: share of drawn tokens that give way to the text's own ones; those are read on, not judged.
+    temperature: of the drafts the head is for.
+    """
+
+    depths: int = 6
+    reject_weight: float = 6.0
+    replaced: float = 0.15
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.depths < 1 or self.reject_weight <= 0 or not 0 <= self.replaced < 1 or self.temperature <= 0:
+            raise ValueError("expected depths of at least 1, reject_weight and temperature above 0 and replaced in [0, 1), "
+                             f"got {self}; change them")  # fmt: skip
+
+
+def acceptance_label(target: Tensor, drafter: Tensor, token: Tensor) -> Tensor:
+    """min(1, p(x) / q(x)), float32 [...]: how likely the target accepts a drawn token.
+
+    target, drafter: float [..., V], log-weights of p and q.   token: int64 [...], x.
+    """
+    at = token[..., None]
+    ratio = target.log_softmax(-1).gather(-1, at) - drafter.log_softmax(-1).gather(-1, at)
+    return ratio[..., 0].exp().clamp(max=1.0)
+
+
+def acceptance_loss(logits: Tensor, label: Tensor, reject_weight: float = 6.0) -> Tensor:
+    """sum_i [s_i (-log P(accept)) + w (1 - s_i) (-log P(reject))] / sum_i [s_i + w (1 - s_i)].
+
+    logits: float32 [..., 2], reject and accept.   label: float32 [...], s; negative where a token is not judged.
+    """
+    judged = label >= 0
+    accept, reject = label.clamp(min=0) * judged, reject_weight * (1 - label) * judged
+    log = logits.log_softmax(-1)
+    loss = -(accept * log[..., 1] + reject * log[..., 0]).sum()
+    return loss / (accept + reject).sum().clamp(min=1e-6)
+
+
+@torch.no_grad()
+def sample_acceptance(
+    drafter: FeatureDrafter,
+    parts: Parts,
+    batch: VlmTeacherBatch,
+    settings: AcceptanceSettings,
+    generator: torch.Generator,
+) -> list[AcceptanceSamples]:
+    """What the drafter draws at every answer token, per depth, its state once it has read that, and the label.
+
+    Drafts start everywhere, as in training of the drafter itself. A token drawn behind one that differs from the text has no
+    label, as the target was not asked there, and is left out. The public code draws every token behind the text alone and
+    then lets the drafter read the draws one after the other, labels as they were; here labels fit what has been read.
+    Raises ValueError for drafters that do not step through one decoder layer.
+    """
+    if not isinstance(getattr(drafter, "layer", None), DraftLayer):
+        raise ValueError(
+            f"drafter: expected one with a decoder layer, got {drafter.name!r}; train the head for another"
+        )
+    view = batch.prompt_view(parts)
+    slots = drafter.read(view)
+    after = (slots.origin + 1).clamp(max=batch.ids.shape[1] - 1)  # the token whose embedding a slot reads
+    wanted = batch.answer.gather(1, after.clamp(min=0)) & (slots.origin >= 0)
+    # slots further left only serve as keys
+    first = max(int(wanted.any(0).float().argmax()) - settings.depths, 0)
+    origin, after, wanted = slots.origin[:, first:], after[:, first:].clamp(min=0), wanted[:, first:]
+    context = None if slots.context is None else slots.context[:, first:]
+    text = batch.ids.gather(1, after)
+    behind = origin.clamp(min=0)[..., None].expand(-1, -1, batch.last.shape[-1])
+    target = parts.head(batch.last.gather(1, behind)).float()
+    on_text = torch.ones_like(wanted)  # whether the draft a slot goes on from has held the text so far
+    labels: list[Tensor] = []
+
+    def draw(own: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal on_text
+        depth = len(labels) + 1
+        scores = drafter.logits(own, depth, parts.head)
+        scores[..., list(parts.placeholders)] = -torch.inf
+        scores = scores / settings.temperature
+        token = torch.multinomial(scores.softmax(-1).flatten(0, 1), 1, generator=generator).view_as(text)
+        label = acceptance_label(target / settings.temperature, scores, token)
+        given = torch.rand(token.shape, generator=generator, device=token.device) < settings.replaced
+        judged = wanted & on_text & ~given & (origin.roll(depth, 1) == origin - depth)  # it ran over text alone
+        judged[:, :depth] = False
+        labels.append(torch.where(judged, label, -1.0))
+        token = torch.where(given, text, token)
+        on_text = F.pad(on_text & (token == text), (1, 0))[:, :-1]
+        return drafter.fuse(parts.embed(token), own, context)
+
+    rotary = drafter.layer.rotary_at(slots.position, slots.attend.dtype)
+    outputs = drafter.layer.unroll(slots.attend, slots.carry, rotary, first, settings.depths + 1, draw)[1:]
+    made = []
+    for out, label in zip(outputs, labels, strict=True):
+        row, slot = (label >= 0).nonzero(as_tuple=True)
+        made.append(AcceptanceSamples(out[row, slot], label[row, slot]))
+    return made
+
+
+def train_acceptance(
+    drafter: FeatureDrafter,
+    model: nn.Module,
+    teacher_batches: Callable[[int], VlmTeacherBatch],
+    schedule: Schedule,
+    settings: AcceptanceSettings = AcceptanceSettings(),
+    *,
+    head: AcceptanceHead | None = None,
+    seed: int = 0,
+    on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
+) -> AcceptanceHead:
+    """A head for this drafter and target; both stay as they are.
+
+    teacher_batches: what the target says about a batch of answered requests, by step (see `Teacher`).   head: to go on with.
+    on_step: told the step (from 1), the loss, the mean label and the mean verdict.
+    Raises ValueError where the loss is not finite.
+    """
+    parts = take_apart(model)
+    drafter.check(parts)
+    device = parts.device
+    head = AcceptanceHead(AcceptanceConfig(drafter.config.hidden_size)) if head is None else head
+    head = head.to(device).train().requires_grad_(True)
+    optimizer = schedule.optimizer(head)
+    for step in range(schedule.steps):
+        generator = torch.Generator(device).manual_seed(seed + step)
+        made = sample_acceptance(drafter, parts, teacher_batches(step), settings, generator)
+        feature, label = (torch.cat([getattr(judged, name) for judged in made]) for name in ("feature", "label"))
+        logits = head(feature.float())
+        loss = acceptance_loss(logits, label, settings.reject_weight)
+        if not bool(loss.isfinite()):
+            raise ValueError(f"step {step + 1}: expected a finite loss, got {float(loss)}; lower the learning rate")
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.lr_at(step)
+        optimizer.zero_grad()
+        loss.backward()
+        schedule.clip_gradients(head)
+        optimizer.step()
+        verdict = logits.detach().softmax(-1)[..., 1].mean()
+        on_step(step + 1, {"loss": float(loss.detach()), "label": float(label.mean()), "verdict": float(verdict)})
+    return head.eval().requires_grad_(False)
