@@ -14,6 +14,8 @@ from mmspec.vlm.drafters.eagle3 import Eagle3
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
+__all__ = ["export_sglang", "export_speculators"]
+
 
 def _eagle3_for_export(drafter: object) -> Eagle3:
     """The drafter itself.

@@ -1,6 +1,7 @@
 """Hook of mkdocs: pages that lie outside docs/ join the site, and links between pages hold in both places.
 
-In the repository a link is a path between files; on the site some of those files have other places.
+In the repository a link is a path between files; on the site some of those files have other places. A module that a page
+links to is copied to `source/` of the site, as text; the link of a package leads to its `__init__.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,28 @@ _SHOWN = re.compile(r"(?<=^```python\n)# (\S+\.py)\n(?=```$)", re.M)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, place in JOINED.items():
         files.append(File.generated(config, place, content=(ROOT / source).read_text(encoding="utf-8")))
+    for module in sorted(linked_modules(Path(config.docs_dir))):
+        files.append(
+            File.generated(config, f"source/{module}.txt", content=(ROOT / module).read_text(encoding="utf-8"))
+        )
     return files
+
+
+def linked_modules(docs: Path) -> set[str]:
+    """The modules of the package that pages under `docs` link to, as paths in the repository."""
+    modules: set[str | None] = set()
+    for page in docs.rglob("*.md"):
+        for link in _LINK.findall(page.read_text(encoding="utf-8")):
+            modules.add(module_of(os.path.normpath(page.relative_to(ROOT).parent / link)))
+    return {module for module in modules if module}
+
+
+def module_of(path: str) -> str | None:
+    """The file of a module or package at `path` in the repository, outside docs/; None for everything else."""
+    file = ROOT / path
+    file = file / "__init__.py" if file.is_dir() else file
+    inside = file.is_file() and file.suffix == ".py" and not path.startswith(("docs", "."))
+    return str(file.relative_to(ROOT)) if inside else None
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -51,6 +73,8 @@ def moved(link: str, source: str, place: str) -> str:
     """
     target = os.path.normpath(PurePosixPath(source).parent / link)
     there = JOINED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
+    if there is None and (module := module_of(target)):
+        there = f"source/{module}.txt"
     if there is None:
         return link
     return os.path.relpath(there, PurePosixPath(place).parent)
