@@ -158,7 +158,7 @@ def _module_states(model: nn.Module) -> tuple:
         states.append((
             ref(module),
             type(module),
-            own["training"] and bool(own.get("gradient_checkpointing")),
+            module.training and bool(own.get("gradient_checkpointing")),
             "_hf_hook" in own and (hook_device(module),),
             None if weight is None else (weight.shape, weight.device),
         ))  # fmt: skip
