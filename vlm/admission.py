@@ -11,7 +11,9 @@ broke off is no outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from warnings import warn
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,19 +21,60 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
-from mmspec.vlm.architectures import Parts
+from mmspec.io.validation import boolean, whole
+from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits
 from mmspec.vlm.proof.receptive_field import check_receptive_field
 from mmspec.vlm.proof.trial import TrialMismatch, compare_with_generate, text_trial
 from mmspec.vlm.target import TextTarget
 
 _TEXT = {"input_ids", "inputs", "attention_mask", "position_ids"}
+_COUNTS = ("max_new_tokens", "min_new_tokens", "max_length", "min_length", "num_beams", "num_return_sequences", "top_k")
+_SWITCHES = ("do_sample", "use_cache", "renormalize_logits", "remove_invalid_values", "return_dict_in_generate",
+             "output_scores", "output_logits", "output_attentions", "output_hidden_states")  # fmt: skip
+
+
+def check_numbers(settings: Mapping[str, object]) -> None:
+    """Raises ValueError for a count that is no whole number, a switch that is no truth value, and for NaN; transformers takes
+    them without a word.
+
+    settings: arguments of `generate`, or the fields of a generation config.
+    """
+    for name in _COUNTS:
+        if settings.get(name) is not None:
+            whole(name, settings[name])
+    for name in _SWITCHES:
+        if settings.get(name) is not None:
+            boolean(name, settings[name])
+    for name, value in settings.items():
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{name}: expected a number, got nan; change it or leave it out")
+
+
+def take_apart(model: nn.Module) -> Parts:
+    """Return the parts of a model whose drafts can be verified.
+
+    A class that the suite does not test whole is proven first, once per model: its passes over drafts have to give what its
+    single steps give.
+
+    Args:
+        model: the transformers model, without wrappers.
+
+    Raises:
+        ValueError: as `parts_of` does, and where the proof fails.
+    """
+    parts = parts_of(model)
+    if not parts.trusted:
+        prove_model(parts)
+    return parts
 
 
 def admit(target: TextTarget) -> None:
-    """Raises ValueError, with what to do, for a request that plain steps and drafted passes could answer differently."""
+    """Raises ValueError, with what to do, for a request that has no room in a model, or that plain steps and drafted passes
+    could answer differently."""
     parts, prompt, most = target.parts, target.prompt.shape[1], target.most
     name = type(parts.model).__name__
+    _check_length(parts, target.prompt, target.model_kwargs.get("attention_mask"), most)
     _check_widths(parts, prompt, most)
     if target.rope is not None:
         _check_switch(parts, target.rope.switch, prompt, most)
@@ -51,6 +94,30 @@ def admit(target: TextTarget) -> None:
     if beyond:
         prove_prompt(parts, target.inputs)
     prove_receptive_field(parts, prompt + most)
+
+
+def _check_length(parts: Parts, input_ids: Tensor, mask: Tensor | None, most: int | None) -> None:
+    """Refuses a request that a learned table of positions has no room for. Warns, once for each place in the caller's code, of
+    a prompt longer than a model with computed positions was made for, which goes on as in transformers.
+
+    Args:
+        parts: of the model.
+        input_ids: int64 [B, P].
+        mask: int [B, P], 0 at padding, or None.
+        most: tokens a row may generate, None without a limit.
+    """
+    room, has_table = parts.most_positions, parts.learned_positions is not None
+    if room is None:
+        return
+    longest = input_ids.shape[1] if mask is None or mask.dim() != 2 else int(mask.sum(-1).max())
+    if longest > room:
+        sentence = f"input_ids: expected a prompt of at most {room} tokens, the positions of this model, got {longest}"
+        if has_table:
+            raise ValueError(f"{sentence}; shorten it")
+        warn(f"{sentence}; it goes on beyond what the model was made for", stacklevel=2)
+    elif has_table and (most is None or longest + most > room + 1):
+        raise ValueError(f"max_new_tokens: expected at most {room + 1 - longest} behind a prompt of {longest} tokens, as the "
+                         f"model has {room} positions, got {'no limit' if most is None else most}; lower it")  # fmt: skip
 
 
 def _check_widths(parts: Parts, prompt: int, most: int | None) -> None:
@@ -103,7 +170,7 @@ def prove_model(parts: Parts) -> None:
 def prove_prompt(parts: Parts, inputs: dict) -> None:
     """Proves the same behind a prompt that holds more than text, on that prompt itself; once per kind of prompt.
 
-    inputs: as `prompts.own_inputs` gives them.   Raises ValueError that names what differed.
+    inputs: as `prompt_inputs` gives them.   Raises ValueError that names what differed.
     """
     named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
     _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
@@ -120,7 +187,7 @@ def prove_receptive_field(parts: Parts, total: int) -> None:
     if total <= reached.get(layout, 0):
         return
     rounded = 1 << (total - 1).bit_length()
-    longest = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or rounded
+    longest = parts.most_positions or rounded
     for slots in dict.fromkeys((max(min(rounded, longest), total), total)):
         failure = _failure(parts, lambda slots=slots: check_receptive_field(parts, slots - 1))
         if failure is None:

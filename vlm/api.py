@@ -10,42 +10,21 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-from transformers.generation import GenerationMode
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, Drafter
 from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
 from mmspec.core.stats import Stats
-from mmspec.io.validation import boolean
-from mmspec.vlm.admission import admit
-from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.auto import AUTO, automatic
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.conversation.past import open_turn, past_of, with_positions
 from mmspec.vlm.conversation.turn import Turn, picture_inputs
 from mmspec.vlm.graphs.decoding import CapturedDecoding
 from mmspec.vlm.graphs.rounds import Rounds
-from mmspec.vlm.hf_model import (
-    TokenizerSignature,
-    drafted_generate,
-    inputs_of_call,
-    setting_of_call,
-    streamer_of_call,
-    unwrapped,
-)
-from mmspec.vlm.output import (
-    Generated,
-    RowsFailed,
-    cache_to_fill,
-    check_implementation,
-    check_layout,
-    collect,
-    complete,
-)
-from mmspec.vlm.prefill import prompt_inputs, with_healed_ids
-from mmspec.vlm.request_checks import check_length, check_numbers, check_rows
-from mmspec.vlm.streaming import StreamerFeed, ending
-from mmspec.vlm.target import TextTarget
+from mmspec.vlm.hf_model import TokenizerSignature, drafted_generate, inputs_of_call, streamer_of_call, unwrapped
+from mmspec.vlm.output import Generated, RowsFailed, cache_to_fill, collect, complete
+from mmspec.vlm.prefill import with_healed_ids
+from mmspec.vlm.request import RequestSettings, TextRequest, check_call, check_config, prepare
+from mmspec.vlm.streaming import ending
 
 
 def generate(
@@ -80,13 +59,13 @@ def generate(
     (a ValueError) when rows met NaN or Inf,
     or, sampled, processors that rule out every token.
     """
-    _check(model, inputs)
-    engine = _CustomGenerate(
-        drafter, rule, seed, streamer, return_dict, inputs, on_stats=on_stats, capture=capture, strict=strict
-    )
+    check_call(model, inputs)
+    settings = RequestSettings(drafter, rule, seed, capture, strict, streamer, return_dict, on_stats)
+    given, turn = inputs, None
     with ending(streamer):
         if (past := past_of(inputs)) is not None:
-            inputs, engine.turn = open_turn(past, unwrapped(model), inputs, _drafter(model, drafter))
+            inputs, turn = open_turn(past, unwrapped(model), inputs, settings.drafter_for(model))
+        engine = _CustomGenerate(settings, given, turn)
         return drafted_generate(model)(**inputs, streamer=streamer, custom_generate=engine)
 
 
@@ -104,9 +83,9 @@ def start(
 
     Arguments as in `generate`. Requests on one model may take steps in any order.
     """
-    _check(model, inputs)
-    engine = _CustomGenerate(drafter, rule, seed, None, False, inputs, open_only=True, capture=capture, strict=strict)
-    return drafted_generate(model)(**inputs, custom_generate=engine)
+    check_call(model, inputs)
+    settings = RequestSettings(drafter, rule, seed, capture, strict, by_hand=True)
+    return drafted_generate(model)(**inputs, custom_generate=_CustomGenerate(settings, inputs))
 
 
 def decode(
@@ -128,7 +107,7 @@ def decode(
     A `streamer=` and a `tokenizer=` given to `model.generate` are served although transformers does not pass them on.
     """
     streamer = streamer_of_call()
-    engine = _CustomGenerate(drafter, rule, seed, streamer, False, inputs_of_call(), capture=capture, strict=strict)
+    engine = _CustomGenerate(RequestSettings(drafter, rule, seed, capture, strict, streamer), inputs_of_call())
     with ending(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 
@@ -137,31 +116,16 @@ decode.__signature__ = TokenizerSignature.of(decode)
 
 
 class _CustomGenerate:
-    """A callable for `custom_generate` that carries what transformers would lose on the way."""
+    """A callable for `custom_generate` that carries what transformers would lose on the way.
 
-    def __init__(
-        self,
-        drafter,
-        rule,
-        seed,
-        streamer,
-        return_dict: bool,
-        inputs: dict | None,
-        open_only: bool = False,
-        on_stats=None,
-        capture: bool | Rounds = False,
-        strict: bool = False,
-    ):
-        if not isinstance(capture, (bool, Rounds)):
-            raise ValueError(
-                f"capture: expected True, False or Rounds, got {capture!r}; make one with mmspec.vlm.Rounds()"
-            )
-        self.rounds = Rounds() if capture is True else capture or None
-        self.drafter, self.rule, self.seed, self.streamer = drafter, rule, seed, streamer
-        self.return_dict = boolean("return_dict", return_dict)
-        self.inputs, self.open_only, self.on_stats = inputs, open_only, on_stats
-        self.strict = boolean("strict", strict)
-        self.turn: Turn | None = None
+    Args:
+        settings: of the request.
+        inputs: the arguments of `generate` as the caller gave them; None where they are not known.
+        turn: of a conversation, where it was opened before the call.
+    """
+
+    def __init__(self, settings: RequestSettings, inputs: dict | None, turn: Turn | None = None):
+        self.settings, self.inputs, self.turn = settings, inputs, turn
         self.__signature__ = TokenizerSignature.of(self.__call__)
 
     @torch.no_grad()
@@ -176,25 +140,34 @@ class _CustomGenerate:
         **model_kwargs,
     ):
         started = perf_counter()
-        config, past = generation_config, past_of(model_kwargs)
-        _refuse(input_ids, config, model_kwargs)
+        config, past, settings = generation_config, past_of(model_kwargs), self.settings
+        check_config(input_ids, config, model_kwargs)
         cache = cache_to_fill(model_kwargs.pop("past_key_values", None), self.inputs, config)
-        self.inputs = with_healed_ids(self.inputs, input_ids, config)
+        request = TextRequest(
+            settings,
+            input_ids,
+            logits_processor or LogitsProcessorList(),
+            stopping_criteria or StoppingCriteriaList(),
+            config,
+            model_kwargs,
+            with_healed_ids(self.inputs, input_ids, config),
+            past,
+            self.turn,
+            cache,
+        )
         if past is not None:
-            self._resume_conversation(past, model, input_ids, config, model_kwargs)
-        with nullcontext() if past is None else past.lent(self.turn):
-            decoding = self._open(
-                model, input_ids, logits_processor, stopping_criteria, config, model_kwargs, past, cache
-            )
-            if self.open_only:
+            _resume_conversation(request, model)
+        with nullcontext() if past is None else past.lent(request.turn):
+            decoding = _open(request, model)
+            if settings.by_hand:
                 return decoding
             stats = decoding.run()
             cache = complete(decoding, cache)
             stats.close(perf_counter() - started)
             if past is not None and not decoding.target.errors:
-                past.keep(decoding, picture_inputs(prompt_inputs(self.inputs, config)))
-        if self.on_stats is not None:
-            self.on_stats(stats)
+                past.keep(decoding, picture_inputs(request.prompt))
+        if settings.on_stats is not None:
+            settings.on_stats(stats)
         wants = config.return_dict_in_generate
         result = collect(
             decoding.target,
@@ -203,97 +176,36 @@ class _CustomGenerate:
             logits=wants and config.output_logits,
             cache=(cache if past is None else past) if wants else None,
         )
-        if result.errors and not self.return_dict:
+        if result.errors and not settings.return_dict:
             raise RowsFailed(result)
-        return result if self.return_dict or wants else result.sequences
-
-    def _resume_conversation(self, past, model, input_ids, config, model_kwargs) -> None:
-        """What of a conversation's prompt this call reads."""
-        if config.token_healing:
-            raise ValueError(
-                "token_healing: expected False in a conversation, got True; heal the prompt's tokens yourself"
-            )
-        if self.open_only:
-            raise ValueError("past_key_values: expected none to step by hand, got a conversation; call mmspec.generate")
-        past.check(model, input_ids.shape[0])
-        if self.turn is None:
-            drafter = _drafter(model, self.drafter)
-            self.turn = open_turn(past, model, self.inputs | {"input_ids": input_ids}, drafter)[1]
-        parts = take_apart(model)
-        self.inputs = past.with_pictures(parts, input_ids, self.inputs)
-        self.turn = with_positions(past, self.turn, parts, input_ids, model_kwargs)
-
-    def _open(self, model, input_ids, processors, stopping, config, model_kwargs, past, cache) -> DecodingRun:
-        if self.streamer is not None and input_ids.shape[0] > 1:
-            raise ValueError(f"streamer: expected batch 1, got batch {input_ids.shape[0]}; send rows one by one")
-        if self.open_only and cache is not None:
-            raise ValueError("past_key_values: expected none to step by hand, got a cache; call mmspec.generate")
-        pad = config._pad_token_tensor
-        drafter = _drafter(model, self.drafter)
-        keep_scores = bool(config.return_dict_in_generate and (config.output_scores or config.output_logits))
-        target = TextTarget(
-            take_apart(model),
-            input_ids,
-            processors or LogitsProcessorList(),
-            stopping or StoppingCriteriaList(),
-            greedy=not config.do_sample,
-            pad=0 if pad is None else int(pad),
-            model_kwargs=model_kwargs,
-            inputs=prompt_inputs(self.inputs, config),
-            listener=None if self.streamer is None else StreamerFeed(self.streamer),
-            keep_scores=keep_scores,
-            show_scores=bool(config.return_dict_in_generate and config.output_scores),
-            levels=getattr(drafter, "levels", None),
-            turn=self.turn,
-            strict=self.strict,
-            goes_on=keep_scores or cache is not None,
-        )
-        if cache is not None:
-            check_layout(cache, target)
-        check_length(target.parts, input_ids, model_kwargs.get("attention_mask"), target.most)
-        admit(target)
-        rule = resolve(self.rule, greedy=target.greedy)
-        seed = target.agreed(int(torch.randint(2**62, ()))) if self.seed is None else self.seed
-        keys = Keys.of(seed, target.batch, input_ids.device)
-        earlier = None if past is None else past.state_for(self.turn, drafter)
-        kept = dict(earlier=earlier, lasts=past is not None)
-        if self.rounds is None:
-            return DecodingRun(target, drafter, rule, keys, **kept)
-        return CapturedDecoding(target, drafter, rule, keys, rounds=self.rounds, **kept)
+        return result if settings.return_dict or wants else result.sequences
 
 
-def _drafter(model: nn.Module, drafter: Drafter | Literal["auto"] | None) -> Drafter | None:
-    return automatic(model) if isinstance(drafter, str) and drafter == AUTO else drafter
+def _resume_conversation(request: TextRequest, model: nn.Module) -> None:
+    """Opens the turn of a conversation: the part of its prompt that this call reads, and where it stands."""
+    past, ids = request.past, request.ids
+    if request.config.token_healing:
+        raise ValueError("token_healing: expected False in a conversation, got True; heal the prompt's tokens yourself")
+    if request.settings.by_hand:
+        raise ValueError("past_key_values: expected none to step by hand, got a conversation; call mmspec.generate")
+    past.check(model, ids.shape[0])
+    if request.turn is None:
+        drafter = request.settings.drafter_for(model)
+        request.turn = open_turn(past, model, request.inputs | {"input_ids": ids}, drafter)[1]
+    parts = take_apart(model)
+    request.inputs = past.with_pictures(parts, ids, request.inputs)
+    request.turn = with_positions(past, request.turn, parts, ids, request.model_kwargs)
 
 
-def _refuse(input_ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
-    check_rows(input_ids)
-    check_numbers(vars(config))
-    check_implementation(config.cache_implementation)
-    mode = config.get_generation_mode()
-    if config.num_beams and config.num_beams > 1:
-        raise ValueError(
-            f"num_beams: expected 1, got {config.num_beams}; beam search has no draft-and-verify form here"
-        )
-    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
-        raise ValueError(f"generation_config: expected greedy search or sampling, got {mode.value}; unset its settings")
-    embeds = model_kwargs.get("inputs_embeds")
-    if input_ids.shape[1] == 0 or (embeds is not None and embeds.shape[1] != input_ids.shape[1]):
-        raise ValueError(f"input_ids: expected the ids of the whole prompt, got {input_ids.shape[1]} of them; "
-                         "beside inputs_embeds, pass as many input_ids")  # fmt: skip
-    for name in ("output_attentions", "output_hidden_states"):
-        if config.return_dict_in_generate and getattr(config, name):
-            raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
-
-
-def _check(model: nn.Module, inputs: dict) -> None:
-    """Raises ValueError for arguments of `generate` that its `custom_generate` cannot serve. Takes an empty
-    `custom_generate` out of `inputs`, since ours comes in its place."""
-    if inputs.pop("custom_generate", None) is not None:
-        raise ValueError("custom_generate: expected none, as mmspec.generate is one; call model.generate with it")
-    if inputs.get("assistant_model") is not None:
-        raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
-    if inputs.get("tokenizer") is None and setting_of_call(unwrapped(model), inputs, "stop_strings") is not None:
-        raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
-    check_implementation(setting_of_call(unwrapped(model), inputs, "cache_implementation"))
-    check_numbers(inputs)
+def _open(request: TextRequest, model: nn.Module) -> DecodingRun:
+    """The decoding of a request, before its prefill."""
+    target, drafter, rule = prepare(model, request)
+    settings, past = request.settings, request.past
+    seed = target.agreed(int(torch.randint(2**62, ()))) if settings.seed is None else settings.seed
+    keys = Keys.of(seed, target.batch, target.device)
+    earlier = None if past is None else past.state_for(request.turn, drafter)
+    kept = dict(earlier=earlier, lasts=past is not None)
+    if settings.capture is False:
+        return DecodingRun(target, drafter, rule, keys, **kept)
+    rounds = Rounds() if settings.capture is True else settings.capture
+    return CapturedDecoding(target, drafter, rule, keys, rounds=rounds, **kept)

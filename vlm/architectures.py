@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from mmspec.core.layer_plan import LayerPlan, layer_plan
-from mmspec.vlm.distributed import execution_device, group_of, layer_devices, on_input_device
+from mmspec.core.rope import length_dependent
+from mmspec.vlm.distributed import execution_device, group_of, hook_device, layer_devices, on_input_device
 from mmspec.vlm.hf_model import check_layers, uncompiled
 from mmspec.vlm.mixers import Mixer, mixers_of
 
@@ -51,18 +56,22 @@ _BY_NAME = {a.name: a for a in ARCHITECTURES}
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A target taken apart.
+    """The parts of a target model, see `parts_of`.
 
     direct: logits are the head applied to the decoder's last hidden state, so verify passes skip the wrapper.
+    plan: what each layer keeps of earlier tokens.
+    places: the device of each layer, see `layer_devices`.
     placeholders: ids that stand for visual features in a prompt; a drafter must never propose them.
     tokens_per_image: placeholders of every picture where the class gives all pictures as many, else None.
-    plan: what each layer keeps of earlier tokens.   mixers: its layers with states.
     trusted: the suite tests this class over this decoder; others prove themselves.
-    last_only: the model can be asked for the last logits alone.
-    own: the decoder is transformers' own, whose windows are its masks' and nothing else.
-    device, dtype: where and in what embeddings are computed.   like: an empty tensor of both.
-    places: where each layer computes, see `layer_devices`.
-    group: the processes that share the layers, None for one alone, see `ranks.py`.
+    last_only: the forward can return the last logits alone.
+    own: the decoder is transformers' own, whose windows are those of its masks.
+    mixers: its layers with states.
+    rotary: its rotary modules whose frequencies depend on the length.
+    most_positions: positions that the model was made for, None where its config has no such number.
+    learned_positions: rows of its learned table of positions, None where positions are computed.
+    device, dtype: of the embedded tokens.   like: an empty tensor of both.
+    group: the processes that share the layers, None for a single one.
     """
 
     model: nn.Module
@@ -71,6 +80,7 @@ class Parts:
     embed: nn.Module
     direct: bool
     plan: LayerPlan
+    places: tuple[torch.device | None, ...]
     hidden_size: int
     vocab_size: int
     placeholders: tuple[int, ...]
@@ -79,6 +89,9 @@ class Parts:
     last_only: bool = True
     own: bool = True
     mixers: tuple[Mixer, ...] = ()
+    rotary: tuple[nn.Module, ...] = ()
+    most_positions: int | None = None
+    learned_positions: int | None = None
 
     @property
     def layers(self) -> int:
@@ -97,38 +110,78 @@ class Parts:
         return torch.empty(0, dtype=self.dtype, device=self.device)
 
     @property
-    def places(self) -> tuple[torch.device | None, ...]:
-        return layer_devices(self.decoder, self.layers)
-
-    @property
     def group(self) -> Any:
         return group_of(self.model)
 
 
 def supported() -> tuple[Architecture, ...]:
-    """The architectures the suite tests whole; any other model is taken when it proves itself, see `proof.py`."""
+    """The architectures the suite tests whole; any other model is taken when it proves itself, see `mmspec.vlm.admission`."""
     return ARCHITECTURES
 
 
-def take_apart(model: nn.Module) -> Parts:
-    """The parts of a transformers model that continues text.
+# of each model: the state of its modules and its config when its parts were found, and the parts with weak references
+_REMEMBERED: WeakKeyDictionary[nn.Module, tuple[tuple, dict, Parts]] = WeakKeyDictionary()
 
-    A class that the suite does not test whole is proven first, once per model: its passes over drafts have to give what its
-    single steps give.
-    Raises ValueError for an attention pattern or implementation that is not supported, and where the proof fails.
+
+def parts_of(model: nn.Module) -> Parts:
+    """Return the parts of a transformers model that continues text.
+
+    They are found once and again when a module, a weight's shape or device, a hook or the config has changed since.
+
+    Args:
+        model: the transformers model, without wrappers.
+
+    Raises:
+        ValueError: for a model without the parts, and for an attention pattern or implementation that is not supported.
     """
-    parts = _parts(model)
-    if not parts.trusted:
-        from mmspec.vlm.admission import prove_model
+    methods = [getattr(model, name, None) for name in ("get_decoder", "generate")]
+    if not (isinstance(model, nn.Module) and all(map(callable, methods))):
+        raise ValueError(f"model: expected a transformers model that generates text, got {type(model).__name__}")
+    modules, settings = _module_states(model), _settings(getattr(model, "config", None))
+    known = _REMEMBERED.get(model)
+    if known is None or known[:2] != (modules, settings):
+        known = _REMEMBERED[model] = modules, copy.deepcopy(settings), _with_modules(_found(model), ref)
+    parts = _with_modules(known[2], lambda module: module())
+    return replace(parts, head=on_input_device(parts.head), embed=on_input_device(parts.embed))
 
-        prove_model(parts)
-    return parts
+
+def _module_states(model: nn.Module) -> tuple:
+    """Everything of a model's modules that decides about its parts. Modules are compared by weak references."""
+    states, waiting, known = [id(vars(model).get("forward"))], [model], set()
+    while waiting:
+        module = waiting.pop()
+        if module is None or id(module) in known:
+            continue
+        known.add(id(module))
+        own = vars(module)
+        weight = next(iter(own["_parameters"].values()), None)
+        states.append((
+            ref(module),
+            type(module),
+            module.training and bool(own.get("gradient_checkpointing")),
+            "_hf_hook" in own and (hook_device(module),),
+            None if weight is None else (weight.shape, weight.device),
+        ))  # fmt: skip
+        waiting.extend(own["_modules"].values())
+    return tuple(states)
 
 
-def _parts(model: nn.Module) -> Parts:
+def _settings(config: object) -> dict[str, object]:
+    """The fields of a config, and of the configs inside it."""
+    fields = vars(config).items() if isinstance(config, PreTrainedConfig) else ()
+    return {name: _settings(one) if isinstance(one, PreTrainedConfig) else one for name, one in fields}
+
+
+def _with_modules(parts: Parts, change: Callable) -> Parts:
+    """The parts with `change` applied to each module that they hold."""
+    named = {name: change(getattr(parts, name)) for name in ("model", "decoder", "head", "embed")}
+    mixers = tuple(replace(mixer, module=change(mixer.module)) for mixer in parts.mixers)
+    return replace(parts, **named, mixers=mixers, rotary=tuple(map(change, parts.rotary)))
+
+
+def _found(model: nn.Module) -> Parts:
+    """The parts, looked up in the model."""
     name, config = type(model).__name__, getattr(model, "config", None)
-    if not (callable(getattr(model, "get_decoder", None)) and callable(getattr(model, "generate", None))):
-        raise ValueError(f"model: expected a transformers model that generates text, got {name}")
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: expected a decoder-only model, got the encoder-decoder {name}")
     text = config.get_text_config(decoder=True)
@@ -143,13 +196,16 @@ def _parts(model: nn.Module) -> Parts:
     head, decoder, embed = _modules(model)
     check_layers(decoder, head)
     tested = name in _BY_NAME and _of_transformers(model)
+    most = getattr(text, "max_position_embeddings", None)
+    most = most if isinstance(most, int) and most > 0 else None
     return Parts(
         model=model,
         decoder=decoder,
-        head=on_input_device(head),
-        embed=on_input_device(embed),
+        head=head,
+        embed=embed,
         direct=tested,
         plan=plan,
+        places=layer_devices(decoder, len(plan)),
         hidden_size=text.hidden_size,
         vocab_size=head.weight.shape[0],
         placeholders=placeholders_of(config),
@@ -158,7 +214,16 @@ def _parts(model: nn.Module) -> Parts:
         last_only=_takes(model, "logits_to_keep"),
         own=_of_transformers(decoder),
         mixers=mixers_of(decoder, plan),
+        rotary=tuple(length_dependent(decoder)),
+        most_positions=most,
+        learned_positions=most if most is not None and _has_table(decoder, embed, most) else None,
     )
+
+
+def _has_table(decoder: nn.Module, embed: nn.Module, most: int) -> bool:
+    """Whether a table in the decoder holds `most` positions. Some (OPT's) begin with a few rows that stand for none."""
+    tables = (one for one in decoder.modules() if isinstance(one, nn.Embedding) and one.weight is not embed.weight)
+    return any(most <= table.num_embeddings < most + 16 for table in tables)
 
 
 def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:

@@ -36,12 +36,12 @@ def _backend_device(group: Any) -> torch.device:
 
 def execution_device(module: nn.Module) -> torch.device:
     """Where a module computes: accelerate's choice where it moves the weights, else where they are."""
-    device = _hooked(module)
+    device = hook_device(module)
     return module.weight.device if device is None else device
 
 
-def _hooked(module: nn.Module) -> torch.device | None:
-    """Where accelerate brings the weights of a module; None where it leaves them."""
+def hook_device(module: nn.Module) -> torch.device | None:
+    """The device to which accelerate brings the weights of a module; None where it leaves them."""
     hook = getattr(module, "_hf_hook", None)
     for one in getattr(hook, "hooks", None) or [hook]:
         device = getattr(one, "execution_device", None)
@@ -56,7 +56,7 @@ def layer_devices(decoder: nn.Module, count: int) -> tuple[torch.device | None, 
     for module in decoder.modules():
         index = getattr(module, "layer_idx", None)
         if isinstance(index, int) and index not in found:
-            hooks = (_hooked(one) for one in module.modules())
+            hooks = (hook_device(one) for one in module.modules())
             weight = next(module.parameters(), None)
             found[index] = next((one for one in hooks if one is not None), None if weight is None else weight.device)
     return tuple(found.get(index) for index in range(count))

@@ -45,7 +45,7 @@ def with_healed_ids(inputs: dict | None, ids: Tensor, config: GenerationConfig) 
     return {name: one for name, one in inputs.items() if name != "inputs"} | {"input_ids": ids[::copies]}
 
 
-def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
+def prepare_inputs(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
     """What `model.generate` makes of `inputs` (see `prompt_inputs`): the ids [B, P] and the arguments of its first pass.
 
     Runs the model's own vision tower where the prompt holds pictures.
@@ -54,7 +54,7 @@ def prepare(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
 
 
 def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> dict:
-    """The arguments of the pass that reads a prompt into `cache`. kwargs: as `prepare` gives them."""
+    """The arguments of the pass that reads a prompt into `cache`. kwargs: as `prepare_inputs` gives them."""
     kwargs = dict(kwargs, past_key_values=cache, use_cache=True) | last_logits_only(parts, ids)
     inputs = parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
     # some classes leave an empty cache out, and would make one of their own
@@ -72,7 +72,7 @@ def last_logits_only(parts: Parts, ids: Tensor) -> dict:
 
 
 def first_tokens(kwargs: dict, count: int) -> dict:
-    """`kwargs` of one unpadded prompt, as `prepare` gives them, for its first `count` tokens, which hold its pictures."""
+    """The `kwargs` that `prepare_inputs` gives for an unpadded prompt, cut to its first tokens, which hold its pictures."""
     alike = ("position_ids", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
     return {
         name: value[..., :count] if name in alike and value is not None else value for name, value in kwargs.items()
@@ -99,7 +99,7 @@ def lasting_inputs(plan: LayerPlan, inputs: dict) -> dict[str, Tensor]:
 
 def wrapped_logits(parts: Parts, inputs: dict) -> Tensor:
     """Logits [B, N, V] of a pass through the model's wrapper, whose decoder gets one mask for each type of layer: wrappers
-    know only the first.   inputs: with an `attention_mask` as `masks` makes it."""
+    know only the first.   inputs: with an `attention_mask` as `attention_masks` makes it."""
     mask = inputs["attention_mask"]
     if not isinstance(mask, dict):
         return parts.model(**inputs, return_dict=True).logits
@@ -116,8 +116,11 @@ _LONGEST = 256  # tokens of text that layers with states read at once: their clo
 
 @dataclass(slots=True)
 class PrefillResult:
-    """What reading left. logits: [B, 1, V], behind the last token.   embeds, hidden: [B, n, .], see `RecordedStates`; hidden holds the
-    chosen levels where there are any."""
+    """Outputs of the passes over a prompt.
+
+    logits: [B, 1, V], behind the last token.
+    embeds, hidden: [B, n, .], see `RecordedStates`; hidden holds the chosen levels where there are any.
+    """
 
     logits: Tensor
     embeds: Tensor
@@ -141,7 +144,7 @@ class UnreadPrompt:
 
     ids: int64 [1, n].   positions: int64 [..., 1, n].   sees: bool [1, n, n], which of these tokens each sees.
     pictures: the forward's arguments for the pictures among them; none where all is text.
-    lasting: what every pass is given, see `prompts.lasting`.
+    lasting: what every pass is given, see `lasting_inputs`.
     """
 
     ids: Tensor

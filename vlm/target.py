@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.batch_target import NOT_FINITE, BatchTarget
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
 from mmspec.core.layer_plan import attention_masks
-from mmspec.core.rope import StepRope, length_dependent
+from mmspec.core.rope import StepRope
 from mmspec.core.strict import over_draft, over_prompt, single_steps
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
 from mmspec.vlm.distributed import agreed
+from mmspec.vlm.generated_rows import GeneratedRows
 from mmspec.vlm.hidden_states import Level, record_states
 from mmspec.vlm.mixers import stepwise, tree_passes
 from mmspec.vlm.prefill import (
@@ -31,34 +31,27 @@ from mmspec.vlm.prefill import (
     wrapped_logits,
 )
 from mmspec.vlm.processors.nodes import NodeProcessors
-from mmspec.vlm.request_checks import learned_positions
-from mmspec.vlm.stopping import Stopping
 
-_FAILURES = {
-    1: NOT_FINITE,
-    2: "expected a token to draw, got all of them ruled out by the logits processors",
-}
 _ROOM = 512  # slots allocated for generated tokens before the pool has to double
 
 
-class TextTarget(BatchTarget):
+class TextTarget(GeneratedRows):
     """A batch of prompts being continued by a causal (vision-)language model.
 
-    tokens: per row, the generated ids.   next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
-    cache.lengths: rows of the cache. These three advance together but none is derived from another.
-    prompt_positions: int64 [..., B or 1, P], as `next_position`, of what is read.
-    prompt_embeds, prompt_hidden: float [B, P, H], the merged input embeddings and the last hidden states of the prompt;
-        with `levels`, prompt_hidden and the evidence's hidden hold the states at those levels (see `record_states`), side by side.
-    inputs: the prompt as the caller gave it, see `prompts.py`; None when it is not known.
-    turn: of a conversation, whose earlier turns the cache may hold; prompt_embeds and prompt_hidden are then those of what is
-        read now, behind the first `turn.start` tokens.   read: how many tokens that were.
-    places: where a later turn can go back to, see `StateCheckpoint`; of layers with states only.
+    next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
+    cache.lengths: rows of the cache. These advance together with `tokens`, but none is derived from another.
+    prompt_positions: int64 [..., B or 1, P], as `next_position`, of the tokens that the prefill reads.
+    prompt_embeds, prompt_hidden: float [B, P, H], their merged input embeddings and last hidden states; with `levels`,
+        prompt_hidden and the evidence's hidden hold the states at those levels side by side, see `record_states`.
+    inputs: the prompt as the caller gave it, see `prompt_inputs`; None when it is not known.
+    turn: of a conversation, whose earlier turns the cache may hold; the prefill then reads what stands behind the first
+        `turn.start` tokens.   read: the number of tokens it has read.
+    places: the points that a later turn can go back to, see `StateCheckpoint`; of layers with states only.
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
-    lasting: what every pass is given again, see `prompts.lasting`.
+    lasting: prompt inputs that every pass gets, see `lasting_inputs`.
     asks: whether a pass may ask the device whether its logits are finite.
-    goes_on: the rows are read on after they have ended, so that the cache then holds exactly their tokens but the last.
     strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
-    show_scores: stopping criteria are given the scores of every step.
+    surroundings: what makes the context managers around each pass over a draft; empty for most requests.
     """
 
     asks = True
@@ -74,67 +67,36 @@ class TextTarget(BatchTarget):
         pad: int,
         model_kwargs: dict,
         inputs: dict | None = None,
-        listener: object | None = None,
-        keep_scores: bool = False,
-        show_scores: bool = False,
         levels: tuple[Level, ...] | None = None,
         turn: Turn | None = None,
         strict: bool = False,
         goes_on: bool = False,
+        **rows: object,
     ):
-        super().__init__(input_ids.shape[0])
-        self.parts, self.prompt, self.greedy, self.pad = parts, input_ids, greedy, pad
+        super().__init__(input_ids, stopping, pad, goes_on=goes_on or turn is not None, **rows)
+        self.parts, self.dtype, self.greedy = parts, parts.dtype, greedy
         self.processors = NodeProcessors(processors, self.batch)
         self.processors.open(input_ids, parts.vocab_size, pad)
-        self.stopping = Stopping(stopping, input_ids, pad)
-        self.model_kwargs, self.inputs = model_kwargs, inputs
-        self.listener, self.levels = listener, levels
-        self.keep_scores, self.show_scores = keep_scores, show_scores
-        self.goes_on = goes_on or turn is not None
-        # closed forms of recurrences over a tree add up in another order than single steps
-        self.strict, self.mixers = strict, stepwise(parts.mixers) if strict else parts.mixers
-        room = min(self.stopping.most or _ROOM, _ROOM)
+        self.model_kwargs, self.inputs, self.levels = model_kwargs, inputs, levels
         self.turn, self.read, self.places, self.last_hidden = turn, 0, [], None
-        held = None if turn is None else turn.cache
-        slots = input_ids.shape[1] + room + 64
-        if held is None:
-            held = SlotCache(parts.plan, slots, device=input_ids.device, places=parts.places)
-        self.cache = held
-        self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
-        self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
-        self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
+        self.cache = None if turn is None else turn.cache
+        if self.cache is None:
+            slots = input_ids.shape[1] + min(self.most or _ROOM, _ROOM) + 64
+            self.cache = SlotCache(parts.plan, slots, device=input_ids.device, places=parts.places)
         self.pending = input_ids[:, -1]
         self.padding: Tensor | None = None
         self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
-        self._raw = self._barren = self._scored = None
-        self.table, self.lasting = learned_positions(parts), {}
-        turning = length_dependent(parts.decoder)
-        self.rope = StepRope(turning) if turning else None
-        self._longest = self._last = (
-            0  # tokens of the longest prompt, and the largest position of a prompt's last token
-        )
-
-    @property
-    def emitted(self) -> list[int]:
-        return [len(t) for t in self.tokens]
-
-    @property
-    def most(self) -> int | None:
-        """Tokens a row may generate; None without a limit."""
-        return self.stopping.most
-
-    @property
-    def eos(self) -> frozenset[int]:
-        """Ids that stop a row."""
-        return frozenset(self.stopping.eos)
-
-    @property
-    def room(self) -> list[int] | None:
-        return None if self.most is None else [self.most - count for count in self.emitted]
-
-    @property
-    def device(self) -> torch.device:
-        return self.prompt.device
+        self._barren: Tensor | None = None
+        self.lasting: dict[str, Tensor] = {}
+        # tokens of the longest prompt, and the largest position of a prompt's last token
+        self._longest = self._last = 0
+        self.rope = StepRope(parts.rotary) if parts.rotary else None
+        self.strict = strict
+        # closed forms of recurrences over a tree add up in another order than single steps
+        self.mixers = stepwise(parts.mixers) if strict else parts.mixers
+        # functions, since bound methods would keep the target and its cache alive
+        makers = ((self.rope, _turned), (self.mixers, _along_tree), (strict, _in_single_bits))
+        self.surroundings = tuple(make for needed, make in makers if needed)
 
     def agreed(self, number: int) -> int:
         """`number` where the target is one process's; where several share it, what the first of them says."""
@@ -152,7 +114,8 @@ class TextTarget(BatchTarget):
             positions, self.lasting = rest.positions, rest.lasting
         if self.rope is not None:
             self._longest = int(_rotary(positions).max()) + 1
-        with self._rotated(), over_prompt() if self.strict else nullcontext():
+        turned = nullcontext() if self.rope is None else self.rope.at(self._longest)
+        with turned, over_prompt() if self.strict else nullcontext():
             read = self._read(inputs, positions) if rest is None else self._read_on(rest)
         self.prompt_embeds, self.prompt_hidden, self.read = read.embeds, read.hidden, positions.shape[-1]
         self.prompt_positions = positions
@@ -203,18 +166,24 @@ class TextTarget(BatchTarget):
 
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
-        depth = expand_tree(draft.tree.depth, self.batch)
-        tree, dtype = draft.tree, self.parts.dtype
+        tree = draft.tree
+        depth = expand_tree(tree.depth, self.batch)
         inputs = dict(
             input_ids=draft.value,
             position_ids=self._places(depth),
-            attention_mask=attention_masks(self.parts.plan, self.cache, tree.ancestor, depth, tree.max_depth, dtype),
+            attention_mask=attention_masks(
+                self.parts.plan, self.cache, tree.ancestor, depth, tree.max_depth, self.dtype
+            ),
             past_key_values=self.cache,
             use_cache=True,
         )
-        inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self.lasting.items()}
-        rotated, drafted = self._rotated(depth, tree.max_depth), tree_passes(self.mixers, self.cache, tree)
-        with rotated, drafted, over_draft(self.cache, tree, self.batch) if self.strict else nullcontext():
+        if self.lasting:
+            inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self.lasting.items()}
+        if not self.surroundings:
+            return self._evidence(draft, *self._pass(inputs))
+        with ExitStack() as stack:
+            for make in self.surroundings:
+                stack.enter_context(make(self, draft))
             logits, hidden = self._pass(inputs)
         return self._evidence(draft, logits, hidden)
 
@@ -230,23 +199,10 @@ class TextTarget(BatchTarget):
                 logits = wrapped_logits(self.parts, inputs)
         return logits.to(self.device), (seen.hidden if self.levels is None else seen.levels).to(self.device)
 
-    def _rotated(self, depth: Tensor | None = None, deepest: int = 0) -> AbstractContextManager:
-        """Passes inside see the rotary embeddings of plain decoding, where these depend on the sequence's length; there all
-        rows take their steps together. depth: int64 [B, N] of a draft; None for the prompt."""
-        if self.rope is None:
-            return nullcontext()
-        if depth is None:
-            return self.rope.at(self._longest)
-        step = max(self.emitted) + deepest
-        if max(self._longest, self._last + 1 + step) < self.rope.switch:
-            return self.rope.at(self._longest)
-        emitted = torch.tensor(self.emitted, device=depth.device)[:, None]
-        return self.rope.at((self._last + 1 + emitted + depth).clamp_min(self._longest))
-
     def _places(self, depth: Tensor) -> Tensor:
         """Positions of a draft's nodes. Nodes that no row can keep may lie beyond a learned table's last one."""
-        places = self.next_position[..., None] + depth
-        return places if self.table is None else places.clamp(max=self.table - 1)
+        places, table = self.next_position[..., None] + depth, self.parts.learned_positions
+        return places if table is None else places.clamp(max=table - 1)
 
     def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
         logits, bad = neutralise_bad_scores(logits.float(), self.asks)
@@ -289,7 +245,7 @@ class TextTarget(BatchTarget):
         for row, count in enumerate(counts):
             self.tokens[row] += [self.pad] * count
             if self.keep_scores:
-                self._record(row, count)
+                self.record(row, count)
         self._keep_paths()
 
     def _keep_paths(self) -> None:
@@ -299,47 +255,32 @@ class TextTarget(BatchTarget):
         self.next_position = self.next_position + self.steps
 
     def _failure(self, evidence: Evidence) -> Tensor | None:
-        """Which of _FAILURES stands behind every node, bool or int64 [B, N]; None for none anywhere."""
+        """The key in FAILURES behind every node, bool or int64 [B, N]; None for none anywhere."""
         if evidence.bad is None or self._barren is None:
             return evidence.bad
         return evidence.bad.long() + self._barren
-
-    def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Appends a run to a live row, see `BatchTarget.commit_row`.   failure: which of _FAILURES ended it, 0 for none."""
-        kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
-        before = len(self.tokens[row])
-        self.tokens[row] += kept
-        self.live[row] = not stop
-        if self._scored is not None:
-            self._record(row, len(kept))
-        if self.stopping.others:
-            self._apply_criteria()
-            kept = self.tokens[row][before:]
-        if self.goes_on:  # so that the cache holds all of the row's tokens but the last, where it ends too
-            del self.paths[row][len(kept) :]
-        if failure and self.live[row]:
-            self.fail(row, _FAILURES[failure], f"{len(self.tokens[row])} generated tokens")
-        accepted = min(len(kept), depth)
-        if self.listener is not None:
-            self.listener(row, kept, accepted)
-        return accepted
-
-    def _apply_criteria(self) -> None:
-        """Ends rows where stopping criteria of all rows do, which may lie behind."""
-        ended = self.stopping.apply_criteria(self.tokens, self.live, self.scores if self.show_scores else None)
-        for row, length in ended.items():
-            self.live[row] = False
-            self.errors.pop(row, None)
-            for kept in (self.tokens[row], self.scores[row], self.logits[row]):
-                del kept[length:]
-
-    def _record(self, row: int, count: int) -> None:
-        """Keeps a row's scores of the last round, of its first `count` tokens."""
-        for node in self.paths[row][:count]:
-            self.scores[row].append(self._scored.scores[row, node])
-            self.logits[row].append(self._raw[row, node])
 
 
 def _rotary(positions: Tensor) -> Tensor:
     """Positions that reach rotary tables: of the four axes of M-RoPE the first is the text's, which only masks read."""
     return positions[1:] if positions.dim() == 3 and positions.shape[0] == 4 else positions
+
+
+def _turned(target: TextTarget, draft: Draft) -> AbstractContextManager:
+    """Passes inside see the rotary embeddings of plain decoding, where all rows take their steps together."""
+    step = max(target.emitted) + draft.tree.max_depth
+    if max(target._longest, target._last + 1 + step) < target.rope.switch:
+        return target.rope.at(target._longest)
+    emitted = torch.tensor(target.emitted, device=target.device)[:, None]
+    depth = expand_tree(draft.tree.depth, target.batch)
+    return target.rope.at((target._last + 1 + emitted + depth).clamp_min(target._longest))
+
+
+def _along_tree(target: TextTarget, draft: Draft) -> AbstractContextManager:
+    """Layers with states inside go over the nodes of the draft."""
+    return tree_passes(target.mixers, target.cache, draft.tree)
+
+
+def _in_single_bits(target: TextTarget, draft: Draft) -> AbstractContextManager:
+    """Passes inside have the bits of single ones."""
+    return over_draft(target.cache, draft.tree, target.batch)

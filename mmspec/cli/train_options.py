@@ -50,7 +50,7 @@ def check_sizes(job: Job, model: Any) -> None:
     """Raises BadOption for sizes that a new drafter of this kind refuses; nothing is allocated."""
     import torch
 
-    from mmspec.vlm.architectures import take_apart
+    from mmspec.vlm.admission import take_apart
     from mmspec.vlm.training.initialisation import KINDS
 
     if job.start is not None or not job.sizes:

@@ -13,7 +13,7 @@ from torch import nn
 
 import mmspec
 from mmspec.vlm import admission
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters import PromptLookup, SmallModel
 from mmspec.vlm.hf_model import class_generate
 from tests.house.tree import modules

@@ -11,8 +11,8 @@ from transformers import DynamicCache, LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.tree import Tree
-from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.prefill import prepare
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.target import TextTarget
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.variants import variants
@@ -74,7 +74,7 @@ def ragged(lengths: tuple[int, ...], seed: int = 0) -> dict[str, Tensor]:
 def opened(name: str, inputs: dict[str, Tensor]) -> TextTarget:
     """A request behind its prompt's first token, which is 7 in every row."""
     parts = take_apart(model_with(name))
-    ids, kwargs = prepare(parts.model, inputs)
+    ids, kwargs = prepare_inputs(parts.model, inputs)
     none = LogitsProcessorList(), StoppingCriteriaList()
     target = TextTarget(parts, ids, *none, greedy=True, pad=0, model_kwargs=kwargs)
     draft, evidence = target.prefill()

@@ -45,7 +45,7 @@ def test_drafters_that_read_states_serve_decoders_that_end_in_the_head(name: str
 
 def test_logits_in_the_place_of_states_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("Llama4ForCausalLM", config_of("Llama4ForCausalLM"))
-    parts = architectures.take_apart(model)
+    parts = architectures.parts_of(model)
     target = start(model, **prompt_of("Llama4ForCausalLM", model), **GREEDY).target
     target.parts = replace(parts, decoder=model)
     target.prefill()

@@ -12,7 +12,7 @@ import mmspec
 from mmspec.core.cache import LayerStates, StateLayer
 from mmspec.core.tree import static_tree
 from mmspec.core.tree_recurrence import CommittedPaths
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.target import TextTarget
 from tests.vlm.drafts import SHAPES, STATIC, Scripted, continuation, random_tree
 from tests.vlm.layer_kinds import (

@@ -16,7 +16,7 @@ from mmspec.core.pool import SlotPool
 from mmspec.core.tree_recurrence import CommittedPaths
 from mmspec.vlm import mixer_passes
 from mmspec.vlm import target as target_module
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from tests.vlm.layer_kinds import model_with
 
 HYBRIDS = ("Qwen3_5ForCausalLM", "BambaForCausalLM", "Lfm2ForCausalLM", "JambaForCausalLM")

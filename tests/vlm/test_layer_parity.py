@@ -13,8 +13,8 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 import mmspec
 from mmspec.core.draft import Draft, Law
 from mmspec.core.tree import static_tree
-from mmspec.vlm.architectures import take_apart
-from mmspec.vlm.prefill import prepare
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.target import TextTarget
 from tests.parity import case
 from tests.vlm.drafts import SHAPES, Scripted
@@ -52,7 +52,7 @@ def target() -> nn.Module:
 
 def opened(ids: Tensor) -> TextTarget:
     parts = take_apart(target())
-    ids, kwargs = prepare(parts.model, {"input_ids": ids})
+    ids, kwargs = prepare_inputs(parts.model, {"input_ids": ids})
     return TextTarget(
         parts, ids, LogitsProcessorList(), StoppingCriteriaList(), greedy=True, pad=0, model_kwargs=kwargs
     )

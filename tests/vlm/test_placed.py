@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import mmspec
 from mmspec.core.pool import KeyValueSlots
 from mmspec.vlm import architectures
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.conversation import Past
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafts import Scripted, continuation

@@ -12,7 +12,8 @@ from torch import nn
 
 import mmspec
 from mmspec.vlm import admission
-from mmspec.vlm.architectures import _parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import parts_of
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import _DECODER, PAD, VOCAB, liven, prompt, tiny
 
@@ -78,7 +79,7 @@ def test_temperature_by_slot_is_taken_below_its_first_step_and_refused_beyond() 
     """A few tokens never reach position 8192, where Llama 4 begins to differ: its config says so, and the trial would."""
     config = _DECODER | _LLAMA4 | {"max_position_embeddings": 32768, "floor_scale": 8192, "no_rope_layers": [1, 0]}
     model, other = (made("Llama4ForCausalLM", **config) for _ in range(2))
-    parts = _parts(other)
+    parts = parts_of(other)
     with pytest.raises(ValueError, match="how many slots its cache holds"):
         admission.prove_model(replace(parts, plan=replace(parts.plan, temperature=None)))
     ids = torch.tensor([[5, 6, 7, 8, 9, 10]])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
+from types import SimpleNamespace
+from weakref import ref
 
 import pytest
 import torch
@@ -13,12 +16,15 @@ import mmspec
 from mmspec.core.fingerprint import module_like
 from mmspec.core.graphs import capture
 from mmspec.imagegen.base_pipeline import auto_controller
-from mmspec.vlm import admission
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm import admission, architectures
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import parts_of
 from mmspec.vlm.auto import automatic
 from mmspec.vlm.graphs.rounds import Rounds
 from tests.vlm.conversation.test_weights import adapted, assign, load, switch, write_data
 from tests.vlm.graphs.cases import GREEDY, alike, both, chain
+from tests.vlm.layer_kinds import model_with
+from tests.vlm.test_long_rope import model_of
 from tests.vlm.test_proof import SOUND
 from tests.vlm.tiny import prompt, tiny
 
@@ -122,6 +128,99 @@ def test_how_far_layers_see_is_looked_at_again_for_another_layout(monkeypatch: p
             change(model)
         admission.prove_receptive_field(take_apart(model), 30)
     assert len(looks) == 2
+
+
+def more_tokens(model: nn.Module) -> None:
+    model.resize_token_embeddings(model.config.vocab_size + 8)
+
+
+def narrower_window(model: nn.Module) -> None:
+    model.config.sliding_window = 5
+
+
+def fewer_layers(model: nn.Module) -> None:
+    model.model.layers = model.model.layers[:1]
+    model.config.num_hidden_layers = 1
+
+
+def other_class(model: nn.Module) -> None:
+    model.__class__ = type("OwnMistral", (type(model),), {})
+
+
+def moved_by_a_hook(model: nn.Module) -> None:
+    model.model.layers[0].self_attn._hf_hook = SimpleNamespace(execution_device="meta")
+
+
+@pytest.mark.parametrize(
+    ("change", "reads"),
+    [
+        (more_tokens, lambda parts: parts.vocab_size),
+        (lower_precision, lambda parts: parts.dtype),
+        (narrower_window, lambda parts: parts.plan.narrow),
+        (fewer_layers, lambda parts: (parts.layers, parts.places)),
+        (other_class, lambda parts: parts.direct),
+        (moved_by_a_hook, lambda parts: parts.places),
+    ],
+    ids=lambda one: one.__name__.strip("<>"),
+)
+def test_parts_follow_a_change_of_the_model(change: Callable, reads: Callable) -> None:
+    model = copy.deepcopy(tiny("mistral"))
+    before = reads(parts_of(model))
+    assert reads(parts_of(model)) == before
+    change(model)
+    after = reads(parts_of(model))
+    architectures._REMEMBERED.pop(model)
+    assert before != after == reads(parts_of(model))
+
+
+def test_parts_are_found_once_for_an_unchanged_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    finds, find = [], architectures._found
+    monkeypatch.setattr(architectures, "_found", lambda model: (finds.append(1), find(model))[1])
+    model = copy.deepcopy(tiny("llava"))
+    first = parts_of(model)
+    for step in (lambda: None, model.train, model.eval, lambda: load(model)):
+        step()
+        assert parts_of(model) == first
+        mmspec.generate(model, **prompt("llava"), max_new_tokens=4, do_sample=False)
+    assert finds == [1]
+
+
+def test_checkpointing_is_refused_while_a_known_model_trains() -> None:
+    model = copy.deepcopy(tiny("llama"))
+    model.gradient_checkpointing_enable()
+    assert parts_of(model).model is model
+    model.train()
+    with pytest.raises(ValueError, match="gradient checkpointing"):
+        parts_of(model)
+    assert parts_of(model.eval()).model is model
+
+
+def test_an_attention_without_trees_is_refused_for_a_known_model() -> None:
+    model = copy.deepcopy(tiny("llama"))
+    parts_of(model)
+    model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="attn_implementation: expected 'sdpa' or 'eager'"):
+        parts_of(model)
+    model.set_attn_implementation("eager")
+    assert parts_of(model).model is model
+
+
+MAKERS = {
+    "attention": lambda: tiny("llama"),
+    "recurrent": lambda: model_with("Qwen3_5ForCausalLM"),
+    "turning": lambda: model_of("llama", "dynamic"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_deleted_model_is_freed(name: str) -> None:
+    model = copy.deepcopy(MAKERS[name]())
+    run = mmspec.vlm.start(model, input_ids=torch.tensor([[5, 6, 7, 8]]), max_new_tokens=4, do_sample=False)
+    run.run()
+    gone, weights = ref(model), ref(model.get_decoder())
+    del model, run
+    gc.collect()
+    assert gone() is None and weights() is None
 
 
 def test_a_model_is_taken_apart_anew_by_each_request() -> None:

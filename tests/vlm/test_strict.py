@@ -16,7 +16,7 @@ from mmspec.core import strict as mode
 from mmspec.core import strict_ops
 from mmspec.vlm import admission
 from mmspec.vlm import target as target_module
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters import PromptLookup
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.strict_models import KINDS, inputs_of, model_of, row_of
@@ -138,7 +138,7 @@ MUTANTS: dict[str, tuple[object, str, Callable]] = {
     ),
     "a path's keys where they were drafted": (
         strict_ops,
-        "paths",
+        "leaf_paths",
         lambda parent: [strict_ops.LeafPath(list(range(len(parent))), 0)],
     ),
     "a prompt beside others": (target_module, "over_prompt", lambda: mode.StrictMode(64)),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters import PromptLookup, SmallModel
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny

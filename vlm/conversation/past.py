@@ -14,8 +14,9 @@ from transformers.cache_utils import Cache
 from mmspec.core.cache import CacheSnapshot, SlotCache
 from mmspec.core.fingerprint import Fingerprint, fingerprint, modules_of
 from mmspec.core.loop import DecodingRun, Drafter, DraftState, can_follow
-from mmspec.core.rope import first_switch, length_dependent
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.core.rope import first_switch
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import (
     StateCheckpoint,
     Turn,
@@ -99,7 +100,7 @@ class Past(Cache):
     def turn(self, parts: Parts, ids: Tensor, inputs: Mapping[str, object], drafter: Drafter | None) -> Turn:
         """What a request for the prompt `ids` int64 [1, P] is given; `rest` still without its positions.
 
-        inputs: the prompt's, see `prompts.own_inputs`.
+        inputs: the prompt's, see `prompt_inputs`.
         Raises ValueError for layers with states where they cannot go back, for pictures of earlier turns that are others, and
         for a model whose precision has changed.
         """
@@ -198,7 +199,7 @@ class Past(Cache):
                     self.cache.back(before)
 
     def keep(self, decoding: DecodingRun, pictures: Mapping[str, object]) -> None:
-        """Takes over what a finished request has read and said. pictures: all of its prompt's, as `picture_inputs` gives them."""
+        """Takes over the state and tokens of a finished request. pictures: its prompt's, as `picture_inputs` gives them."""
         target = decoding.target
         self.kept = True
         self.ids = target.prompt[0].tolist() + target.tokens[0]
@@ -211,8 +212,7 @@ class Past(Cache):
 
 def _turns(parts: Parts, count: int) -> bool:
     """Whether RoPE turns a prompt of `count` tokens by another frequency than shorter ones."""
-    modules = length_dependent(parts.decoder)
-    return bool(modules) and count > first_switch(modules)
+    return bool(parts.rotary) and count > first_switch(parts.rotary)
 
 
 def past_of(inputs: dict) -> Past | None:

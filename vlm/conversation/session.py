@@ -12,6 +12,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.by_name import resolve
+from mmspec.vlm.admission import check_numbers
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO
 from mmspec.vlm.conversation.messages import ChatWriter, pictures_in, words_of
@@ -19,7 +20,6 @@ from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.distributed import execution_device
 from mmspec.vlm.hf_model import unwrapped
 from mmspec.vlm.output import Generated
-from mmspec.vlm.request_checks import check_numbers
 
 Role = Literal["user", "system"]
 _OWN_INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_base
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
 

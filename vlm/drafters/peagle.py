@@ -14,7 +14,7 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.io.pretrained import fill_drafter, layer_names
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of

@@ -15,10 +15,11 @@ from mmspec.core.layer_plan import attention_masks
 from mmspec.core.length import FixedLength, LengthControl
 from mmspec.core.sampling import draw, law_of
 from mmspec.core.tree import chain
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.hf_model import unwrapped
 from mmspec.vlm.hidden_states import record_states
-from mmspec.vlm.prefill import first_inputs, first_positions, prepare, wrapped_logits
+from mmspec.vlm.prefill import first_inputs, first_positions, prepare_inputs, wrapped_logits
 from mmspec.vlm.target import TextTarget
 
 
@@ -73,7 +74,7 @@ class SmallModelState:
     """
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
-        self.parts, self.length = drafter.parts, drafter.length
+        self.parts, self.length = parts_of(drafter.parts.model), drafter.length
         room = min(target.stopping.most or 512, 512) + self.length.longest
         self.context = SmallModelContext(self.parts, target.prompt.shape[1] + room)
         self.taken, self.ahead = [0] * target.batch, 0
@@ -154,7 +155,7 @@ def _read_prompt(context: SmallModelContext, target: TextTarget) -> None:
         if target.inputs is None:
             raise ValueError("model: expected the pictures of the prompt for a vision-language drafter, got none; call "
                              "mmspec.generate or pass mmspec.decode to model.generate itself")  # fmt: skip
-        ids, kwargs = prepare(context.parts.model, target.inputs)
+        ids, kwargs = prepare_inputs(context.parts.model, target.inputs)
         context.prefill(ids, kwargs.pop("attention_mask", None), **kwargs)
         return
     rows = [row or [0] for row in text_rows(target, context.parts.vocab_size)]

@@ -17,7 +17,7 @@ from mmspec.vlm.target import TextTarget
 
 
 def check_capturable(target: TextTarget, state: object) -> None:
-    """Raises Refused, with the reason, for what keeps part of a round on the host."""
+    """Raises CaptureRefused, with the reason, for what keeps part of a round on the host."""
     parts = target.parts
     for met, wanted, got in (
         (parts.group is None, "layers of one process", "layers that several share"),
@@ -58,12 +58,12 @@ def _fixed(state: object) -> bool:
     return not isinstance(shape, Chain) or shape.length.begin() is None
 
 
-_AHEAD = 512  # tokens a seat has room for at first
+_AHEAD = 512  # tokens a graph slot has room for at first
 
 
 class CapturedDecoding(DecodingRun):
-    """`DecodingRun` whose rounds behind the prefill run on a seat, see `Rounds`; the tokens are those of the ordinary loop. What
-    no captured round serves goes on in that loop, and a warning says why.
+    """`DecodingRun` whose rounds behind the prefill run in a graph slot, see `Rounds`. Its tokens are the ordinary loop's.
+    A request that no captured round serves goes on in that loop, and a warning says why.
 
     Exact as the ordinary loop is: it is the same drafts, passes, rule and random numbers.
     Of its stats target_s holds whole rounds, and drafter_passes those of rounds at their full length.
@@ -77,7 +77,7 @@ class CapturedDecoding(DecodingRun):
 
     @property
     def captured(self) -> bool:
-        """Whether its rounds run on a seat, or have."""
+        """Whether its rounds run in a graph slot, or have."""
         return bool(self._slots)
 
     @torch.no_grad()
@@ -104,7 +104,7 @@ class CapturedDecoding(DecodingRun):
         return not self.target.done
 
     def _enter_slot(self) -> None:
-        """Moves the request to a seat behind its prefill, or says why it stays."""
+        """Moves the request to a graph slot behind its prefill, or says why it stays."""
         try:
             check_capturable(self.target, self._state)
             self.width = width_of(self._state)
@@ -123,7 +123,7 @@ class CapturedDecoding(DecodingRun):
         return self.rounds.graph_slot(target, state, self.rule, keys, slots, self.width)
 
     def _make_room(self) -> None:
-        """Moves to a larger seat where the coming round might not fit: rounds unread may have kept all they drafted."""
+        """Moves to a larger slot where the coming round might not fit: rounds unread may have kept all they drafted."""
         needed = max(self._slots) + self.width * (len(self.mail) + 1)
         if needed > self.graph_slot.bound:
             old = self.graph_slot
@@ -141,7 +141,7 @@ class CapturedDecoding(DecodingRun):
         stats.emitted = list(target.emitted)
 
     def _leave_slot(self) -> None:
-        """Gives the seat back. Rounds behind the last one changed nothing: their rows had stopped."""
+        """Gives the slot back. Rounds behind the last one changed nothing: their rows had stopped."""
         if self.graph_slot is not None:
             self.rounds.release(self.graph_slot)
             self.graph_slot = None

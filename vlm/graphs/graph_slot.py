@@ -21,7 +21,8 @@ from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.target import TextTarget
 
 _NO_LIMIT = 2**40  # tokens that a row without a limit may still generate
-_SHARED = ("parts", "greedy", "pad", "processors", "levels", "table", "lasting", "rope", "stopping", "strict", "mixers")
+_SHARED = ("parts", "dtype", "greedy", "pad", "processors", "levels", "lasting", "rope", "stopping", "strict",
+           "surroundings")  # fmt: skip
 
 
 class CapturedTarget(TextTarget):
@@ -65,8 +66,8 @@ class CapturedTarget(TextTarget):
         static.keep(self.cache, "length")
 
     def load(self, target: TextTarget | CapturedTarget) -> None:
-        """Seats the rows of a request behind its prompt, or those of a smaller seat."""
-        rows, seated = target.batch, isinstance(target, CapturedTarget)
+        """Loads the rows of a request behind its prompt, or those of a smaller slot."""
+        rows, is_slot = target.batch, isinstance(target, CapturedTarget)
         self.cache.take_over(target.cache)
         hidden = target.cache.hidden
         self.cache.hidden.zero_()
@@ -74,7 +75,7 @@ class CapturedTarget(TextTarget):
             self.cache.hidden[:rows, : hidden.shape[1]] = hidden
         self.pending.zero_()[:rows] = target.pending
         self.next_position.zero_()[..., :rows] = target.next_position
-        alive, left = (target.alive, target.left) if seated else _counted(target)
+        alive, left = (target.alive, target.left) if is_slot else _counted(target)
         self.alive.zero_()[:rows] = alive
         self.left.fill_(1)[:rows] = left
 
@@ -112,7 +113,7 @@ def _counted(target: TextTarget) -> tuple[Tensor, Tensor]:
 
 
 def captured_state(state: FeatureState, target: CapturedTarget, reach: int) -> FeatureState:
-    """A copy of a state that drafts for the rows of a seat.   reach: positions that the next drafts can have."""
+    """A copy of a state that drafts for the rows of a graph slot.   reach: positions that the next drafts can have."""
     rows, width = target.batch, target.width
     beyond = max(width, target.nodes)
     made = copy.copy(state)
@@ -137,7 +138,7 @@ def register_state(state: FeatureState, static: FixedTensors) -> None:
 
 
 def load_state(own: FeatureState, state: FeatureState) -> None:
-    """Takes over a request's state, or that of a smaller seat."""
+    """Takes over a request's state, or that of a smaller slot."""
     own.cache.take_over(state.cache)
     own.pending_features.load(state.pending_features)
     for name in own.held:
@@ -183,7 +184,7 @@ class GraphSlot:
 
     @torch.no_grad()
     def round(self) -> None:
-        """One round of every row, as `Decoding.step` takes it."""
+        """One round of every row, as `DecodingRun.step` takes it."""
         draft = self.state.propose(self.target, self.keys)
         evidence = self.target.score(draft)
         verdict = verify(self.rule, draft, evidence, self.keys)[1]
@@ -193,7 +194,7 @@ class GraphSlot:
         self.static.settle()
 
     def load(self, target: TextTarget, state: DraftState, keys: Keys) -> None:
-        """Seats a request behind its prompt, or that of a smaller seat; copies only, in place."""
+        """Loads a request behind its prompt, or that of a smaller slot; copies only, in place."""
         self.target.load(target)
         if self.drafts:
             load_state(self.state, state)
@@ -201,9 +202,9 @@ class GraphSlot:
         self.keys.round.fill_(keys.round) if isinstance(keys.round, int) else self.keys.round.copy_(keys.round)
 
     def rehearse(self, known: bool, record: Recorder = capture) -> None:
-        """Makes `run` of the round. What is seated may be any request, and has to be loaded again behind this.
+        """Makes `run` of the round. What is loaded may be any request, and has to be loaded again behind this.
 
-        known: whether rounds like this one have been proven.   Raises Refused, where nothing can replay it.
+        known: whether rounds like this one have been proven.   Raises CaptureRefused, where nothing can replay it.
         """
         self.target.alive.zero_()
         before = self.state.passes

@@ -15,24 +15,24 @@ from mmspec.core.rules.base import Rule
 from mmspec.vlm.graphs.graph_slot import GraphSlot, Recorder, reach_of
 from mmspec.vlm.target import TextTarget
 
-_SLOTS = 128  # of the smallest seat; each larger one has twice as many
+_SLOTS = 128  # of the smallest graph slot; each larger one has twice as many
 _PROVEN: WeakKeyDictionary[nn.Module, dict[tuple, str | None]] = WeakKeyDictionary()
 
 
 class Rounds:
-    """Seats of captured rounds. Requests of one kind (target, drafter, rule, settings, rows and slots rounded up) take turns
-    on a seat, and those at one time have a seat each, so that a round is recorded once and not for every request.
+    """Graph slots of captured rounds. Requests of one kind (target, drafter, rule, settings, rows and cache slots rounded up)
+    take turns in a graph slot, and those at one time have a graph slot each, so that a round is recorded once.
 
-    Pass one as `capture=` of all requests that shall share; `capture=True` makes one for the request alone. It holds the
-    target, the drafter and the seats' memory (a cache each) as long as it lives. A round is recorded again when weights of
-    the target or the drafter lie at another address, and when a setting of their modules, such as the adapter, has changed;
-    weights that are written in place serve the recorded round.
-    most: seats that wait for requests.
+    Pass the same object as `capture=` of all requests that share; `capture=True` makes an object for the request alone. It
+    holds the target, the drafter and the memory of its graph slots (a cache each) as long as it lives. A round is recorded
+    again when weights of the target or the drafter lie at another address, and when a setting of their modules, such as the
+    adapter, has changed; weights that are written in place serve the recorded round.
+    most: graph slots that wait for requests.
     """
 
     def __init__(self, most: int = 4, *, record: Recorder = capture, late: int | None = None):
         if most < 0:
-            raise ValueError(f"most: expected 0 or more seats, got {most}")
+            raise ValueError(f"most: expected 0 or more slots, got {most}")
         self.most, self.record, self.late = most, record, late
         self._waiting: list[tuple[tuple, GraphSlot]] = []
         self._lock = Lock()
@@ -40,25 +40,18 @@ class Rounds:
     def graph_slot(
         self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int
     ) -> GraphSlot:
-        """A seat with these rows on it, of at least so many slots.   Raises Refused for what cannot be captured.
+        """A graph slot with these rows in it, of at least so many cache slots.
 
-        target, state, keys: of a request behind its prompt, or of a smaller seat.   width: see `width_of`.
+        Raises CaptureRefused where a round cannot be captured.
+        target, state, keys: of a request behind its prompt, or of a smaller slot.   width: see `width_of`.
         """
         rows, bound = rows_for(target), slots_for(slots)
         places = fingerprint(target.parts.model, *modules_of(getattr(state, "drafter", None))).places
         kind = (*_kind(target, state, rule), width, places[0])
         reach = -(-reach_of(state) // _SLOTS) * _SLOTS
-        # a waiting seat keeps both alive, so that no other object can have their addresses
-        name = (
-            id(target.parts.model),
-            id(getattr(state, "drafter", None)),
-            rows,
-            bound,
-            reach,
-            target.device,
-            kind,
-            places,
-        )
+        # a waiting slot keeps both alive, so that no other object can have their addresses
+        owners = id(target.parts.model), id(getattr(state, "drafter", None))
+        name = (*owners, rows, bound, reach, target.device, kind, places)
         found = self._take(name)
         if found is None:
             found = GraphSlot(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
@@ -67,25 +60,25 @@ class Rounds:
         found.load(target, state, keys)
         return found
 
-    def release(self, seat: GraphSlot) -> None:
-        """The rows on a seat are done with it."""
+    def release(self, slot: GraphSlot) -> None:
+        """The rows in a graph slot are done with it."""
         with self._lock:
-            self._waiting = ([*self._waiting, (seat.name, seat)])[-self.most :] if self.most else []
+            self._waiting = ([*self._waiting, (slot.name, slot)])[-self.most :] if self.most else []
 
     def _take(self, name: tuple) -> GraphSlot | None:
         with self._lock:
-            for n, (other, seat) in enumerate(self._waiting):
+            for n, (other, slot) in enumerate(self._waiting):
                 if other == name:
                     del self._waiting[n]
-                    return seat
+                    return slot
         return None
 
-    def _rehearse(self, seat: GraphSlot, kind: tuple) -> None:
-        known = _PROVEN.setdefault(seat.target.parts.model, {})
+    def _rehearse(self, slot: GraphSlot, kind: tuple) -> None:
+        known = _PROVEN.setdefault(slot.target.parts.model, {})
         if known.get(kind) is not None:
             raise CaptureRefused(known[kind])
         try:
-            seat.rehearse(kind in known, self.record)
+            slot.rehearse(kind in known, self.record)
         except CaptureRefused as refused:
             known[kind] = str(refused)
             raise
@@ -98,14 +91,14 @@ def width_of(state: DraftState) -> int:
 
 
 def rows_for(target: TextTarget) -> int:
-    """Rows of a seat for a request: as many as it has on a CPU, where an empty row costs what a full one does; elsewhere the
-    next power of two."""
+    """Rows of a graph slot for a request: as many as it has on a CPU, where an empty row costs as much as a full one;
+    elsewhere the next power of two."""
     batch = target.batch
     return batch if target.device.type == "cpu" else 1 << (batch - 1).bit_length()
 
 
 def slots_for(slots: int) -> int:
-    """Slots of a seat for so many."""
+    """Cache slots of a graph slot for so many."""
     return max(_SLOTS, 1 << (slots - 1).bit_length())
 
 
@@ -115,20 +108,9 @@ def _kind(target: TextTarget, state: DraftState, rule: Rule) -> tuple:
     warps = tuple((type(one), _described(vars(one))) for one in target.processors.free)
     shape = getattr(state, "shape", None)
     drafted = (type(state), _drafter(state), repr(shape))
-    axes, levels = tuple(target.next_position.shape[:-1]), target.levels
+    shaped = tuple(target.next_position.shape[:-1]), target.levels, parts.dtype, parts.learned_positions
     ends = tuple(sorted(target.eos))
-    return (
-        type(rule),
-        _described(vars(rule)),
-        target.greedy,
-        warps,
-        drafted,
-        axes,
-        levels,
-        ends,
-        parts.dtype,
-        target.table,
-    )
+    return type(rule), _described(vars(rule)), target.greedy, warps, drafted, shaped, ends
 
 
 def _drafter(state: DraftState) -> tuple:

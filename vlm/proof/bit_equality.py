@@ -12,7 +12,7 @@ from mmspec.core.draft import Draft, Law, root_only
 from mmspec.core.strict_ops import BLOCK
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.prefill import prepare
+from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens, padding_id, path_to
 from mmspec.vlm.target import TextTarget
 
@@ -22,8 +22,8 @@ _BRANCHES = 5  # of the tree, whose right tokens stand behind wrong ones
 
 
 def same_bits(parts: Parts) -> None:
-    """Raises Differs where logits, keys, values or states differ in a bit. Rows of attention must not hang on one another
-    either; recurrent layers read a padded prompt in other pieces than the same prompt alone."""
+    """Raises TrialMismatch where logits, keys, values or states differ in a bit. Rows of attention must not depend on
+    each other either; recurrent layers read a padded prompt in other pieces than the same prompt alone."""
     ids = ordinary_tokens(parts, 2, _PROMPT)
     script = ordinary_tokens(parts, 2, _DEEP + 1, seed=1)
     mask = torch.ones_like(ids)
@@ -109,7 +109,7 @@ def _kept(target: TextTarget, row: int) -> list[Tensor]:
 
 def _opened(parts: Parts, inputs: dict, first: Tensor) -> TextTarget:
     """A strict request behind its prompt, whose first token is `first` [B]."""
-    ids, kwargs = prepare(parts.model, inputs)
+    ids, kwargs = prepare_inputs(parts.model, inputs)
     none = LogitsProcessorList(), StoppingCriteriaList()
     pad = padding_id(parts.model)
     target = TextTarget(parts, ids, *none, greedy=True, pad=pad, model_kwargs=kwargs, strict=True)

@@ -11,13 +11,12 @@ from mmspec.core.layer_plan import LayerSpec, as_decoder_masks
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import wrapped_logits
 from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens
-from mmspec.vlm.request_checks import learned_positions
 
 
 def check_receptive_field(parts: Parts, slots: int) -> None:
     """One pass of one token behind `slots` cached ones whose values carry gradients: a slot without one is not seen.
 
-    Raises Differs that names the first layer which does not see them all.
+    Raises TrialMismatch that names the first layer which does not see them all.
     """
     if any(layer.slots and layer.states for layer in parts.plan.layers):
         return  # layers of both kinds in one look no further back than their mask, or the trial finds out
@@ -40,7 +39,7 @@ def check_receptive_field(parts: Parts, slots: int) -> None:
 def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
     full = parts.like.new_zeros(1, 1, 1, place + 1)  # what windows hide is their masks' to say
     mask = as_decoder_masks(parts.plan, full, [full] * len(parts.plan.narrow))
-    table = learned_positions(parts)
+    table = parts.learned_positions
     # padded prompts have more slots than a learned table has positions; what a layer sees does not hang on them
     position = torch.full_like(ids, place if table is None else min(place, table - 1))
     inputs = dict(input_ids=ids, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True)

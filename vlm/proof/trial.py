@@ -17,7 +17,7 @@ from mmspec.core.draft import Draft, Law, Verdict
 from mmspec.core.tree import chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import class_generate
-from mmspec.vlm.prefill import PROMPT_ALONE, prepare
+from mmspec.vlm.prefill import PROMPT_ALONE, prepare_inputs
 from mmspec.vlm.target import TextTarget
 
 
@@ -76,8 +76,8 @@ def text_trial(parts: Parts) -> None:
 
 
 def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
-    """Raises Differs where our target's logits are not those of `transformers.generate`."""
-    ids, kwargs = prepare(parts.model, inputs)
+    """Raises TrialMismatch where our target's logits are not those of `transformers.generate`."""
+    ids, kwargs = prepare_inputs(parts.model, inputs)
     script = ordinary_tokens(parts, ids.shape[0], STEPS, seed=1)
     settings = dict(
         max_new_tokens=STEPS, output_logits=True, return_dict_in_generate=True, pad_token_id=padding_id(parts.model)
@@ -131,9 +131,9 @@ def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
 
 
 def _invariant(parts: Parts, inputs: dict) -> None:
-    """Raises Differs where a pass heeds the cache's own count of slots, or where a later node stands."""
-    ids, kwargs = prepare(parts.model, inputs)
-    longest = getattr(parts.model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 4096
+    """Raises TrialMismatch where a pass heeds the cache's own count of slots, or where a later node stands."""
+    ids, kwargs = prepare_inputs(parts.model, inputs)
+    longest = parts.most_positions or 4096
     longest = min(longest, parts.plan.temperature or longest)
     far = max(longest - ids.shape[1] - 4, 0)
     target = _target(parts, ids, kwargs)

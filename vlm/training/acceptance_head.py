@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer
 from mmspec.training.schedule import Schedule
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.teacher import VlmTeacherBatch

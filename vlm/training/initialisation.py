@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 

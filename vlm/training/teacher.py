@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.hidden_states import record_states
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids, with_answers

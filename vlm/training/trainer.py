@@ -18,7 +18,8 @@ from mmspec.core.length import FixedLength
 from mmspec.io.interrupts import StopRequest, stop_requests
 from mmspec.training.run_state import RunState
 from mmspec.training.schedule import Schedule
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.vlm.training.objective import Objective, check_reach

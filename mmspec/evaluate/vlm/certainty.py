@@ -12,7 +12,7 @@ from mmspec.evaluate.engine.rows import Margin
 from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.vlm.methods import PEER
 from mmspec.evaluate.vlm.runner import end_tokens
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.training.examples import with_answers
 from mmspec.vlm.training.teacher import teacher_pass
 

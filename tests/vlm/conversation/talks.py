@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.architectures import placeholders_of, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import placeholders_of
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.pictures import picture_prompt, placeholder, token_types
 from tests.vlm.classes.variants import variants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from tests.vlm.tiny import IMAGE, tiny
 
 

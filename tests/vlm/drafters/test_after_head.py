@@ -7,7 +7,7 @@ import torch
 import transformers as hf
 from torch import nn
 
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform
 
 _SIZES = dict(

@@ -14,8 +14,8 @@ import mmspec
 from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
-from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.rows import row_of

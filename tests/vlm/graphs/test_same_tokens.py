@@ -72,7 +72,7 @@ def test_a_cache_that_has_to_grow(late: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(rounds, "_SLOTS", 16)
     monkeypatch.setattr(decoding, "_AHEAD", 1)
     bounds = []
-    monkeypatch.setattr(GraphSlot, "__init__", noting(GraphSlot.__init__, lambda seat: bounds.append(seat.bound)))
+    monkeypatch.setattr(GraphSlot, "__init__", noting(GraphSlot.__init__, lambda slot: bounds.append(slot.bound)))
     pair = both(narrow(), Rounds(late=late), drafter=chain(kind="narrow"), max_new_tokens=90, **WARM, **rows(4))
     assert alike(*pair) and bounds == [32, 64, 128]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.training import block_objective

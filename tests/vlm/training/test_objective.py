@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
 from mmspec.vlm.training.objective import Objective, predictions
 from mmspec.vlm.training.recipes import PUBLISHED, new_drafter, published_recipe

@@ -15,7 +15,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
 from mmspec.training.schedule import Schedule
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters import checkpoints  # noqa: F401
 from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, ShapedDrafter
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.training.losses import LOSSES, terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.recipes import KINDS, PUBLISHED, equal_recipe, new_drafter, with_terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective

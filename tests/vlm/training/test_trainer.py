@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmspec.io.interrupts import Stopped
 from mmspec.training.schedule import Schedule
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree
 from mmspec.io.pretrained import Pretrained
-from mmspec.vlm.architectures import Parts, take_apart
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import unwrapped
 from mmspec.vlm.hidden_states import Level
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.io.pretrained import EMBEDDING, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
 from mmspec.vlm.drafters.reduced_vocabulary import check_token_ids
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.io.files import replacing, write_json_atomic
 from mmspec.io.pretrained import CONFIG, WEIGHTS, fill_drafter
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
 
 # a tensor of an MTP layer, under "mtp." or as one more layer behind the model's own

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from mmspec.io.files import locked
 from mmspec.training.schedule import Schedule
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.drafters.mtp.published import write_mtp

@@ -11,7 +11,7 @@ from torch import nn
 import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
 from mmspec.core.length import FixedLength
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
 from mmspec.vlm.drafters.dflash import DFlash, taps_of
 from mmspec.vlm.hidden_states import LayerOutput, record_states

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.training.block_objective import BlockObjective
 from mmspec.vlm.training.teacher import teacher_pass

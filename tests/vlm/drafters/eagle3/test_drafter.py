@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
 from mmspec.vlm.drafters.reduced_vocabulary import check_token_ids, reduced_vocabulary

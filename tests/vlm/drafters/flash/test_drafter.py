@@ -12,7 +12,7 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig

@@ -15,7 +15,7 @@ from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.core.tree import static_tree
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.head_drafter import HeadConfig, HeadDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig

@@ -17,7 +17,7 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length import FixedLength
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.drafters.mtp.published import write_mtp
 from mmspec.vlm.training.losses import cross_entropy

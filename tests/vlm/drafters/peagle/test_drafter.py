@@ -8,7 +8,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import SlotCache
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.peagle import PEagle
 from mmspec.vlm.hidden_states import record_states
 from tests.vlm.drafters.trained import make

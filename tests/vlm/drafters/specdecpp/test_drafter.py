@@ -10,7 +10,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain
 from mmspec.training.schedule import Schedule
 from mmspec.vlm import drafter_from_state_dict, load_drafter
-from mmspec.vlm.architectures import take_apart
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.small_model import SmallModel
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead, AcceptanceStop
 from mmspec.vlm.training.acceptance_head import (
