@@ -40,8 +40,8 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
         (MASKED, "CSpD", "--decoding cspd", TrajectoryRatio(Relaxation()), _RATIO),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 0", OwnWithin(0.0), _BITS),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 1", OwnWithin(1.0), "verdicts on windows made by hand"),
-        (MASKED, "annealed heads (DiSA)", "HeadSampling(annealing=Annealing())", ScheduledSteps(head_sampling=HeadSampling(1, Annealing())),
-         _SCHEDULE),
+        (MASKED, "annealed heads (DiSA)", "HeadSampling(annealing=Annealing())",
+         ScheduledSteps(head_sampling=HeadSampling(1, Annealing())), _SCHEDULE),
         (MASKED, "checkerboard (GtR)", "ScheduledSteps(reconstruct=1)", ScheduledSteps(reconstruct=1), _SCHEDULE),
         (MASKED, "cached null branch (LazyMAR)", "ScheduledSteps(lazy=Lazy())", ScheduledSteps(lazy=Lazy()), _SCHEDULE),
         (MASKED, "cached tokens (LazyMAR)", "ScheduledSteps(lazy=Lazy(tokens=0.1))",
@@ -75,10 +75,6 @@ _PAIRS = "pairs that are given, and noise; a gain that is the target alone"
 _TESTED_CODES = "enumeration of small grids over time, chi-square of the joint law"
 
 
-def _video_law(rule: object) -> str:
-    return "exact" if rule.exact else "relaxed"
-
-
 def _video_rows() -> list[tuple[str, str, str, object, str]]:
     """(kind, decoding, options of `mmspec video` or the router in Python, what says whether it is exact, how it is tested)."""
     texts = {
@@ -107,7 +103,7 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
 def router_records() -> list[dict]:
     """One record per kind of model and decoding."""
     return [
-        {"videos of": kind, "decoding": decoding, "asked by": asked, "law": _video_law(rule), "tested by": tested}
+        {"videos of": kind, "decoding": decoding, "asked by": asked, "law": _law(rule), "tested by": tested}
         for kind, decoding, asked, rule, tested in _video_rows()
     ]
 

@@ -74,10 +74,10 @@ def small(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -
 
 DECODINGS: dict[str, ContinuousDecodingSpec] = {
     "ar": ContinuousDecodingSpec("plain decoding", lambda resources, wishes: {}),
-    "cspd": ContinuousDecodingSpec("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd, (MASKED,),
-                   ("window", "gamma", "tolerance")),
-    "stack": ContinuousDecodingSpec("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack, (MASKED,),
-                    ("gamma",)),
+    "cspd": ContinuousDecodingSpec("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd,
+                                   (MASKED,), ("window", "gamma", "tolerance")),
+    "stack": ContinuousDecodingSpec("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack,
+                                    (MASKED,), ("gamma",)),
     "head": ContinuousDecodingSpec("the head drafts its own denoising steps; exact", head, takes=("window",)),
     "small": ContinuousDecodingSpec("a smaller causal model drafts tokens; exact", small, (CAUSAL,), ("gamma", "rule")),
 }  # fmt: skip

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmspec.evaluate.continuous.resources import ContinuousResources
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.drawn import DrawnMethod
 
 PLAIN = "ar"
 PipelineArguments = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousMethod(Method):
+class ContinuousMethod(DrawnMethod):
     """make: arguments of the pipeline, `decoding` and what goes with it; what they need is imported and loaded when called.
     kind: of the models it is for, "" for all.   gamma: steps a drafted window has.   patch: rejected tokens are put right
     where they stand, so that every window advances by gamma.   bitwise: its tokens are plain decoding's, bit for bit, at any
-    temperature.   knob: what a family differs in.
+    temperature.
     """
 
     make: Callable[[ContinuousResources], PipelineArguments] = lambda resources: {}
@@ -26,16 +26,9 @@ class ContinuousMethod(Method):
     gamma: int | None = None
     patch: bool = False
     bitwise: bool = False
-    knob: float | None = None
 
     def row(self) -> dict:
-        return {
-            "method": self.title,
-            "key": self.key,
-            "family": self.family,
-            "knob": self.knob,
-            "gamma": self.gamma,
-        }
+        return {**DrawnMethod.row(self), "gamma": self.gamma}
 
 
 ContinuousDecodingFactory = Callable[[ContinuousResources], PipelineArguments]
@@ -81,9 +74,9 @@ def _schedules(
     """Arguments of `Schedules`."""
     from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
 
-    walk = _head_sampling(resources, ahead if "head" in parts else 1, "anneal" in parts)
+    sampling = _head_sampling(resources, ahead if "head" in parts else 1, "anneal" in parts)
     return {
-        "walk": walk,
+        "head_sampling": sampling,
         "reconstruct": 1 if "checkerboard" in parts else None,
         "lazy": Lazy(tokens=share) if "lazy" in parts else None,
     }

@@ -11,8 +11,7 @@ from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArgumen
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
 from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
-from mmspec.evaluate.engine.domain import SamplingOverrides as Drawn
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
 from mmspec.evaluate.image.resources import GenerationRequest, labels_of
 from mmspec.evaluate.image.sweep import ObjectsDrawn, class_prompts
@@ -71,7 +70,7 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     )
 
 
-def setting(model: str, temperature: float, wishes: Drawn) -> ContinuousSetting:
+def setting(model: str, temperature: float, wishes: SamplingOverrides) -> ContinuousSetting:
     drawn = wishes.given(guidance=GUIDANCE if model in CONTINUOUS_MODELS else None, num_iter=STEPS)
     if continuous_kind(model) != MASKED:
         drawn["num_iter"] = 0

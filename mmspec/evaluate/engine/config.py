@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -82,7 +82,7 @@ class BenchConfig:
         folder = type(self).__module__.rpartition(".")[0]
         return suite_of(import_module(f"{folder}.suites").SUITES, self.suite)
 
-    def known(self) -> Sequence[Method]:
+    def known(self) -> tuple[Method, ...]:
         """The suite's methods that the zoo has something for, baselines first."""
         return self.plan().methods
 
@@ -106,7 +106,7 @@ class BenchConfig:
     @property
     def rows(self) -> tuple[Method, ...]:
         """The methods asked for, always with those that ratios are taken against."""
-        known = tuple(self.known())
+        known = self.known()
         if self.methods is None:
             return known
         asked = [one for one in known if any(one.named(name) for name in self.methods)]
@@ -128,15 +128,6 @@ class BenchConfig:
     def parts(self) -> int:
         """Timed settings and judged rows in all: what a log counts."""
         return len(list(self.settings())) + sum(len(self.serving(one)) for one in self.judged())
-
-
-def refuse_idle(config: BenchConfig, timed: bool, judged: bool) -> None:
-    """Raises ValueError for options of what a suite does not do: it times requests, judges images, or both."""
-    idle = ("images",) if not judged else () if timed else ("prompts", "batches")
-    for name in idle:
-        if getattr(config, name) is not None:
-            flag, what = flag_of(config, name), "times requests" if judged else "judges images"
-            raise ValueError(f"{flag}: expected a suite that {what}, got {config.suite!r}, leave {flag} out")
 
 
 def _check_range(config: BenchConfig, one: Field) -> None:

@@ -14,8 +14,8 @@ from mmspec.evaluate.image.certainty import certainty, margin_at, observe_laws, 
 from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
 from mmspec.evaluate.image.methods import PLAIN
 from mmspec.evaluate.image.page import describe, page, panels
-from mmspec.evaluate.image.resources import ImageResources, cases, requests_of, zoo_resources
-from mmspec.evaluate.image.runner import make_draw, runner
+from mmspec.evaluate.image.resources import ImageResources, requests_of, zoo_resources
+from mmspec.evaluate.image.runner import cases, make_draw, runner
 from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryComparison
 
 

@@ -6,29 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mmspec.core.loop import Drafter
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.drawn import DrawnMethod
 from mmspec.evaluate.image.resources import ImageResources
 
 PLAIN = "ar"
 
 
 @dataclass(frozen=True, slots=True)
-class ImageMethod(Method):
+class ImageMethod(DrawnMethod):
     """make: its drafter, None for plain decoding; what it needs is imported and loaded when called.   rule: as
-    `rule_from_name` reads it.   family: rows that differ in one knob, which plots join.   knob: its value.
+    `rule_from_name` reads it.
     """
 
     make: Callable[[ImageResources], Drafter | None] = lambda resources: None
-    knob: float | None = None
 
     def row(self) -> dict:
-        return {
-            "method": self.title,
-            "key": self.key,
-            "family": self.family,
-            "knob": self.knob,
-            "rule": self.rule,
-        }
+        return {**DrawnMethod.row(self), "rule": self.rule}
 
 
 ImageDrafterFactory = Callable[[ImageResources], Drafter]

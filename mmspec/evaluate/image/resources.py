@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmspec import zoo
 from mmspec.core.rules.base import Rule
 from mmspec.evaluate.engine.domain import Resources
+from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.by_name import rule_from_name
 from mmspec.io.checkpoints import load_model, load_part
 from mmspec.io.readers import read_json
 from mmspec.zoo.world.image import HELD_OUT, class_names, image_prompt, sample_image_scene
 from mmspec.zoo.world.language import with_article
-
-if TYPE_CHECKING:
-    from mmspec.evaluate.image.config import ImageSetting
-
 
 FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
 STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
@@ -55,14 +52,6 @@ def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> 
             raise ValueError(f"PROMPT: expected a label from 0 to {classes - 1}{known}, got {text!r}, correct it")
         labels.append(label)
     return labels
-
-
-def cases(resources: ImageResources, setting: ImageSetting) -> list[list[GenerationRequest]]:
-    """The requests of every batch of a setting."""
-    return setting.batches(requests_of(setting.model, setting.prompts, setting.seed))
-
-
-ZOO_MODELS = ("t2i", "c2i")
 
 
 @dataclass(slots=True)
@@ -113,8 +102,8 @@ class ImageResources(Resources):
 
 def zoo_resources(name: str = "t2i") -> ImageResources:
     """The zoo's text-to-image model, or its class-to-image model.   Raises ValueError for another name."""
-    if name not in ZOO_MODELS:
-        raise ValueError(f"--model: expected one of {', '.join(ZOO_MODELS)}, got {name!r}, pick one of these")
+    if name not in IMAGE_MODELS:
+        raise ValueError(f"--model: expected one of {', '.join(IMAGE_MODELS)}, got {name!r}, pick one of these")
     return ImageResources(zoo.load(name), f"zoo {name}", name)
 
 

@@ -11,8 +11,14 @@ from mmspec.core.stats import Stats
 from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, row_passes, timed_run, without_output
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.resources import GenerationRequest, ImageResources
+from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, requests_of
 from mmspec.imagegen.base_pipeline import ImageOutput
+
+
+def cases(resources: ImageResources, setting: ImageSetting) -> list[list[GenerationRequest]]:
+    """The requests of every batch of a setting."""
+    return setting.batches(requests_of(setting.model, setting.prompts, setting.seed))
+
 
 DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
 

@@ -13,8 +13,8 @@ import torch
 from mmspec import zoo
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod, jacobi, scd
-from mmspec.evaluate.image.resources import ImageResources, cases
-from mmspec.evaluate.image.runner import runner
+from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.image.runner import cases, runner
 from mmspec.evaluate.machine.measure import comparison_rows
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.zoo.training.image.build_llamagen import GptRecipe, t2i_recipe, train_llamagen

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.drawn import DrawnMethod
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.image.methods import ImageDrafterFactory as MakeCodes
+    from mmspec.evaluate.image.methods import ImageDrafterFactory
     from mmspec.evaluate.video.config import VideoSetting
     from mmspec.evaluate.video.resources import VideoResources
     from mmspec.video.decoding.output import VideoStats
@@ -43,19 +43,15 @@ def plain(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoMethod(Method):
+class VideoMethod(DrawnMethod):
     """make: how it draws; what it needs is loaded, and routers are calibrated, when it is called.   kind: of models it is
-    for.   bitwise: its videos are the target's, bit for bit.   knob: what a family differs in, such as the share of drafts
-    that a router was calibrated to let stand.
+    for.   bitwise: its videos are the target's, bit for bit.   knob: such as the share of drafts that a
+    router was calibrated to let stand.
     """
 
     make: VideoDecodingFactory = plain
     kind: str = BLOCKS
     bitwise: bool = False
-    knob: float | None = None
-
-    def row(self) -> dict:
-        return {"method": self.title, "key": self.key, "family": self.family, "knob": self.knob}
 
 
 EXPLORED_SHARE = 0.4  # of drafts that stand while it is tried out
@@ -145,7 +141,7 @@ def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") ->
     return make
 
 
-def codes(make: MakeCodes) -> VideoDecodingFactory:
+def codes(make: ImageDrafterFactory) -> VideoDecodingFactory:
     """A maker of a decoding of codes, as images have it."""
     return lambda resources, setting: PipelineCall(resources.pipeline, {"decoding": make(resources.codes)})
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mmspec.evaluate.engine.suite import Suite
+from mmspec.evaluate.engine.drawn import DrawnSuite
 from mmspec.evaluate.image import methods as of_codes
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
 from mmspec.evaluate.video.methods import (
@@ -118,22 +119,18 @@ _CODES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VideoSuite(Suite):
-    """timed: every method interleaved with the target alone on the same prompts.   judged: videos of every method against
-    the target's.   kind, model: what it draws with where nothing is named.   judged_prompts: of what is judged.
-    plot: has a curve.
-    """
+class VideoSuite(DrawnSuite):
+    """kind, model: what it draws with where nothing is named.   judged_prompts: of what is judged."""
 
-    methods: tuple[VideoMethod, ...]
-    timed: bool
-    judged: bool
     kind: str = BLOCKS
     model: str = "video"
     prompts: int = 8
     batches: tuple[int, ...] = (1,)
-    temperatures: tuple[float, ...] = (1.0,)
     judged_prompts: int = 32
-    plot: bool = False
+
+    def rows(self, thresholds: Iterable[float] = ()) -> tuple[VideoMethod, ...]:
+        """The methods for models of its kind, those with fixed thresholds behind the others."""
+        return tuple(one for one in (*self.methods, *map(at_threshold, thresholds)) if one.kind == self.kind)
 
 
 SUITES: dict[str, VideoSuite] = {

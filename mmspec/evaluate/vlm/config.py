@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from mmspec.evaluate.engine.config import BenchConfig, option
-from mmspec.evaluate.engine.suite import Setting
+from mmspec.evaluate.engine.suite import Method, Setting
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.vlm.methods import VlmMethod
     from mmspec.evaluate.vlm.requests import VlmTask
     from mmspec.evaluate.vlm.resources import VlmResources
 
@@ -73,7 +72,7 @@ class VlmBenchConfig(BenchConfig):
 
         return short_name(name)
 
-    def known(self) -> tuple[VlmMethod, ...]:
+    def known(self) -> tuple[Method, ...]:
         return self.plan().rows(self.saved)
 
     def settings(self) -> Iterator[VlmSetting]:

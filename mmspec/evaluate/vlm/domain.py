@@ -16,9 +16,8 @@ from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.drafter_costs import drafter_costs
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.page import describe, page, panels
-from mmspec.evaluate.vlm.requests import cases
 from mmspec.evaluate.vlm.resources import VlmResources, card_of, zoo_resources
-from mmspec.evaluate.vlm.runner import generation_arguments, runner
+from mmspec.evaluate.vlm.runner import cases, generation_arguments, runner
 from mmspec.evaluate.vlm.same_drafts import same_drafts
 
 _ROUNDED = 32  # units of a dtype's spacing at 1 by which logits of passes of two widths may differ

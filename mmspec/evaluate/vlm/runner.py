@@ -13,11 +13,18 @@ import mmspec
 from mmspec.evaluate.engine.runs import Runner, TimedRun, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
+from mmspec.evaluate.vlm.requests import encode
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.vlm import Rounds
 from mmspec.vlm.hf_model import class_generate
 
 Inputs = Mapping[str, Tensor]
+
+
+def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
+    """The inputs of every batch of a setting."""
+    asked = list(setting.task.make(setting.prompts, setting.seed))
+    return [encode(resources.processor, group) for group in setting.batches(asked)]
 
 
 def sampling_arguments(temperature: float) -> dict:
