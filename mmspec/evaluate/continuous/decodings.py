@@ -9,6 +9,10 @@ from mmspec.evaluate.continuous.methods import PipelineArguments
 from mmspec.evaluate.continuous.methods import cspd as cspd_with
 from mmspec.evaluate.continuous.resources import ContinuousResources
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
+from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
 
 WINDOWS = ("patch", "truncate")
 RULES = ("reflection", "gaussian_block")
@@ -40,8 +44,6 @@ class ContinuousDecodingSpec:
 
 def cspd(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`CSpD`: patched windows of 8 steps; a tolerance has the target's own draws emitted, which needs truncation."""
-    from mmspec.imagegen.continuous.cspd.drafter import CSpD
-
     window = wishes.window or ("patch" if wishes.tolerance is None else "truncate")
     gamma = 8 if wishes.gamma is None else wishes.gamma
     return {"decoding": CSpD(resources.drafter(), window, gamma, tolerance=wishes.tolerance)}
@@ -54,17 +56,14 @@ def stack(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -
 
 def head(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """Speculation over head time, 8 states a call."""
-    from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
-    from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
-
-    walk = HeadSampling(states(wishes.window))
-    return {"decoding": ScheduledSteps(head_sampling=walk)} if resources.kind == MASKED else {"head_sampling": walk}
+    sampling = HeadSampling(states(wishes.window))
+    if resources.kind == MASKED:
+        return {"decoding": ScheduledSteps(head_sampling=sampling)}
+    return {"head_sampling": sampling}
 
 
 def small(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`SmallCausal`: 4 tokens a round, block verification of Gaussians."""
-    from mmspec.imagegen.continuous.causal.drafter import SmallCausal
-
     gamma = 4 if wishes.gamma is None else wishes.gamma
     return {
         "decoding": SmallCausal(resources.drafter().model.transformer, gamma),

@@ -24,6 +24,7 @@ from mmspec.evaluate.video.methods import (
     routed,
     threshold,
 )
+from mmspec.video.routing.routers import Random, Strided
 
 _TIMED = (
     "method",
@@ -90,7 +91,8 @@ def _routers(share: float) -> tuple[VideoMethod, ...]:
 
 def _budgets(share: float) -> tuple[VideoMethod, ...]:
     """What needs no reward."""
-    return tuple(_row(name, f"{name}, share", share, routed(budgeted(name, share))) for name in ("strided", "random"))
+    kinds = {"strided": Strided, "random": Random}
+    return tuple(_row(name, f"{name}, share", share, routed(budgeted(kind, share))) for name, kind in kinds.items())
 
 
 def at_threshold(least: float) -> VideoMethod:
