@@ -79,10 +79,7 @@ def _routers(share: float) -> tuple[VideoMethod, ...]:
         _row("mean", "mean of frames, share", share, routed(threshold(share, "mean"), reduction="mean")),
         _row("relative", "relative to the first block, share", share, routed(relative(share))),
         _row(
-            "relative-mean",
-            "relative, mean of frames, share",
-            share,
-            routed(relative(share, "mean"), reduction="mean"),
+            "relative-mean", "relative, mean of frames, share", share, routed(relative(share, "mean"), reduction="mean")
         ),
         _row("hybrid", f"at most {_RUN} in a row and SDVG, share", share, routed(hybrid(_RUN, share))),
         _row("learned", "learned gain, share", share, routed(learned(share))),

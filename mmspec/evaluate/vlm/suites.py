@@ -213,10 +213,7 @@ SUITES: dict[str, VlmSuite] = {
     "pictures": VlmSuite(
         about="drafters on prompts of 1, 4, 8 and 16 pictures",
         tasks=ALBUMS,
-        methods=(
-            VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer),
-            _AUTO,
-        ),
+        methods=(VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer), _AUTO),
         each=_as_it_is,
         drafters=TRAINED,
         prompts=9,
