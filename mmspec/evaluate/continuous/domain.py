@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from mmspec.evaluate.continuous.certainty import certainty, target_figures
 from mmspec.evaluate.continuous.config import ContinuousBenchConfig, ContinuousSetting
@@ -14,7 +15,7 @@ from mmspec.evaluate.engine.domain import Domain, TimedSetting
 from mmspec.evaluate.engine.rows import identical
 from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import middle, pairs
-from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryComparison
+from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryReference
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
@@ -81,14 +82,14 @@ def _in_full(plain: HeadRun, own: HeadRun, gamma: int, cost: float, window: floa
     return plain.target_passes / (alone + own.drafter_passes * cost + windows * window)
 
 
-class ContinuousReference(GalleryComparison):
-    """Plain images of a setting.   row: how sure the target is."""
-
-    def __init__(self, config: ContinuousBenchConfig, resources: ContinuousResources, setting: ContinuousSetting):
-        asked = label_requests(resources, setting.prompts, setting.seed)
-        super().__init__(config.rows[0], lambda method: make_draw(method, resources, setting), resources.scorer, asked,
-                         setting.batch, setting.seed)  # fmt: skip
-        self.row = target_figures(resources, setting, asked, setting.seed)
+def reference(
+    config: ContinuousBenchConfig, resources: ContinuousResources, setting: ContinuousSetting
+) -> GalleryReference:
+    """Plain images of a setting, and how sure the target is."""
+    asked = label_requests(resources, setting.prompts, setting.seed)
+    make = partial(make_draw, resources=resources, setting=setting)
+    figures = partial(target_figures, resources, setting, asked, setting.seed)
+    return GalleryReference(config.rows[0], setting, asked, make, resources.scorer, lambda tokens: figures())
 
 
 TIMING = (
@@ -127,6 +128,6 @@ DOMAIN = Domain(
     page=page,
     panels=panels,
     complete=complete,
-    reference=ContinuousReference,
+    reference=reference,
     quality={name: name for name in FIELDS} | {"judged_batch": "batch", "judged_step_compression": "step_compression"},
 )

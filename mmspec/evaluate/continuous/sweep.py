@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from mmspec.evaluate.continuous.config import ContinuousSetting
@@ -13,10 +12,9 @@ from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
-from mmspec.evaluate.image.resources import GenerationRequest, labels_of
+from mmspec.evaluate.image.resources import GenerationRequest
 from mmspec.evaluate.image.sweep import ObjectsDrawn, class_prompts
 from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
-from mmspec.zoo.world.image import class_names
 
 GUIDANCE, STEPS = 2.0, 64
 TITLES = {"ar": "plain", "head": "head", "small": "small causal", "cspd": "CSpD", "stack": "CSpD stack"}
@@ -85,22 +83,9 @@ def case(
     resources: ContinuousResources, setting: ContinuousSetting, prompt: EvaluationPrompt
 ) -> list[GenerationRequest]:
     """A label where the prompt has one or names one, else its text for a model that reads captions."""
-    names = class_names() if resources.classes == len(class_names()) else ()
-    text = prompt.text if prompt.label is None else str(prompt.label)
-    captions = getattr(resources.pipeline.model, "captions", None)
-    try:
-        return [GenerationRequest(labels_of([text], resources.classes, names)[0], prompt.text)]
-    except ValueError:
-        if captions is None or prompt.label is not None:
-            raise
-    return [GenerationRequest(_check_captions(captions, [text])[0], prompt.text)]
-
-
-def _check_captions(captions: object, texts: Sequence[str]) -> list[str]:
-    check = getattr(captions, "check", None)
-    if check is not None:
-        check(list(texts))
-    return list(texts)
+    if prompt.label is not None:
+        return [GenerationRequest(resources.labels([str(prompt.label)])[0], prompt.text)]
+    return [GenerationRequest(resources.given([prompt.text])[0], prompt.text)]
 
 
 SWEEP = Sweep(

@@ -54,8 +54,25 @@ def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> 
     return labels
 
 
+def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
+    """The prompts.   Raises ValueError where the model's caption encoder knows none of their words."""
+    check = getattr(getattr(model, "captions", None), "check", None)
+    if check is not None:
+        check(list(prompts))
+    return list(prompts)
+
+
 @dataclass(slots=True)
-class ImageResources(Resources):
+class PictureResources(Resources):
+    """Resources of a domain whose output is judged as pictures."""
+
+    def scorer(self, name: str) -> Any:
+        """A scorer of the zoo, such as "clip" or "image_judge"."""
+        return self.once(f"scorer {name}", lambda: zoo.load(name))
+
+
+@dataclass(slots=True)
+class ImageResources(PictureResources):
     """name: what tables call the model.   zoo: its name in the zoo, "" for a model from a folder."""
 
     pipeline: ImagePipeline
@@ -68,10 +85,7 @@ class ImageResources(Resources):
         Raises ValueError for a class that does not exist, and for words of which the model knows none.
         """
         if self.draws_texts:
-            check = getattr(getattr(self.pipeline.model, "captions", None), "check", None)
-            if check is not None:
-                check(list(prompts))
-            return list(prompts)
+            return checked_captions(self.pipeline.model, prompts)
         classes = self.pipeline.model.transformer.config.num_classes
         return labels_of(prompts, classes, class_names() if self.zoo else ())
 
@@ -88,10 +102,6 @@ class ImageResources(Resources):
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, decode otherwise"
             )
         return self.once(f"part {name}", lambda: zoo.load(f"{self.zoo}/{name}"))
-
-    def scorer(self, name: str) -> Any:
-        """The zoo's "clip" or "image_judge"."""
-        return self.once(f"scorer {name}", lambda: zoo.load(name))
 
     def rule(self, text: str | None) -> str | Rule | None:
         """The rule of "name" or "name:setting=value,...", made once; None of None."""

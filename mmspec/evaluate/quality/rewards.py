@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from einops import rearrange
 
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import files_digest
@@ -92,7 +93,7 @@ class RewardScorer:
 def frames_of(made: Any) -> torch.Tensor:
     """A picture or a film uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
     array = made if isinstance(made, np.ndarray) else np.array(made.convert("RGB"))[None]
-    return torch.from_numpy(array).permute(0, 3, 1, 2)
+    return rearrange(torch.from_numpy(array), "f h w c -> f c h w")
 
 
 def reward_scorer_of(text: str) -> RewardScorer:

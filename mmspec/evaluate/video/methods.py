@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mmspec.evaluate.engine.drawn import DrawnMethod
+from mmspec.evaluate.engine.runs import raise_errors
 from mmspec.evaluate.image.methods import ImageDrafterFactory
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
@@ -100,8 +101,7 @@ def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterC
         part = asked[first : first + setting.batch]
         seeds = [setting.seed + first + i for i in range(len(part))]
         out = resources.pipeline(part, decoding=decoding, blocks=setting.blocks, seed=seeds)
-        if out.errors:
-            raise ValueError("; ".join(out.errors.values()))
+        raise_errors(out.errors)
         found.append(out.stats)
     return RouterCalibration(found)
 
