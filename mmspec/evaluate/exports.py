@@ -11,6 +11,7 @@ import numpy as np
 from einops import rearrange
 from PIL import Image
 
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.sweep.media import load_output
 from mmspec.evaluate.sweep.shards import Records
 from mmspec.io.files import replacing, write_text_atomic
@@ -93,8 +94,7 @@ def export_run(kind: str, found: Records, folder: Path) -> str:
     kind: "geneval", "dpg" or "vbench"; the judges themselves are other people's and are run by the user.
     Raises ValueError for another kind, and for a run that has made nothing of what it reads.
     """
-    if kind not in LAYOUTS:
-        raise ValueError(f"--export: expected one of {', '.join(LAYOUTS)}, got {kind!r}, pick one of these")
+    check_choice("--export", kind, LAYOUTS)
     shows, write = LAYOUTS[kind]
     cells: dict[str, list[dict]] = {}
     for one in found.samples.values():

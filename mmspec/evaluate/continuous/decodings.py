@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from mmspec.evaluate.continuous.methods import PipelineArguments
 from mmspec.evaluate.continuous.methods import cspd as cspd_with
 from mmspec.evaluate.continuous.resources import ContinuousResources
+from mmspec.evaluate.engine.config import check_choice, check_overrides
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
 from mmspec.imagegen.continuous.cspd.drafter import CSpD
@@ -100,18 +101,7 @@ def decoding_of(
     where there is no drafter.
     """
     known = [one for one, choice in DECODINGS.items() if resources.kind in choice.kinds]
-    if name not in known:
-        raise ValueError(f"--decoding: expected one of {', '.join(known)} for {resources.name}, a {resources.kind} model of "
-                         f"vectors, got {name!r}, pick one of these")  # fmt: skip
-    takes = DECODINGS[name].takes
-    for field in fields(wishes):
-        value = getattr(wishes, field.name)
-        if value is not None and field.name not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(f"--{field.name}: expected options that --decoding {name} takes ({allowed}), got {value!r}, "
-                             "leave it out")  # fmt: skip
-    for field, allowed in (("window", WINDOWS if name == "cspd" else None), ("rule", RULES)):
-        value = getattr(wishes, field)
-        if value is not None and allowed is not None and value not in allowed:
-            raise ValueError(f"--{field}: expected one of {', '.join(allowed)}, got {value!r}, pick one of these")
+    check_choice("--decoding", name, known, f" for {resources.name}, a {resources.kind} model of vectors")
+    listed = {"rule": RULES, "window": WINDOWS} if name == "cspd" else {"rule": RULES}
+    check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes, **listed)
     return DECODINGS[name].make(resources, wishes)

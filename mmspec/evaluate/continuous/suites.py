@@ -19,23 +19,9 @@ from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
 
 _TIMED = (
-    "method",
-    "law",
-    "passes",
-    "target forwards",
-    "tokens a pass",
-    "head calls",
-    "gamma",
-    "acceptance",
-    "c",
-    "v",
-    "predicted x",
-    "in full",
-    "seconds",
-    "x plain (10-90 %)",
-    "draft + target + verify share",
-    "identical",
-)
+    "method", "law", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
+    "predicted x", "in full", "seconds", "x plain (10-90 %)", "draft + target + verify share", "identical",
+)  # fmt: skip
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling

@@ -10,6 +10,7 @@ from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArgumen
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
 from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
 from mmspec.evaluate.image.resources import GenerationRequest
@@ -47,17 +48,14 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     if found is not None and not rule and decoding not in DECODINGS:
         return found
     known = [name for name, choice in DECODINGS.items() if kind in choice.kinds]
-    if spec.name not in known:
-        raise ValueError(
-            f"--decoding: expected one of {', '.join(known)} for {model}, got {decoding!r}, pick one of these"
-        )
+    check_choice("--decoding", spec.name, known, f" for {model}")
     kinds = {one.name: str for one in fields(ContinuousDecodingOverrides)} | {"gamma": int, "tolerance": float}
     wishes = ContinuousDecodingOverrides(**spec.values("--decoding", **kinds))
     if rule and "rule" not in DECODINGS[spec.name].takes:
         raise ValueError(f"--rule: expected none for --decoding {spec.name}, which judges by its own, got {rule!r}, leave it "
                          "out")  # fmt: skip
-    if rule and rule not in RULES:
-        raise ValueError(f"--rule: expected one of {', '.join(RULES)} for vectors, got {rule!r}, pick one of these")
+    if rule:
+        check_choice("--rule", rule, RULES, " for vectors")
     wishes = replace(wishes, rule=rule or wishes.rule)
 
     def make(resources: ContinuousResources) -> PipelineArguments:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mmspec import zoo
-from mmspec.evaluate.engine.config import option
+from mmspec.evaluate.engine.config import check_choice, option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
@@ -48,9 +48,7 @@ class ImageBenchConfig(DrawnBenchConfig):
     top_k: tuple[int, ...] | None = option(None, "Top-k; 0 for all values.", shown="K,K")
 
     def __post_init__(self) -> None:
-        if self.model not in IMAGE_MODELS:
-            known = ", ".join(IMAGE_MODELS)
-            raise ValueError(f"--model: expected one of {known}, got {self.model!r}, pick one of these")
+        check_choice("--model", self.model, IMAGE_MODELS)
         super().__post_init__()
         if not self.plan().timed and 0 in self.temperatures:
             raise ValueError("--temperature: expected values above 0 for images that are judged, got 0, leave it out")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from mmspec.core.loop import Drafter
+from mmspec.evaluate.engine.config import check_choice, check_overrides
 from mmspec.evaluate.image.methods import mulo
 from mmspec.evaluate.image.resources import ImageResources
 from mmspec.imagegen.jacobi import SJD, Proactive
@@ -104,15 +105,10 @@ DECODINGS: dict[str, ImageDecodingSpec] = {
 
 def check_decoding(name: str, wishes: ImageDecodingOverrides = ImageDecodingOverrides()) -> None:
     """Raises ValueError for an unknown name and for a wish it cannot grant."""
-    if name not in DECODINGS:
-        raise ValueError(f"--decoding: expected one of {', '.join(DECODINGS)}, got {name!r}, pick one of these")
-    _check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes)
-    for field, known in (("drafter", tuple(_DRAFTS)), ("upsampler", UPSAMPLERS)):
-        value = getattr(wishes, field)
-        if value is not None and value not in known:
-            raise ValueError(f"--{field}: expected one of {', '.join(known)}, got {value!r}, pick one of these")
+    check_choice("--decoding", name, DECODINGS)
+    check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes, drafter=_DRAFTS, upsampler=UPSAMPLERS)
     if wishes.drafter == "eagle":
-        _check_overrides(wishes, "--drafter eagle", ("drafter",))
+        check_overrides(wishes, "--drafter eagle", ("drafter",))
 
 
 def decoding_of(
@@ -124,14 +120,3 @@ def decoding_of(
     """
     check_decoding(name, wishes)
     return DECODINGS[name].make(resources, wishes), DECODINGS[name].rule
-
-
-def _check_overrides(wishes: ImageDecodingOverrides, where: str, takes: tuple[str, ...]) -> None:
-    """Raises ValueError for a wish outside `takes`."""
-    for field in fields(wishes):
-        value = getattr(wishes, field.name)
-        if value is not None and field.name not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(
-                f"--{field.name}: expected options that {where} takes ({allowed}), got {value!r}, leave it out"
-            )

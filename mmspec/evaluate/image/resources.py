@@ -9,6 +9,7 @@ from typing import Any
 
 from mmspec import zoo
 from mmspec.core.rules.base import Rule
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.imagegen.pipeline import ImagePipeline
@@ -112,8 +113,7 @@ class ImageResources(PictureResources):
 
 def zoo_resources(name: str = "t2i") -> ImageResources:
     """The zoo's text-to-image model, or its class-to-image model.   Raises ValueError for another name."""
-    if name not in IMAGE_MODELS:
-        raise ValueError(f"--model: expected one of {', '.join(IMAGE_MODELS)}, got {name!r}, pick one of these")
+    check_choice("--model", name, IMAGE_MODELS)
     return ImageResources(zoo.load(name), f"zoo {name}", name)
 
 

@@ -23,14 +23,8 @@ from mmspec.evaluate.image.methods import (
 )
 
 _TIMED = (
-    "method",
-    "law",
-    "passes",
-    "step compression",
-    "seconds",
-    "x plain (10-90 %)",
-    "draft + target + verify share",
-)
+    "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
+)  # fmt: skip
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 
 
@@ -146,14 +140,8 @@ class ImageSuite(DrawnSuite):
 
 _ALL = (_AR, _AUTO, *_SJD, *_SCD, *_EAGLE, *_SHOWN, *_ordered(swept=False))
 _EXACT_FEW = (
-    "sjd-16",
-    "sjd-32",
-    "scd-gumbel-32",
-    "scd-gumbel-64",
-    "scd-maximal-32",
-    "scd-gumbel-32-tree",
-    "eagle-tree",
-)
+    "sjd-16", "sjd-32", "scd-gumbel-32", "scd-gumbel-64", "scd-maximal-32", "scd-gumbel-32-tree", "eagle-tree",
+)  # fmt: skip
 
 SUITES: dict[str, ImageSuite] = {
     "all": ImageSuite(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+from mmspec.evaluate.engine.config import check_choice, check_overrides
 from mmspec.evaluate.video.methods import PipelineCall, routed
 from mmspec.evaluate.video.resources import VideoResources
 from mmspec.io.validation import number_in_text
@@ -38,8 +39,7 @@ def router_of(text: str) -> Router:
     Raises ValueError for unknown names and settings, missing ones, and values that the router refuses.
     """
     name, _, rest = text.partition(":")
-    if name not in ROUTERS:
-        raise ValueError(f"--router: expected one of {', '.join(ROUTERS)}, got {name!r}, pick one of these")
+    check_choice("--router", name, ROUTERS)
     make, types, needed = ROUTERS[name]
     given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
     if not set(given) <= set(types) or not set(list(types)[:needed]) <= set(given):
@@ -60,6 +60,7 @@ DECODINGS = {
 }
 SYNCS = ("lazy", "eager", "rebuilt")
 REDUCTIONS = ("min", "mean")
+_TAKES = ("threshold", "router", "reduction", "sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,7 @@ def pipeline_call(
     Raises ValueError for unknown names, wishes that cannot be granted, settings that a router refuses, and where there is no
     drafter or reward.
     """
-    if name not in DECODINGS:
-        raise ValueError(f"--decoding: expected one of {', '.join(DECODINGS)} for {resources.name}, a model of blocks, got "
-                         f"{name!r}, pick one of these")  # fmt: skip
+    check_choice("--decoding", name, DECODINGS, f" for {resources.name}, a model of blocks")
     for field in fields(wishes):
         value = getattr(wishes, field.name)
         if value is not None and name != "sdvg":
@@ -100,10 +99,7 @@ def pipeline_call(
         raise ValueError(
             f"--threshold: expected it or --router for --decoding sdvg, got {both}, say which drafts stand"
         )
-    for field, known in (("reduction", REDUCTIONS), ("sync", SYNCS)):
-        value = getattr(wishes, field)
-        if value is not None and value not in known:
-            raise ValueError(f"--{field}: expected one of {', '.join(known)}, got {value!r}, pick one of these")
+    check_overrides(wishes, "--decoding sdvg", _TAKES, reduction=REDUCTIONS, sync=SYNCS)
     router = Threshold(wishes.threshold) if wishes.router is None else router_of(wishes.router)
     make = routed(lambda resources, setting: router, wishes.sync or "lazy", wishes.reduction or "min")
     return make(resources, None)

@@ -27,29 +27,12 @@ from mmspec.evaluate.video.methods import (
 from mmspec.video.routing.routers import Random, Strided
 
 _TIMED = (
-    "method",
-    "law",
-    "blocks kept",
-    "target forwards",
-    "p50 (s)",
-    "p95 (s)",
-    "seconds",
-    "predicted s",
-    "measured / predicted",
-    "x plain (10-90 %)",
-    "x plain's median (90 %)",
-    "draft + target + VAE + reward share",
-)
+    "method", "law", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
+    "measured / predicted", "x plain (10-90 %)", "x plain's median (90 %)", "draft + target + VAE + reward share",
+)  # fmt: skip
 _JUDGED = (
-    "reward",
-    "of plain's reward (90 %)",
-    "truth",
-    "of plain's truth (90 %)",
-    "colour",
-    "direction",
-    "shape",
-    "seam",
-)
+    "reward", "of plain's reward (90 %)", "truth", "of plain's truth (90 %)", "colour", "direction", "shape", "seam",
+)  # fmt: skip
 _EQUAL = ("target blocks", "reward above strided (90 %)", "above random (90 %)", "truth above strided (90 %)",
           "kept by block")  # fmt: skip
 _SHARES = (0.25, 0.5, 0.75, 0.9)  # of drafts that routers are calibrated to let stand

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
 from mmspec.evaluate.image import sweep as of_codes
@@ -54,9 +55,7 @@ def method(model: str, decoding: str, rule: str) -> VideoMethod:
     if rule:
         raise ValueError(f"--rule: expected none for videos of blocks, which routers judge, got {rule!r}, leave it out")
     spec = MethodText.read(decoding, "--decoding")
-    if spec.name not in DECODINGS:
-        known = ", ".join(DECODINGS)
-        raise ValueError(f"--decoding: expected one of {known} for {model}, got {spec.name!r}, pick one of these")
+    check_choice("--decoding", spec.name, DECODINGS, f" for {model}")
     kinds = {one.name: str for one in fields(VideoDecodingOverrides)} | {"threshold": float}
     wishes = VideoDecodingOverrides(**spec.values("--decoding", **kinds))
     return VideoMethod(
