@@ -37,15 +37,12 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
         ratio = middle([cost for a, b in both if (cost := _cost(a, b)) is not None], 4)
         window = middle([_window_cost(a, b, method.gamma) for a, b in both], 3) if method.patch and ratio else None
         row["step_compression"] = row["accept_length"]
-        row["head_calls"] = middle([run.head_calls for run in runs], 1)
-        row["target_forwards"] = middle([run.forwards for run in runs], 1)
-        row["drafter_passes"] = middle([run.drafter_passes for run in runs], 1)
+        for field, name in (("head_calls", "head_calls"), ("target_forwards", "forwards"), ("drafter_passes",) * 2):
+            row[field] = middle([getattr(run, name) for run in runs], 1)
         row["acceptance"] = round(kept / drafted, 4) if drafted else None
-        row["cost_ratio"] = ratio
-        row["predicted_speedup"] = (
-            predicted_speedup(method.gamma, ratio) if method.patch and ratio is not None else None
-        )
-        row["window_cost"], row["predicted_in_full"] = window, None
+        row |= {"cost_ratio": ratio, "predicted_speedup": None, "window_cost": window, "predicted_in_full": None}
+        if method.patch and ratio is not None:
+            row["predicted_speedup"] = predicted_speedup(method.gamma, ratio)
         if window is not None:
             row["predicted_in_full"] = middle([_in_full(a, b, method.gamma, ratio, window) for a, b in both], 3)
         row["identical"] = identical(plain, own) if method.bitwise else None
