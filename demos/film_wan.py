@@ -13,7 +13,7 @@ from pathlib import Path
 from weights import options, source
 
 import mmspec
-from mmspec.evaluate.exports import write_video
+from mmspec.io.video_files import write_video
 from mmspec.video import SDVG, BlockVideoPipeline, Strided
 
 NEEDS = "a folder of causal Wan as BlockVideoPipeline.save_pretrained writes it, and its smaller draft with --draft"

@@ -167,7 +167,7 @@ _Device = Annotated[
 ]
 _Tiny = Annotated[bool, typer.Option("--tiny", help="Small sizes: that it runs, not how fast.")]
 _Steps = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Some of kernels, cost, texts, images; all if left out.")
+    str | None, typer.Option(metavar="NAMES", help="Some of kernels, cost, vlm, image; all if left out.")
 ]
 _Repeats = Annotated[int, typer.Option(metavar="N", help="Timed runs of each op and pass.")]
 

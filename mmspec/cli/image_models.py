@@ -86,12 +86,13 @@ def _resolved(
 def _image_resources(model: str) -> ImageResources:
     """A model of pictures; refuses one of videos."""
     from mmspec.cli.console import quiet_transformers
-    from mmspec.evaluate.image.resources import ZOO_MODELS, folder_resources, zoo_resources
+    from mmspec.evaluate.image.resources import folder_resources, zoo_resources
+    from mmspec.evaluate.model_kinds import IMAGE_MODELS
 
-    if model in ZOO_MODELS:
+    if model in IMAGE_MODELS:
         return zoo_resources(model)
     if not Path(model).is_dir():
-        zoo = ", ".join(ZOO_MODELS)
+        zoo = ", ".join(IMAGE_MODELS)
         raise BadOption(f"--model: expected one of {zoo} or a folder with a saved pipeline, got {model!r}, correct it")
     quiet_transformers()
     with refuse_unreadable(model, "a folder with a saved pipeline"):

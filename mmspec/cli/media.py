@@ -5,22 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from math import ceil, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PIL import Image
-
 from mmspec.cli.console import BadOption
-from mmspec.evaluate.exports import write_video
 from mmspec.io.files import WriteError
+from mmspec.io.video_files import VIDEO_SUFFIXES, has_mp4_writer, write_video
 
 if TYPE_CHECKING:
     import numpy as np
-
-
-VIDEO_SUFFIXES = (".mp4", ".gif")
+    from PIL import Image
 
 
 def video_file(out: Path) -> tuple[Path, str | None]:
@@ -32,7 +27,7 @@ def video_file(out: Path) -> tuple[Path, str | None]:
         raise BadOption(
             f"--out: expected a file that ends in {' or '.join(VIDEO_SUFFIXES)}, got {str(out)!r}, rename it"
         )
-    if out.suffix.lower() == ".gif" or find_spec("imageio_ffmpeg") is not None:
+    if out.suffix.lower() == ".gif" or has_mp4_writer():
         return out, None
     other = out.with_suffix(".gif")
     return other, (f"MP4 needs an ffmpeg with H.264 (libx264), which imageio-ffmpeg brings and which is not installed: "
@@ -64,6 +59,8 @@ def contact_sheet(pictures: Sequence[Image.Image | None]) -> Image.Image:
 
     The place of a picture that is None stays white; at least one must be there.
     """
+    from PIL import Image
+
     if len(pictures) == 1:
         return pictures[0]
     columns = ceil(sqrt(len(pictures)))

@@ -1,67 +1,21 @@
-"""Videos as MP4 or GIF, and sweep outputs in the folder layouts that GenEval, DPG-Bench and VBench read."""
+"""Outputs of a sweep in the folder layouts that GenEval, DPG-Bench and VBench read."""
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
-import subprocess
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+from einops import rearrange
 from PIL import Image
 
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.sweep.media import load_output
 from mmspec.evaluate.sweep.shards import Records
-from mmspec.io.files import WriteError, replacing, write_text_atomic
-
-if TYPE_CHECKING:
-    import numpy as np
-
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-
-
-def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
-    """Writes a video, uint8 [N, H, W, 3], by its suffix.   Raises Unwritten, and ValueError where ffmpeg fails."""
-    (_mp4 if out.suffix.lower() == ".mp4" else _gif)(frames, out, fps)
-
-
-def _gif(frames: np.ndarray, out: Path, fps: float) -> None:
-    from PIL import Image
-
-    first, *more = (Image.fromarray(frame) for frame in frames)
-    # players count hundredths of a second, and take less than two for ten
-    with replacing(out) as path:
-        first.save(path, save_all=True, append_images=more, duration=max(20, round(1000 / fps)), loop=0)
-
-
-def _mp4(frames: np.ndarray, out: Path, fps: float) -> None:
-    from imageio_ffmpeg import get_ffmpeg_exe
-
-    _, rows, columns, _ = frames.shape
-    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{columns}x{rows}", "-r", f"{fps:g}", "-i", "-"]
-    # players want chroma at half the size, so sides are made even
-    made = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2",
-            "-movflags", "+faststart"]  # fmt: skip
-    with replacing(out) as path:
-        # in a session of its own, so that Ctrl-C ends the drawing and not the file
-        done = subprocess.run([get_ffmpeg_exe(), "-y", "-v", "error", *given, *made, str(path)], input=frames.tobytes(),
-                              check=False, capture_output=True, start_new_session=True, restore_signals=False)  # fmt: skip
-        if done.returncode:
-            _raise_ffmpeg_error(out, done.stderr.decode(errors="replace"))
-
-
-def _raise_ffmpeg_error(out: Path, said: str) -> None:
-    for number in _DISK_FULL:
-        if os.strerror(number) in said:
-            raise WriteError(out, os.strerror(number), number)
-    last = " ".join((said.strip().splitlines() or ["nothing"])[-1].split())
-    raise ValueError(f"--out: expected ffmpeg to write {str(out)!r} with libx264, got {last!r}, write a .gif")
-
+from mmspec.io.files import replacing, write_text_atomic
+from mmspec.io.video_files import has_mp4_writer, write_video
 
 FPS = 8.0  # of films, whose frames VBench counts rather than times
 _FORBIDDEN_IN_NAMES = "/\\\0"
@@ -93,11 +47,8 @@ def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
             raise ValueError(
                 f"--export dpg: expected 1, 4 or 9 samples of every prompt, got {len(part)}, run with --samples 4"
             )
-        tiles = [load_output(run, one["shown"], "picture") for one in part]
-        width, height = tiles[0].size
-        whole = Image.new("RGB", (side * width, side * height))
-        for place, tile in enumerate(tiles):
-            whole.paste(tile, (place % side * width, place // side * height))
+        tiles = np.stack([np.asarray(load_output(run, one["shown"], "picture")) for one in part])
+        whole = Image.fromarray(rearrange(tiles, "(row column) h w c -> (row h) (column w) c", row=side))
         with replacing(folder / f"{_file_name(part[0]['prompt'])}.png") as temporary:
             whole.save(temporary)
 
@@ -105,7 +56,7 @@ def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
 def vbench(run: Path, samples: Sequence[dict], folder: Path) -> None:
     """`PROMPT-0.mp4`, `PROMPT-1.mp4`..., as GIF where imageio-ffmpeg is not installed; VBench reads both."""
     folder.mkdir(parents=True, exist_ok=True)
-    kind = "mp4" if find_spec("imageio_ffmpeg") is not None else "gif"
+    kind = "mp4" if has_mp4_writer() else "gif"
     for part in _by_prompt(samples):
         for place, one in enumerate(part):
             frames = load_output(run, one["shown"], "film")
@@ -143,8 +94,7 @@ def export_run(kind: str, found: Records, folder: Path) -> str:
     kind: "geneval", "dpg" or "vbench"; the judges themselves are other people's and are run by the user.
     Raises ValueError for another kind, and for a run that has made nothing of what it reads.
     """
-    if kind not in LAYOUTS:
-        raise ValueError(f"--export: expected one of {', '.join(LAYOUTS)}, got {kind!r}, pick one of these")
+    check_choice("--export", kind, LAYOUTS)
     shows, write = LAYOUTS[kind]
     cells: dict[str, list[dict]] = {}
     for one in found.samples.values():

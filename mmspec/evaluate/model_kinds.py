@@ -1,4 +1,4 @@
-"""Kinds of continuous and video models, from a name in the zoo or a folder. Imports no models."""
+"""Kinds of image, continuous and video models, from a name in the zoo or a folder. Imports no models."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ from pathlib import Path
 
 from mmspec import zoo
 
+MODEL_INDEX = "model_index.json"
+IMAGE_MODELS = ("t2i", "c2i")
+
 MASKED, CAUSAL = "masked", "causal"
 CONTINUOUS_MODELS = {"mar": MASKED, "car": CAUSAL}
 CONTINUOUS_PIPELINES = {"MARPipeline": MASKED, "ContinuousARPipeline": CAUSAL}
-CONTINUOUS_INDEX = "model_index.json"
+
+
+def in_zoo(name: str) -> bool:
+    """Whether the zoo has weights of "mar", "video/draft"..."""
+    return name in zoo.names()
+
+
+def _pipeline_class(folder: Path) -> str | None:
+    """The class that a saved pipeline names.   Raises ValueError for a damaged index."""
+    from mmspec.io.readers import read_json
+
+    index = read_json(folder / MODEL_INDEX) if (folder / MODEL_INDEX).is_file() else {}
+    name = index.get("_class_name") if isinstance(index, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def continuous_kind_of_folder(folder: Path) -> str | None:
@@ -17,13 +33,7 @@ def continuous_kind_of_folder(folder: Path) -> str | None:
 
     Raises ValueError for a damaged index.
     """
-    from mmspec.io.readers import read_json
-
-    if not (folder / CONTINUOUS_INDEX).is_file():
-        return None
-    index = read_json(folder / CONTINUOUS_INDEX)
-    name = index.get("_class_name") if isinstance(index, dict) else None
-    return CONTINUOUS_PIPELINES.get(name) if isinstance(name, str) else None
+    return CONTINUOUS_PIPELINES.get(_pipeline_class(folder))
 
 
 def continuous_kind(model: str, option: str = "--model") -> str:
@@ -39,11 +49,6 @@ def continuous_kind(model: str, option: str = "--model") -> str:
     return kind
 
 
-def in_zoo(name: str) -> bool:
-    """Whether the zoo has weights of "mar", "mar/draft"..."""
-    return name in zoo.names()
-
-
 def is_continuous(model: str) -> bool:
     """Whether tokens of this model of the zoo, or of this folder, are vectors."""
     return model in CONTINUOUS_MODELS or (Path(model).is_dir() and continuous_kind_of_folder(Path(model)) is not None)
@@ -52,7 +57,6 @@ def is_continuous(model: str) -> bool:
 BLOCKS, CODES = "blocks", "codes"
 VIDEO_MODELS = {"video": BLOCKS, "video/tokens": CODES}
 VIDEO_PIPELINE = "BlockVideoPipeline"
-VIDEO_INDEX = "model_index.json"
 # of diffusers, which Python alone turns into ours
 DIFFUSERS_PIPELINES = (
     "AnyFlowFARPipeline",
@@ -74,24 +78,16 @@ def video_kind(model: str, option: str = "--model") -> str:
         raise ValueError(
             f"{option}: expected one of {known} or a folder with a saved pipeline, got {model!r}, correct it"
         )
-    from mmspec.io.readers import read_json
-
-    index = read_json(Path(model) / VIDEO_INDEX) if (Path(model) / VIDEO_INDEX).is_file() else {}
-    found = index.get("_class_name") if isinstance(index, dict) else None
+    found = _pipeline_class(Path(model))
     if found in DIFFUSERS_PIPELINES:
         raise ValueError(f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {found} in "
                          f"{model!r}, load it with diffusers and pass it to mmspec.video.from_diffusers")  # fmt: skip
     return BLOCKS if found == VIDEO_PIPELINE else CODES
 
 
-def has_zoo_weights(name: str) -> bool:
-    """Whether the zoo has weights of "video", "video/draft"..."""
-    return name in zoo.names()
-
-
 def zoo_part(name: str, option: str = "--model") -> object:
     """What the zoo has under this name.   Raises ValueError, which says how to build it, where it has no weights."""
-    if not has_zoo_weights(name):
+    if not in_zoo(name):
         raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, run `mmspec zoo build {name}` or "
                          "name something else")  # fmt: skip
     return zoo.load(name)

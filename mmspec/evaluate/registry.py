@@ -6,8 +6,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from mmspec.evaluate.engine.config import BenchConfig, check_choice
+
 if TYPE_CHECKING:
-    from mmspec.evaluate.engine.config import BenchConfig
     from mmspec.evaluate.engine.domain import Domain, Sweep
 
 DOMAINS = {
@@ -41,6 +42,5 @@ def sweep_of(name: str) -> Sweep:
 
 
 def _folder(name: str) -> str:
-    if name not in DOMAINS:
-        raise ValueError(f"domain: expected one of {', '.join(DOMAINS)}, got {name!r}, pick one of these")
+    check_choice("domain", name, DOMAINS)
     return DOMAINS[name]

@@ -62,14 +62,7 @@ class DrafterRow:
     models: frozenset[str] | None = None
 
 
-_TESTED = frozenset(
-    {
-        "LlavaForConditionalGeneration",
-        "LlavaNextForConditionalGeneration",
-        "Qwen2_5_VLForConditionalGeneration",
-        "Qwen3VLForConditionalGeneration",
-    }
-)
+_TESTED = frozenset(f"{name}ForConditionalGeneration" for name in ("Llava", "LlavaNext", "Qwen2_5_VL", "Qwen3VL"))
 _VARIANTS = {"window": "small windows", "dynamic": "dynamic RoPE", "longrope": "longrope", "alibi": "ALiBi"}
 _BEHIND_PICTURE = "chi-square of the joint law of three tokens behind a picture, tiny LLaVA"
 _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
@@ -120,11 +113,11 @@ def class_records() -> list[dict]:
 
 def refused_records() -> list[dict]:
     """One record per class that is not taken in its default form, with the sentence that says why."""
-    records = []
-    for name, found in greedy_table()["classes"].items():
-        if "same" not in found.get("outcomes", {}).get("default", ""):
-            records.append({"model class": name, "reason": _reason(found)})
-    return records
+    return [
+        {"model class": name, "reason": _reason(found)}
+        for name, found in greedy_table()["classes"].items()
+        if "same" not in found.get("outcomes", {}).get("default", "")
+    ]
 
 
 def image_text_records() -> list[dict]:
@@ -215,18 +208,9 @@ def combination_records() -> list[dict]:
     records = []
     for one in architectures():
         for row in drafter_rows():
-            covered = row.models is None or one.name in row.models
-            greedy = one.tested if covered else UNTESTED
-            records.append(
-                {
-                    "model": one.name,
-                    "drafter": row.name,
-                    "greedy": law_of(row),
-                    "sampled": law_of(row),
-                    "greedy tested by": greedy,
-                    "sampled tested by": row.sampled,
-                }
-            )
+            law, covered = law_of(row), row.models is None or one.name in row.models
+            tested = {"greedy tested by": one.tested if covered else UNTESTED, "sampled tested by": row.sampled}
+            records.append({"model": one.name, "drafter": row.name, "greedy": law, "sampled": law, **tested})
     return records
 
 

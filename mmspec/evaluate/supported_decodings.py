@@ -40,8 +40,8 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
         (MASKED, "CSpD", "--decoding cspd", TrajectoryRatio(Relaxation()), _RATIO),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 0", OwnWithin(0.0), _BITS),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 1", OwnWithin(1.0), "verdicts on windows made by hand"),
-        (MASKED, "annealed heads (DiSA)", "HeadSampling(annealing=Annealing())", ScheduledSteps(head_sampling=HeadSampling(1, Annealing())),
-         _SCHEDULE),
+        (MASKED, "annealed heads (DiSA)", "HeadSampling(annealing=Annealing())",
+         ScheduledSteps(head_sampling=HeadSampling(1, Annealing())), _SCHEDULE),
         (MASKED, "checkerboard (GtR)", "ScheduledSteps(reconstruct=1)", ScheduledSteps(reconstruct=1), _SCHEDULE),
         (MASKED, "cached null branch (LazyMAR)", "ScheduledSteps(lazy=Lazy())", ScheduledSteps(lazy=Lazy()), _SCHEDULE),
         (MASKED, "cached tokens (LazyMAR)", "ScheduledSteps(lazy=Lazy(tokens=0.1))",
@@ -55,16 +55,9 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
 def continuous_records() -> list[dict]:
     """One record per kind of model and decoding."""
     named = {kind: name for name, kind in CONTINUOUS_PIPELINES.items()}
-    return [
-        {
-            "model of vectors": named[kind],
-            "decoding": decoding,
-            "asked by": asked,
-            "law": _law(rule),
-            "tested by": tested,
-        }
-        for kind, decoding, asked, rule, tested in _continuous_rows()
-    ]
+    heads = ("model of vectors", "decoding", "asked by", "law", "tested by")
+    rows = [(named[kind], name, text, _law(rule), tested) for kind, name, text, rule, tested in _continuous_rows()]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
 _NOTHING = "every block against its model from nothing, whatever is accepted; wrong caches that show"
@@ -73,10 +66,6 @@ _SCORES = "verdicts on scores that are given; a setting that is the target alone
 _BUDGET = "blocks counted for every budget and length; a budget of all blocks is the target alone"
 _PAIRS = "pairs that are given, and noise; a gain that is the target alone"
 _TESTED_CODES = "enumeration of small grids over time, chi-square of the joint law"
-
-
-def _video_law(rule: object) -> str:
-    return "exact" if rule.exact else "relaxed"
 
 
 def _video_rows() -> list[tuple[str, str, str, object, str]]:
@@ -107,7 +96,7 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
 def router_records() -> list[dict]:
     """One record per kind of model and decoding."""
     return [
-        {"videos of": kind, "decoding": decoding, "asked by": asked, "law": _video_law(rule), "tested by": tested}
+        {"videos of": kind, "decoding": decoding, "asked by": asked, "law": _law(rule), "tested by": tested}
         for kind, decoding, asked, rule, tested in _video_rows()
     ]
 
@@ -118,23 +107,14 @@ _WAN = "published numbers of the causal cache; films of the model written out; r
 
 def video_model_records() -> list[dict]:
     """One record per family of models that draw blocks: its class, what it keeps of the blocks before, how it is tested."""
+    history = "a history of three grains in every pass"
     rows = [
         ("Self-Forcing, CausVid", "WanVideo(.., Cached())", "a cache that grows, or a window with sinks", _WAN),
-        (
-            "LongLive's context",
-            "WanVideo(.., Cached(12, 3, recache=True))",
-            "the same, read again under a new prompt",
-            _WAN,
-        ),
+        ("LongLive's context", "WanVideo(.., Cached(12, 3, recache=True))", "the same, read again under a new prompt", _WAN),
         ("Krea Realtime", "WanVideo(.., Rebuilt(3, vae))", "a few latents, read anew for every block", _WAN),
         ("AnyFlow FAR", "AnyFlowVideo", "diffusers' cache of chunks", _FROM_NOTHING),
         ("SkyReels-V2, diffusion forcing", "SkyReelsVideo", "a window of latents in every pass", _FROM_NOTHING),
-        ("Helios", "HeliosVideo", "a history of three grains in every pass", _FROM_NOTHING),
-        (
-            "Helios in stages, distilled",
-            "HeliosVideo(.., steps=(2, 2, 2))",
-            "a history of three grains in every pass",
-            _FROM_NOTHING,
-        ),
-    ]
+        ("Helios", "HeliosVideo", history, _FROM_NOTHING),
+        ("Helios in stages, distilled", "HeliosVideo(.., steps=(2, 2, 2))", history, _FROM_NOTHING),
+    ]  # fmt: skip
     return [{"video model": name, "class": made, "keeps": keeps, "tested by": by} for name, made, keeps, by in rows]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from PIL import Image
 from mmspec.cli import app
 from tests.cli.video_command import FRAMES, drawn, frames_of, refused, runner
 from tests.evaluate.tiny_video import BLOCKS, blocks
-from tests.house.tree import ROOT
 
 pytestmark = pytest.mark.usefixtures("tiny_video")
 
@@ -110,12 +107,3 @@ def test_bench_writes_what_it_shows() -> None:
     rows = json.loads(Path("bench.json").read_text())["rows"]
     assert [row["key"] for row in rows] == ["ar", "strided-0.75"]
     assert all(f"| {row['seconds']} |" in Path("bench.md").read_text() and row["blocks"] == 3 for row in rows)
-
-
-def test_naming_the_command_loads_no_heavy_library() -> None:
-    code = (
-        "import sys, mmspec.cli.video, mmspec.evaluate.video.config\n"
-        "print([name for name in ('torch', 'transformers', 'diffusers', 'numpy') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.stdout == "[]\n", (done.stdout, done.stderr)

@@ -98,7 +98,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
         pytest.skip("imageio-ffmpeg is not installed")
     code = (
         "import resource, signal, sys\n"
-        "from mmspec.cli.media import keep\n"
+        "from mmspec.cli.media import save_video\n"
         "from mmspec.cli.video_generation import _kept\n"
         "import numpy as np\n"
         "noise = np.random.default_rng(0).integers(0, 255, (9, 16, 16, 3), dtype=np.uint8)\n"
@@ -123,7 +123,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
 
 
 def test_without_ffmpeg_a_gif_is_written_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media, "find_spec", lambda name: None)
+    monkeypatch.setattr(media, "has_mp4_writer", lambda: False)
     result = invoked(out="film.mp4")
     assert result.exit_code == 0 and frames_of("film.gif") == FRAMES and not Path("film.mp4").exists()
     assert result.stderr.startswith("MP4 needs an ffmpeg with H.264 (libx264)") and "mmspec[video]" in result.stderr

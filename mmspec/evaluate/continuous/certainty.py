@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from einops import rearrange, repeat
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict
@@ -64,16 +65,17 @@ def _causal(resources: ContinuousResources, given: list, how: dict, seed: int) -
     model, pipe = resources.transformer, resources.pipeline
     tokens = pipe(given, seed=seed, pixels=False, **how).tokens
     labels, head, scale = pipe.model.prepare(given), resources.head, how["guidance_scale"]
-    place = torch.arange(tokens.shape[1], device=tokens.device).expand(len(given), -1)
+    place = repeat(torch.arange(tokens.shape[1], device=tokens.device), "n -> b n", b=len(given))
     branches = (labels, torch.full_like(labels, -1))
-    z = torch.stack([model.training_z(one, tokens.to(model.position.dtype)).flatten(0, 1) for one in branches])
+    made = [model.training_z(one, tokens.to(model.position.dtype)) for one in branches]
+    z = rearrange(made, "branch b n d -> branch (b n) d")
     guidance = None if scale == 1 else torch.full((z.shape[1],), scale, device=z.device)
     values = []
     for other in (seed + SECOND_DRAW_SEED, seed + SECOND_DRAW_SEED + len(given)):
         noise = KeyedNoise(Keys.of(other, len(given), tokens.device), head.steps, head.dim).at(place)
-        walk = sample(head, z[0] if guidance is None else z, *(x.flatten(0, 1) for x in noise), guidance=guidance,
-                      temperature=how["temperature"])  # fmt: skip
-        values.append(walk.value)
+        flat = (rearrange(x, "b n ... -> (b n) ...") for x in noise)
+        states = z[0] if guidance is None else z
+        values.append(sample(head, states, *flat, guidance=guidance, temperature=how["temperature"]).value)
     return (values[0] - values[1]).square().sum(-1), tokens
 
 
@@ -88,7 +90,7 @@ def target_figures(
     """
     how, given = pipeline_arguments(resources, setting), [one.given for one in asked[:OBSERVED_IMAGES]]
     gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, given, how, seed)
-    flat = tokens.flatten(0, 1)
+    flat = rearrange(tokens, "b n d -> (b n) d")
     apart = (flat - flat.roll(1, 0)).square().sum(-1).median()
     spread = round(float((gaps.median() / apart).sqrt()), 4) if len(gaps) and apart > 0 else None
     return {"draw_spread": spread, "head_steps": resources.head_steps, "values": resources.total}

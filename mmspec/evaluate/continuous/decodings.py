@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from mmspec.evaluate.continuous.methods import PipelineArguments
 from mmspec.evaluate.continuous.methods import cspd as cspd_with
 from mmspec.evaluate.continuous.resources import ContinuousResources
+from mmspec.evaluate.engine.config import check_choice, check_overrides
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
+from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
 
 WINDOWS = ("patch", "truncate")
 RULES = ("reflection", "gaussian_block")
@@ -40,8 +45,6 @@ class ContinuousDecodingSpec:
 
 def cspd(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`CSpD`: patched windows of 8 steps; a tolerance has the target's own draws emitted, which needs truncation."""
-    from mmspec.imagegen.continuous.cspd.drafter import CSpD
-
     window = wishes.window or ("patch" if wishes.tolerance is None else "truncate")
     gamma = 8 if wishes.gamma is None else wishes.gamma
     return {"decoding": CSpD(resources.drafter(), window, gamma, tolerance=wishes.tolerance)}
@@ -54,17 +57,14 @@ def stack(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -
 
 def head(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """Speculation over head time, 8 states a call."""
-    from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
-    from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
-
-    walk = HeadSampling(states(wishes.window))
-    return {"decoding": ScheduledSteps(head_sampling=walk)} if resources.kind == MASKED else {"head_sampling": walk}
+    sampling = HeadSampling(states(wishes.window))
+    if resources.kind == MASKED:
+        return {"decoding": ScheduledSteps(head_sampling=sampling)}
+    return {"head_sampling": sampling}
 
 
 def small(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -> PipelineArguments:
     """`SmallCausal`: 4 tokens a round, block verification of Gaussians."""
-    from mmspec.imagegen.continuous.causal.drafter import SmallCausal
-
     gamma = 4 if wishes.gamma is None else wishes.gamma
     return {
         "decoding": SmallCausal(resources.drafter().model.transformer, gamma),
@@ -74,10 +74,10 @@ def small(resources: ContinuousResources, wishes: ContinuousDecodingOverrides) -
 
 DECODINGS: dict[str, ContinuousDecodingSpec] = {
     "ar": ContinuousDecodingSpec("plain decoding", lambda resources, wishes: {}),
-    "cspd": ContinuousDecodingSpec("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd, (MASKED,),
-                   ("window", "gamma", "tolerance")),
-    "stack": ContinuousDecodingSpec("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack, (MASKED,),
-                    ("gamma",)),
+    "cspd": ContinuousDecodingSpec("a smaller masked model drafts windows; relaxed unless the tolerance is 0", cspd,
+                                   (MASKED,), ("window", "gamma", "tolerance")),
+    "stack": ContinuousDecodingSpec("cspd with annealed heads, a checkerboard, the null branch cached; relaxed", stack,
+                                    (MASKED,), ("gamma",)),
     "head": ContinuousDecodingSpec("the head drafts its own denoising steps; exact", head, takes=("window",)),
     "small": ContinuousDecodingSpec("a smaller causal model drafts tokens; exact", small, (CAUSAL,), ("gamma", "rule")),
 }  # fmt: skip
@@ -101,18 +101,7 @@ def decoding_of(
     where there is no drafter.
     """
     known = [one for one, choice in DECODINGS.items() if resources.kind in choice.kinds]
-    if name not in known:
-        raise ValueError(f"--decoding: expected one of {', '.join(known)} for {resources.name}, a {resources.kind} model of "
-                         f"vectors, got {name!r}, pick one of these")  # fmt: skip
-    takes = DECODINGS[name].takes
-    for field in fields(wishes):
-        value = getattr(wishes, field.name)
-        if value is not None and field.name not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(f"--{field.name}: expected options that --decoding {name} takes ({allowed}), got {value!r}, "
-                             "leave it out")  # fmt: skip
-    for field, allowed in (("window", WINDOWS if name == "cspd" else None), ("rule", RULES)):
-        value = getattr(wishes, field)
-        if value is not None and allowed is not None and value not in allowed:
-            raise ValueError(f"--{field}: expected one of {', '.join(allowed)}, got {value!r}, pick one of these")
+    check_choice("--decoding", name, known, f" for {resources.name}, a {resources.kind} model of vectors")
+    listed = {"rule": RULES, "window": WINDOWS} if name == "cspd" else {"rule": RULES}
+    check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes, **listed)
     return DECODINGS[name].make(resources, wishes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from mmspec.evaluate.continuous.certainty import certainty, target_figures
 from mmspec.evaluate.continuous.config import ContinuousBenchConfig, ContinuousSetting
@@ -14,7 +15,7 @@ from mmspec.evaluate.engine.domain import Domain, TimedSetting
 from mmspec.evaluate.engine.rows import identical
 from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import middle, pairs
-from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryComparison
+from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryReference
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
@@ -36,15 +37,12 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
         ratio = middle([cost for a, b in both if (cost := _cost(a, b)) is not None], 4)
         window = middle([_window_cost(a, b, method.gamma) for a, b in both], 3) if method.patch and ratio else None
         row["step_compression"] = row["accept_length"]
-        row["head_calls"] = middle([run.head_calls for run in runs], 1)
-        row["target_forwards"] = middle([run.forwards for run in runs], 1)
-        row["drafter_passes"] = middle([run.drafter_passes for run in runs], 1)
+        for field, name in (("head_calls", "head_calls"), ("target_forwards", "forwards"), ("drafter_passes",) * 2):
+            row[field] = middle([getattr(run, name) for run in runs], 1)
         row["acceptance"] = round(kept / drafted, 4) if drafted else None
-        row["cost_ratio"] = ratio
-        row["predicted_speedup"] = (
-            predicted_speedup(method.gamma, ratio) if method.patch and ratio is not None else None
-        )
-        row["window_cost"], row["predicted_in_full"] = window, None
+        row |= {"cost_ratio": ratio, "predicted_speedup": None, "window_cost": window, "predicted_in_full": None}
+        if method.patch and ratio is not None:
+            row["predicted_speedup"] = predicted_speedup(method.gamma, ratio)
         if window is not None:
             row["predicted_in_full"] = middle([_in_full(a, b, method.gamma, ratio, window) for a, b in both], 3)
         row["identical"] = identical(plain, own) if method.bitwise else None
@@ -81,14 +79,14 @@ def _in_full(plain: HeadRun, own: HeadRun, gamma: int, cost: float, window: floa
     return plain.target_passes / (alone + own.drafter_passes * cost + windows * window)
 
 
-class ContinuousReference(GalleryComparison):
-    """Plain images of a setting.   row: how sure the target is."""
-
-    def __init__(self, config: ContinuousBenchConfig, resources: ContinuousResources, setting: ContinuousSetting):
-        asked = label_requests(resources, setting.prompts, setting.seed)
-        super().__init__(config.rows[0], lambda method: make_draw(method, resources, setting), resources.scorer, asked,
-                         setting.batch, setting.seed)  # fmt: skip
-        self.row = target_figures(resources, setting, asked, setting.seed)
+def reference(
+    config: ContinuousBenchConfig, resources: ContinuousResources, setting: ContinuousSetting
+) -> GalleryReference:
+    """Plain images of a setting, and how sure the target is."""
+    asked = label_requests(resources, setting.prompts, setting.seed)
+    make = partial(make_draw, resources=resources, setting=setting)
+    figures = partial(target_figures, resources, setting, asked, setting.seed)
+    return GalleryReference(config.rows[0], setting, asked, make, resources.scorer, lambda tokens: figures())
 
 
 TIMING = (
@@ -127,6 +125,6 @@ DOMAIN = Domain(
     page=page,
     panels=panels,
     complete=complete,
-    reference=ContinuousReference,
+    reference=reference,
     quality={name: name for name in FIELDS} | {"judged_batch": "batch", "judged_step_compression": "step_compression"},
 )

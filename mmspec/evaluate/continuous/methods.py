@@ -7,18 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmspec.evaluate.continuous.resources import ContinuousResources
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.drawn import DrawnMethod
+from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.cspd.acceptance import Relaxation, published_relaxation
+from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
+from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 
 PLAIN = "ar"
 PipelineArguments = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuousMethod(Method):
+class ContinuousMethod(DrawnMethod):
     """make: arguments of the pipeline, `decoding` and what goes with it; what they need is imported and loaded when called.
     kind: of the models it is for, "" for all.   gamma: steps a drafted window has.   patch: rejected tokens are put right
     where they stand, so that every window advances by gamma.   bitwise: its tokens are plain decoding's, bit for bit, at any
-    temperature.   knob: what a family differs in.
+    temperature.
     """
 
     make: Callable[[ContinuousResources], PipelineArguments] = lambda resources: {}
@@ -26,16 +33,9 @@ class ContinuousMethod(Method):
     gamma: int | None = None
     patch: bool = False
     bitwise: bool = False
-    knob: float | None = None
 
     def row(self) -> dict:
-        return {
-            "method": self.title,
-            "key": self.key,
-            "family": self.family,
-            "knob": self.knob,
-            "gamma": self.gamma,
-        }
+        return {**DrawnMethod.row(self), "gamma": self.gamma}
 
 
 ContinuousDecodingFactory = Callable[[ContinuousResources], PipelineArguments]
@@ -49,12 +49,9 @@ def cspd(
     parts: Collection[str] = (), share: float | None = None, prefill: float = 0.05,
 ) -> ContinuousDecodingFactory:  # fmt: skip
     """A maker of `CSpD`. parts: schedules that are on, of PARTS.   share: see `scheduled`."""
+    how = published_relaxation() if relaxation == "published" else Relaxation(determinants=relaxation)
 
     def make(resources: ContinuousResources) -> PipelineArguments:
-        from mmspec.imagegen.continuous.cspd.acceptance import Relaxation, published_relaxation
-        from mmspec.imagegen.continuous.cspd.drafter import CSpD
-
-        how = published_relaxation() if relaxation == "published" else Relaxation(determinants=relaxation)
         settings = _schedules(resources, parts, share=share)
         return {"decoding": CSpD(resources.drafter(), window, gamma, how, prefill, tolerance, **settings)}
 
@@ -66,24 +63,15 @@ def scheduled(
 ) -> ContinuousDecodingFactory:
     """A maker of `ScheduledSteps` with the schedules `parts` of PARTS. ahead: states a call of the head evaluates.
     share: of the decoder's tokens that lazy passes compute beside those they must, None for all."""
-
-    def make(resources: ContinuousResources) -> PipelineArguments:
-        from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
-
-        return {"decoding": ScheduledSteps(**_schedules(resources, parts, ahead, share))}
-
-    return make
+    return lambda resources: {"decoding": ScheduledSteps(**_schedules(resources, parts, ahead, share))}
 
 
 def _schedules(
     resources: ContinuousResources, parts: Collection[str], ahead: int = HEAD_STATES, share: float | None = None
 ) -> dict:
     """Arguments of `Schedules`."""
-    from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
-
-    walk = _head_sampling(resources, ahead if "head" in parts else 1, "anneal" in parts)
     return {
-        "walk": walk,
+        "head_sampling": _head_sampling(resources, ahead if "head" in parts else 1, "anneal" in parts),
         "reconstruct": 1 if "checkerboard" in parts else None,
         "lazy": Lazy(tokens=share) if "lazy" in parts else None,
     }
@@ -94,8 +82,6 @@ def small_causal(rule: str | None = None, length: int = 0, ahead: int = 1) -> Co
     `scheduled`."""
 
     def make(resources: ContinuousResources) -> PipelineArguments:
-        from mmspec.imagegen.continuous.causal.drafter import SmallCausal
-
         how: PipelineArguments = {"head_sampling": _head_sampling(resources, ahead, False)}
         if rule is not None:
             how |= {"decoding": SmallCausal(resources.drafter().model.transformer, length), "rule": rule}
@@ -104,10 +90,7 @@ def small_causal(rule: str | None = None, length: int = 0, ahead: int = 1) -> Co
     return make
 
 
-def _head_sampling(resources: ContinuousResources, ahead: int, annealed: bool) -> object:
+def _head_sampling(resources: ContinuousResources, ahead: int, annealed: bool) -> HeadSampling:
     """ahead: states that a call of the head evaluates.   annealed: walks get shorter from the head's own steps on."""
-    from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
-    from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
-
     steps = resources.head_steps
     return HeadSampling(ahead, Annealing(steps, max(2, steps // ANNEALED)) if annealed else None)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mmspec.evaluate.continuous.suites import SUITES
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, Page, figure, selected_columns
-from mmspec.evaluate.report.plots import SPEEDUP, Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import (
+    IMAGE_COLUMNS,
+    Cell,
+    Page,
+    best_rows,
+    counts,
+    figure,
+    near_plain,
+    suite_page,
+)
+from mmspec.evaluate.report.plots import SPEEDUP, Line, Panel, grouped, lines_of, plot_of
 
 BY = ("batch", "guidance", "num_iter", "temperature")
 
 COLUMNS: dict[str, Cell] = {
     **SHARED,
     **IMAGE_COLUMNS,
-    "knob": figure("knob"),
-    "gamma": figure("gamma"),
-    "acceptance": figure("acceptance"),
+    **{name: figure(name) for name in ("knob", "gamma", "acceptance")},
     "head calls": figure("head_calls"),
     "target forwards": figure("target_forwards"),
     "c": figure("cost_ratio"),
@@ -40,41 +47,28 @@ def describe(row: Mapping) -> str:
 
 def page(result: dict) -> Page:
     """The page of a bench file."""
-    name = result["env"]["suite"]
-    suite = SUITES[name]
-    notes = (*summary(result["rows"]), *(published_notes() if name == "published" else ()))
-    columns = selected_columns(COLUMNS, suite.columns)
-    return Page(suite.about, columns, BY, lambda rows: f"{describe(rows[0])}: {_measured(rows)}", tuple(notes))
+    published = published_notes() if result["env"]["suite"] == "published" else ()
+    return suite_page(SUITES, result, COLUMNS, BY, _title, (*summary(result["rows"]), *published))
 
 
-def _measured(rows: Sequence[dict]) -> str:
-    """On how many classes and images, and how sure the target is."""
+def _title(rows: Sequence[dict]) -> str:
     first = rows[0]
-    text = [f"{first['prompts']} requests timed"] if first.get("prompts") else []
-    images = next((row["images"] for row in rows if row.get("images")), None)
-    if images:
-        text.append(f"{images} images a quality figure, plain's own Frechet distance {first.get('frechet_ar')}")
-    text.append(f"{first['values']} tokens of {first['head_steps']} denoising steps")
-    text.append(f"two draws of a token {first['draw_spread']} as far apart as tokens at random")
-    return ", ".join(text)
+    size = f"{first['values']} tokens of {first['head_steps']} denoising steps"
+    apart = f"two draws of a token {first['draw_spread']} as far apart as tokens at random"
+    return f"{describe(first)}: {', '.join([*counts(rows, 'requests'), size, apart])}"
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
     """Sentences on the fastest rows, and on how far predictions of windows were off."""
     # rows that must be plain decoding bit for bit are there to show that they are
     done = [row for row in rows if row.get("speedup_vs_ar") and row["identical"] is None]
-    made = []
-    for what, found in (
-        ("fastest exact method", [row for row in done if row["exact"]]),
-        ("fastest relaxed method", [row for row in done if not row["exact"]]),
-        (
-            "fastest relaxed method within 5 % of plain's own Frechet distance",
-            [row for row in done if not row["exact"] and (row.get("frechet_ratio") or 2.0) <= 1.05],
-        ),
-    ):
-        if found:
-            best = max(found, key=lambda row: row["speedup_vs_ar"])
-            made.append(f"{what}: {best['method']}; {describe(best)}, {best['speedup_vs_ar']}x")
+    relaxed = [row for row in done if not row["exact"]]
+    groups = {
+        "fastest exact method": [row for row in done if row["exact"]],
+        "fastest relaxed method": relaxed,
+        "fastest relaxed method within 5 % of plain's own Frechet distance": list(filter(near_plain, relaxed)),
+    }
+    made = best_rows(groups, describe)
     for key, formula in (
         ("predicted_speedup", "gamma / (gamma c + 1)"),
         ("predicted_in_full", "what follows with v, a window's pass over a plain one, and the passes without a draft"),
@@ -104,50 +98,33 @@ def _implied(gamma: int, speed: float) -> float:
 def panels(result: dict) -> list[Panel]:
     """Frechet distance against speed-up: a line per family of knobs, a point per other method.   Raises ValueError for a
     suite without a plot."""
-    name = result["env"]["suite"]
-    if not SUITES[name].plot:
-        raise no_curve(name)
-    settings: dict[tuple, list[dict]] = {}
-    for row in result["rows"]:
-        if row.get("frechet") is not None and row.get("speedup_vs_ar") is not None:
-            settings.setdefault(tuple(row[one] for one in BY), []).append(row)
+    plot_of(SUITES, result)
+    settings = grouped(result["rows"], lambda row: tuple(row[one] for one in BY), "frechet", "speedup_vs_ar")
     return [
-        Panel(
-            f"{describe(rows[0])}, {rows[0]['images']} images",
-            SPEEDUP,
-            "Frechet distance from plain decoding's images",
-            _lines(rows),
-            _clouds(rows),
-            _front(rows),
-        )
+        Panel(f"{describe(rows[0])}, {rows[0]['images']} images", SPEEDUP, "Frechet distance from plain decoding's images",
+              _lines(rows), _clouds(rows), _front(rows))
         for rows in settings.values()
-    ]
+    ]  # fmt: skip
 
 
 def _lines(rows: Sequence[dict]) -> dict[str, Line]:
     """A line for each family with a knob, from lowest to highest, and plain decoding."""
     xs = [row["speedup_vs_ar"] for row in rows]
     own = rows[0]["frechet_ar"]
-    swept = _grouped(rows, lambda row: None if _stacked(row) else row["family"] or row["method"])
+    alone = [row for row in rows if not _is_stacked(row)]
+    swept = lines_of(alone, lambda row: row["family"] or row["method"], "speedup_vs_ar", "frechet")
     return {"plain's own split halves": ((min(xs), max(xs)), (own, own)), **swept}
 
 
 def _clouds(rows: Sequence[dict]) -> dict[str, Line]:
     """The schedules and their combinations, those that draft apart from those that do not."""
     names = {True: "CSpD with schedules", False: "schedules alone"}
-    return _grouped(rows, lambda row: names[row["gamma"] is not None] if _stacked(row) else None)
+    stacked = [row for row in rows if _is_stacked(row)]
+    return lines_of(stacked, lambda row: names[row["gamma"] is not None], "speedup_vs_ar", "frechet")
 
 
-def _stacked(row: dict) -> bool:
+def _is_stacked(row: dict) -> bool:
     return row["knob"] is None and bool(row["family"])
-
-
-def _grouped(rows: Sequence[dict], name_of: Callable[[dict], str | None]) -> dict[str, Line]:
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        if (name := name_of(row)) is not None:
-            points.setdefault(name, []).append((row["speedup_vs_ar"], row["frechet"]))
-    return {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
 
 
 def _front(rows: Sequence[dict]) -> list[tuple[float, float, str]]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
-from mmspec.evaluate.engine.domain import Resources
-from mmspec.evaluate.image.resources import labels_of
+from mmspec.evaluate.image.resources import PictureResources, checked_captions, labels_of
 from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
 from mmspec.zoo.world.image import class_names
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class ContinuousResources(Resources):
+class ContinuousResources(PictureResources):
     """pipeline: a `MARPipeline` or a `ContinuousARPipeline`.   kind: "masked" or "causal".   name: what tables call it.
     zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the zoo's own.
     num_sampling_steps: of the heads, None for the model's own many.
@@ -63,17 +62,16 @@ class ContinuousResources(Resources):
 
         Raises ValueError for a class that does not exist, and for words of which the model knows none.
         """
-        names = class_names() if self.classes == len(class_names()) else ()
-        captions = getattr(self.pipeline.model, "captions", None)
         try:
-            return labels_of(prompts, self.classes, names)
+            return self.labels(prompts)
         except ValueError:
-            if captions is None:
+            if getattr(self.pipeline.model, "captions", None) is None:
                 raise
-        check = getattr(captions, "check", None)
-        if check is not None:
-            check(list(prompts))
-        return list(prompts)
+        return checked_captions(self.pipeline.model, prompts)
+
+    def labels(self, prompts: Sequence[str]) -> list[int]:
+        """Labels from numbers or the zoo's names.   Raises ValueError for a class that does not exist."""
+        return labels_of(prompts, self.classes, class_names() if self.classes == len(class_names()) else ())
 
     def drafter(self) -> Any:
         """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
@@ -89,10 +87,6 @@ class ContinuousResources(Resources):
         if not self.zoo:
             raise ValueError(f"--draft: expected the folder of a smaller model for {self.name}, got none, name one")
         return zoo_pipeline(f"{self.zoo}/draft", "--draft")
-
-    def scorer(self, name: str) -> Any:
-        """The zoo's "clip" or "image_judge"."""
-        return self.once(f"scorer {name}", lambda: zoo.load(name))
 
     def check_judged(self) -> None:
         """Raises ValueError for a model whose pictures the zoo's scorers cannot read."""

@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 from PIL.Image import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, Drafter, DraftState, Target
+from mmspec.core.draft import Draft
 from mmspec.evaluate.continuous.config import ContinuousSetting
 from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArguments
 from mmspec.evaluate.continuous.resources import ContinuousResources
-from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, row_passes, timed_run, without_output
+from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
+from mmspec.evaluate.engine.runs import (
+    Runner,
+    Sampler,
+    TimedRun,
+    counted_passes,
+    raise_errors,
+    row_passes,
+    timed_run,
+    without_output,
+)
 from mmspec.evaluate.image.resources import GenerationRequest, requests_of
+from mmspec.evaluate.image.runner import DrawImages
 from mmspec.evaluate.model_kinds import MASKED
 from mmspec.imagegen.base_pipeline import ImageOutput
 from mmspec.zoo.world.image import class_names
-
-
-class CountingDrafter:
-    """A drafter that drafts as another does and counts. Of one request."""
-
-    def __init__(self, drafter: Drafter):
-        self.drafter, self.name = drafter, drafter.name
-        self._valid: list[Tensor] = []
-
-    def open(self, target: Target) -> CountingDraftState:
-        return CountingDraftState(self.drafter.open(target), self._valid)
-
-    def drafted(self) -> int:
-        """Values that were judged, over all rows and rounds."""
-        return sum(int(valid.sum()) for valid in self._valid)
-
-
-class CountingDraftState:
-    """As the state it is around."""
-
-    def __init__(self, state: DraftState, valid: list[Tensor]):
-        self.state, self._valid = state, valid
-
-    @property
-    def passes(self) -> int:
-        return self.state.passes
-
-    def propose(self, target: Target, keys: Keys) -> Draft:
-        draft = self.state.propose(target, keys)
-        if draft.valid is not None:
-            self._valid.append(draft.valid[:, 1:])  # node 0 is what is known, or pads
-        return draft
-
-    def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        self.state.observe(target, draft, evidence, verdict)
 
 
 def label_requests(resources: ContinuousResources, count: int, seed: int = 0) -> list[GenerationRequest]:
@@ -68,9 +41,6 @@ def label_requests(resources: ContinuousResources, count: int, seed: int = 0) ->
 def cases(resources: ContinuousResources, setting: ContinuousSetting) -> list[list[GenerationRequest]]:
     """The requests of every batch of a setting."""
     return setting.batches(label_requests(resources, setting.prompts, setting.seed))
-
-
-DrawContinuous = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +62,13 @@ def pipeline_arguments(resources: ContinuousResources, setting: ContinuousSettin
     return drawn | ({"num_iter": setting.num_iter or resources.total} if resources.kind == MASKED else {})
 
 
-def make_draw(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> DrawContinuous:
+def make_draw(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> DrawImages:
     """A function of (requests, seed) that generates their images. What it needs is loaded now."""
     how = method.make(resources) | pipeline_arguments(resources, setting)
 
     def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
         out = resources.pipeline([one.given for one in asked], seed=seed, **how)
-        _raise_errors(out.errors)
+        raise_errors(out.errors)
         return out
 
     return draw
@@ -111,16 +81,31 @@ def sampler(method: ContinuousMethod, resources: ContinuousResources, setting: C
     pipe = resources.pipeline
 
     def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
-        with counted_forwards(resources.transformer) as passes:
+        valid: list[Tensor] = []  # of every draft; node 0 is what is known, or pads
+
+        def note(draft: Draft, seconds: float) -> None:
+            if draft.valid is not None:
+                valid.append(draft.valid[:, 1:])
+
+        with counted_passes(resources.transformer) as passes:
             began = perf_counter()
             request = pipe.start([one.given for one in asked], seed=seed, **how)
-            counting = request.drafter = CountingDrafter(request.drafter)
+            request.drafter = ObservedDrafter(request.drafter, note)
             request.run()
             tokens = pipe.tokens(request.target)
             made = pipe.to_videos(tokens, request.target.errors) if resources.pixels else []
             seconds = perf_counter() - began
-        _raise_errors(request.target.errors)
-        return _run(request, tokens, seconds, len(passes), counting), [frames[0] for frames in made]
+        raise_errors(request.target.errors)
+        stats = request.stats
+        run = timed_run(
+            stats, token_bytes(tokens), seconds, HeadRun,
+            row_passes=row_passes(stats),
+            head_calls=request.target.head_calls,
+            forwards=len(passes),
+            drafted=sum(int(one.sum()) for one in valid),
+            kept=sum(count or 0 for line in stats.accepted for count in line),
+        )  # fmt: skip
+        return run, [frames[0] for frames in made]
 
     return run
 
@@ -130,32 +115,6 @@ def runner(method: ContinuousMethod, resources: ContinuousResources, setting: Co
     return without_output(sampler(method, resources, setting))
 
 
-def _run(request: DecodingRun, tokens: Tensor, seconds: float, passes: int, counting: CountingDrafter) -> HeadRun:
-    stats = request.stats
-    made = timed_run(stats, token_bytes(tokens), seconds, row_passes(stats))
-    shared = {one.name: getattr(made, one.name) for one in fields(made)}
-    kept = sum(count or 0 for line in stats.accepted for count in line)
-    return HeadRun(
-        **shared, head_calls=request.target.head_calls, forwards=passes, drafted=counting.drafted(), kept=kept
-    )
-
-
 def token_bytes(tokens: Tensor) -> tuple[tuple[bytes, ...], ...]:
     """Tokens float [B, L, d] per row as they stand in memory: equal where every bit is."""
     return tuple(tuple(token.tobytes() for token in row) for row in tokens.float().cpu().numpy())
-
-
-@contextmanager
-def counted_forwards(network: nn.Module) -> Iterator[list[int]]:
-    """A list that grows by one with every forward pass of `network` inside the block."""
-    passes: list[int] = []
-    hook = network.register_forward_hook(lambda *given: passes.append(1))
-    try:
-        yield passes
-    finally:
-        hook.remove()
-
-
-def _raise_errors(errors: dict[int, str]) -> None:
-    if errors:
-        raise ValueError("; ".join(errors.values()))

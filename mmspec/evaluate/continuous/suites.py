@@ -14,27 +14,14 @@ from mmspec.evaluate.continuous.methods import (
     scheduled,
     small_causal,
 )
-from mmspec.evaluate.engine.suite import SAMPLED, Suite
+from mmspec.evaluate.engine.drawn import DrawnSuite
+from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
 
 _TIMED = (
-    "method",
-    "law",
-    "passes",
-    "target forwards",
-    "tokens a pass",
-    "head calls",
-    "gamma",
-    "acceptance",
-    "c",
-    "v",
-    "predicted x",
-    "in full",
-    "seconds",
-    "x plain (10-90 %)",
-    "draft + target + verify share",
-    "identical",
-)
+    "method", "law", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
+    "predicted x", "in full", "seconds", "x plain (10-90 %)", "draft + target + verify share", "identical",
+)  # fmt: skip
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
@@ -126,22 +113,13 @@ _EVERY_CSPD = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinuousSuite(Suite):
-    """timed: every method interleaved with plain decoding on the same classes.   judged: images of every method against
-    plain decoding's.   prompts: of what is timed.   images: of what is judged.   num_iter: of masked models, 0 for one token
-    a step.   plot: has a curve.
-    """
+class ContinuousSuite(DrawnSuite):
+    """images: of what is judged.   num_iter: of masked models, 0 for one token a step."""
 
-    methods: tuple[ContinuousMethod, ...]
-    timed: bool
-    judged: bool
-    prompts: int = 16
     batches: tuple[int, ...] = (1, 16)
-    temperatures: tuple[float, ...] = (1.0,)
     images: int = 200
     guidance: tuple[float, ...] = (2.0,)
     num_iter: tuple[int, ...] = (64,)
-    plot: bool = False
 
 
 _ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL)

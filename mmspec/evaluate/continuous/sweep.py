@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from mmspec.evaluate.continuous.config import ContinuousSetting
@@ -11,13 +10,12 @@ from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArgumen
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
 from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
-from mmspec.evaluate.engine.domain import SamplingOverrides as Drawn
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.config import check_choice
+from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
-from mmspec.evaluate.image.resources import GenerationRequest, labels_of
+from mmspec.evaluate.image.resources import GenerationRequest
 from mmspec.evaluate.image.sweep import ObjectsDrawn, class_prompts
 from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
-from mmspec.zoo.world.image import class_names
 
 GUIDANCE, STEPS = 2.0, 64
 TITLES = {"ar": "plain", "head": "head", "small": "small causal", "cspd": "CSpD", "stack": "CSpD stack"}
@@ -50,17 +48,14 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     if found is not None and not rule and decoding not in DECODINGS:
         return found
     known = [name for name, choice in DECODINGS.items() if kind in choice.kinds]
-    if spec.name not in known:
-        raise ValueError(
-            f"--decoding: expected one of {', '.join(known)} for {model}, got {decoding!r}, pick one of these"
-        )
+    check_choice("--decoding", spec.name, known, f" for {model}")
     kinds = {one.name: str for one in fields(ContinuousDecodingOverrides)} | {"gamma": int, "tolerance": float}
     wishes = ContinuousDecodingOverrides(**spec.values("--decoding", **kinds))
     if rule and "rule" not in DECODINGS[spec.name].takes:
         raise ValueError(f"--rule: expected none for --decoding {spec.name}, which judges by its own, got {rule!r}, leave it "
                          "out")  # fmt: skip
-    if rule and rule not in RULES:
-        raise ValueError(f"--rule: expected one of {', '.join(RULES)} for vectors, got {rule!r}, pick one of these")
+    if rule:
+        check_choice("--rule", rule, RULES, " for vectors")
     wishes = replace(wishes, rule=rule or wishes.rule)
 
     def make(resources: ContinuousResources) -> PipelineArguments:
@@ -71,7 +66,7 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     )
 
 
-def setting(model: str, temperature: float, wishes: Drawn) -> ContinuousSetting:
+def setting(model: str, temperature: float, wishes: SamplingOverrides) -> ContinuousSetting:
     drawn = wishes.given(guidance=GUIDANCE if model in CONTINUOUS_MODELS else None, num_iter=STEPS)
     if continuous_kind(model) != MASKED:
         drawn["num_iter"] = 0
@@ -86,22 +81,9 @@ def case(
     resources: ContinuousResources, setting: ContinuousSetting, prompt: EvaluationPrompt
 ) -> list[GenerationRequest]:
     """A label where the prompt has one or names one, else its text for a model that reads captions."""
-    names = class_names() if resources.classes == len(class_names()) else ()
-    text = prompt.text if prompt.label is None else str(prompt.label)
-    captions = getattr(resources.pipeline.model, "captions", None)
-    try:
-        return [GenerationRequest(labels_of([text], resources.classes, names)[0], prompt.text)]
-    except ValueError:
-        if captions is None or prompt.label is not None:
-            raise
-    return [GenerationRequest(_check_captions(captions, [text])[0], prompt.text)]
-
-
-def _check_captions(captions: object, texts: Sequence[str]) -> list[str]:
-    check = getattr(captions, "check", None)
-    if check is not None:
-        check(list(texts))
-    return list(texts)
+    if prompt.label is not None:
+        return [GenerationRequest(resources.labels([str(prompt.label)])[0], prompt.text)]
+    return [GenerationRequest(resources.given([prompt.text])[0], prompt.text)]
 
 
 SWEEP = Sweep(

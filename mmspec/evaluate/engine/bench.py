@@ -111,11 +111,7 @@ class _BenchRun:
             for method in methods
         }
         results = interleave(
-            cases,
-            runners,
-            repeats=config.repeats,
-            seed=config.seed,
-            on_run=lambda key: self.on_run(f"{where}, {key}"),
+            cases, runners, repeats=config.repeats, seed=config.seed, on_run=lambda key: self.on_run(f"{where}, {key}")
         )
         timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0

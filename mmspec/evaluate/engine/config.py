@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,35 @@ def option(
 def flag_of(config: Any, name: str) -> str:
     """The option of a config's field."""
     return config.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
+
+
+def check_choice(option: str, value: object, known: Iterable[str], purpose: str = "") -> None:
+    """Raises ValueError for a value that is none of the known ones.   purpose: of these, such as " for vectors"."""
+    known = tuple(known)
+    if value not in known:
+        raise ValueError(f"{option}: expected one of {', '.join(known)}{purpose}, got {value!r}, pick one of these")
+
+
+def check_overrides(overrides: Any, where: str, takes: Collection[str], **known: Collection[str]) -> None:
+    """Check what a user asked of a decoding.
+
+    Args:
+        overrides: a dataclass whose fields are options; None is an option that is left out.
+        where: the option that names the decoding, with its value.
+        takes: the fields that the decoding can grant.
+        known: the allowed values of fields that have a list.
+
+    Raises:
+        ValueError: for a field outside `takes` and a value outside its list.
+    """
+    named = {one.name: getattr(overrides, one.name) for one in fields(overrides)}
+    named = {name: value for name, value in named.items() if value is not None}
+    for name, value in named.items():
+        if name not in takes:
+            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
+            raise ValueError(f"--{name}: expected options that {where} takes ({allowed}), got {value!r}, leave it out")
+    for name in named.keys() & known.keys():
+        check_choice(f"--{name}", named[name], known[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +111,7 @@ class BenchConfig:
         folder = type(self).__module__.rpartition(".")[0]
         return suite_of(import_module(f"{folder}.suites").SUITES, self.suite)
 
-    def known(self) -> Sequence[Method]:
+    def known(self) -> tuple[Method, ...]:
         """The suite's methods that the zoo has something for, baselines first."""
         return self.plan().methods
 
@@ -106,7 +135,7 @@ class BenchConfig:
     @property
     def rows(self) -> tuple[Method, ...]:
         """The methods asked for, always with those that ratios are taken against."""
-        known = tuple(self.known())
+        known = self.known()
         if self.methods is None:
             return known
         asked = [one for one in known if any(one.named(name) for name in self.methods)]
@@ -128,15 +157,6 @@ class BenchConfig:
     def parts(self) -> int:
         """Timed settings and judged rows in all: what a log counts."""
         return len(list(self.settings())) + sum(len(self.serving(one)) for one in self.judged())
-
-
-def refuse_idle(config: BenchConfig, timed: bool, judged: bool) -> None:
-    """Raises ValueError for options of what a suite does not do: it times requests, judges images, or both."""
-    idle = ("images",) if not judged else () if timed else ("prompts", "batches")
-    for name in idle:
-        if getattr(config, name) is not None:
-            flag, what = flag_of(config, name), "times requests" if judged else "judges images"
-            raise ValueError(f"{flag}: expected a suite that {what}, got {config.suite!r}, leave {flag} out")
 
 
 def _check_range(config: BenchConfig, one: Field) -> None:

@@ -21,12 +21,7 @@ import mmspec
 
 def environment(**more: object) -> dict:
     """The `env` of a bench file: versions, processor, cores, threads, command line and date, and whatever is added."""
-    return {
-        **machine(),
-        "command": shlex.join(["mmspec", *sys.argv[1:]]),
-        "date": date.today().isoformat(),
-        **more,
-    }
+    return {**machine(), "command": shlex.join(["mmspec", *sys.argv[1:]]), "date": date.today().isoformat(), **more}
 
 
 def machine() -> dict:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from torch import nn
 
 from mmspec.core.stats import Stats
 
@@ -56,6 +59,7 @@ class Failure:
 
 
 Attempt = TimedRun | Failure
+Timed = TypeVar("Timed", bound=TimedRun)
 Runner = Callable[[Case, int], TimedRun]
 Sampler = Callable[[Case, int], tuple[TimedRun, list]]
 
@@ -127,31 +131,41 @@ def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
     return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}
 
 
-def row_passes(stats: Stats) -> list[int]:
+def row_passes(stats: Stats) -> tuple[int, ...]:
     """Target passes each image took part in, the prompt's among them."""
-    return [sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted))]
+    return tuple(sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted)))
 
 
 def timed_run(
-    stats: Stats,
-    output: tuple[tuple[Hashable, ...], ...],
-    seconds: float,
-    row_passes: Sequence[int] = (),
-    rounds: int | None = None,
-) -> TimedRun:
-    """A request through our own loop, as its statistics tell of it; the rest as in `TimedRun`."""
-    return TimedRun(
-        seconds,
-        output,
-        stats.target_passes,
-        stats.accept_length,
-        parts_of(stats, seconds),
-        stats.exact,
-        stats.drafter_passes,
-        tuple(row_passes),
-        rounds,
-        tuple(map(tuple, stats.accepted)),
-    )
+    stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, kind: type[Timed] = TimedRun, /, **more: Any
+) -> Timed:
+    """A request through our own loop, as its statistics report it.   kind, more: the class and its other fields."""
+    fields: dict[str, Any] = {
+        "target_passes": stats.target_passes,
+        "accept_length": stats.accept_length,
+        "parts": parts_of(stats, seconds),
+        "exact": stats.exact,
+        "drafter_passes": stats.drafter_passes,
+        "accepted": tuple(map(tuple, stats.accepted)),
+    }
+    return kind(seconds=seconds, output=output, **fields | more)
+
+
+def raise_errors(errors: Mapping[int, str]) -> None:
+    """Raises ValueError where rows of a request failed."""
+    if errors:
+        raise ValueError("; ".join(errors.values()))
+
+
+@contextmanager
+def counted_passes(network: nn.Module) -> Iterator[list[int]]:
+    """A list that grows by one with every forward pass of `network` inside the block."""
+    passes: list[int] = []
+    hook = network.register_forward_pre_hook(lambda *given: passes.append(1))
+    try:
+        yield passes
+    finally:
+        hook.remove()
 
 
 def without_output(sampler: Sampler) -> Runner:

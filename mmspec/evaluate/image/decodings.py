@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from mmspec.core.loop import Drafter
-from mmspec.evaluate.image import methods
+from mmspec.evaluate.engine.config import check_choice, check_overrides
+from mmspec.evaluate.image.methods import mulo
 from mmspec.evaluate.image.resources import ImageResources
+from mmspec.imagegen.jacobi import SJD, Proactive
+from mmspec.imagegen.rowwise import PJD, RowDrafts, ZipAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,15 @@ class ImageDecodingOverrides:
     upsampler: str | None = None
 
 
+ImageDecodingFactory = Callable[[ImageResources, ImageDecodingOverrides], Drafter | None]
+
+
 @dataclass(frozen=True, slots=True)
 class ImageDecodingSpec:
     """A decoding as the command line offers it.   takes: the wishes it can grant.   rule: where none is named."""
 
     about: str
-    make: Callable[[ImageResources, ImageDecodingOverrides], Drafter | None]
+    make: ImageDecodingFactory
     takes: tuple[str, ...] = ()
     rule: str | None = None
 
@@ -43,69 +49,34 @@ def short_name(name: str) -> str:
     return _SHORT.get(name, name)
 
 
-def sjd(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """`SJD`, without coupling unless asked for."""
-    return _jacobi(wishes, window=16)
+def _jacobi(**settings: object) -> ImageDecodingFactory:
+    """A maker of `SJD` with these settings where the user names none."""
+
+    def make(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
+        named = {name: getattr(wishes, name) for name in _JACOBI}
+        return SJD(**settings | {name: value for name, value in named.items() if value is not None})
+
+    return make
 
 
-def scd(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """Coupled `SJD`, by Gumbel noise unless asked otherwise."""
-    return _jacobi(wishes, window=32, coupling="gumbel")
+def _windowed(kind: Callable[..., Drafter]) -> ImageDecodingFactory:
+    """A maker of a decoding whose only setting is its window."""
+    return lambda resources, wishes: kind() if wishes.window is None else kind(window=wishes.window)
 
 
-def pac(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """Maximal coupling with a tree where the last round rejected."""
-    from mmspec.imagegen.jacobi import Proactive
-
-    return _jacobi(wishes, window=64, coupling="maximal", tree=Proactive())
-
-
-def _jacobi(wishes: ImageDecodingOverrides, **settings: object) -> Drafter:
-    from mmspec.imagegen.jacobi import SJD
-
-    asked = {name: getattr(wishes, name) for name in ("window", "coupling", "init")}
-    return SJD(**settings | {name: value for name, value in asked.items() if value is not None})
-
-
-def rows(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """Coupled `SJD` that probes the row below its window."""
-    from mmspec.imagegen.rowwise import RowDrafts
-
-    return RowDrafts(scd(resources, wishes))
-
-
-def eagle(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """The drafter trained for the zoo's model."""
+def _eagle(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
     return resources.part("eagle")
 
 
-def auto(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """What the pipeline's `decoding="auto"` is: it goes on learning."""
-    return resources.pipeline.automatic
+def _mulo(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
+    return mulo(learned=wishes.upsampler == "learned")(resources)
 
 
-def zipar(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """`ZipAR`."""
-    from mmspec.imagegen.rowwise import ZipAR
-
-    return ZipAR() if wishes.window is None else ZipAR(wishes.window)
-
-
-def pjd(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """`PJD`."""
-    from mmspec.imagegen.rowwise import PJD
-
-    return PJD() if wishes.window is None else PJD(window=wishes.window)
-
-
-def mulo(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """`MuLo` over the zoo's low-resolution model."""
-    return methods.mulo(learned=wishes.upsampler == "learned")(resources)
-
-
-_DRAFTS = {"sjd": sjd, "scd": scd, "eagle": eagle}
-UPSAMPLERS = ("pixels", "learned")
 _JACOBI = ("window", "coupling", "init")
+_SCD = _jacobi(window=32, coupling="gumbel")
+_PAC = _jacobi(window=64, coupling="maximal", tree=Proactive())
+_DRAFTS = {"sjd": _jacobi(window=16), "scd": _SCD, "eagle": _eagle}
+UPSAMPLERS = ("pixels", "learned")
 
 
 def _drafted(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
@@ -115,34 +86,29 @@ def _drafted(resources: ImageResources, wishes: ImageDecodingOverrides) -> Draft
 
 DECODINGS: dict[str, ImageDecodingSpec] = {
     "ar": ImageDecodingSpec("plain decoding", lambda resources, wishes: None),
-    "sjd": ImageDecodingSpec("speculative Jacobi decoding; exact", sjd, _JACOBI),
-    "scd": ImageDecodingSpec("coupled Jacobi decoding; exact", scd, _JACOBI),
-    "pac": ImageDecodingSpec("coupled Jacobi decoding with a tree; exact", pac, _JACOBI),
-    "rows": ImageDecodingSpec("coupled Jacobi decoding that looks into the next row; exact", rows, _JACOBI),
-    "eagle": ImageDecodingSpec("a trained drafter; exact", eagle),
-    "lantern": ImageDecodingSpec(
-        "codes borrow from their neighbours; relaxed", _drafted, (*_JACOBI, "drafter"), "lantern"
-    ),
+    "sjd": ImageDecodingSpec("speculative Jacobi decoding; exact", _DRAFTS["sjd"], _JACOBI),
+    "scd": ImageDecodingSpec("coupled Jacobi decoding; exact", _SCD, _JACOBI),
+    "pac": ImageDecodingSpec("coupled Jacobi decoding with a tree; exact", _PAC, _JACOBI),
+    "rows": ImageDecodingSpec("coupled Jacobi decoding that looks into the next row; exact",
+                              lambda resources, wishes: RowDrafts(_SCD(resources, wishes)), _JACOBI),
+    "eagle": ImageDecodingSpec("a trained drafter; exact", _eagle),
+    "lantern": ImageDecodingSpec("codes borrow from their neighbours; relaxed", _drafted, (*_JACOBI, "drafter"), "lantern"),
     "gsd": ImageDecodingSpec("codes are judged in groups; relaxed", _drafted, (*_JACOBI, "drafter"), "gsd"),
     "cool": ImageDecodingSpec("annealed ratios; relaxed", _drafted, (*_JACOBI, "drafter"), "coolsd"),
-    "zipar": ImageDecodingSpec("several rows at once; relaxed", zipar, ("window",)),
-    "pjd": ImageDecodingSpec("Jacobi decoding in several rows at once; relaxed", pjd, ("window",)),
-    "mulo": ImageDecodingSpec("a small picture drafts a large one; relaxed", mulo, ("upsampler",)),
-    "auto": ImageDecodingSpec("coupled Jacobi decoding as far as it pays by measured time; exact", auto),
-}
+    "zipar": ImageDecodingSpec("several rows at once; relaxed", _windowed(ZipAR), ("window",)),
+    "pjd": ImageDecodingSpec("Jacobi decoding in several rows at once; relaxed", _windowed(PJD), ("window",)),
+    "mulo": ImageDecodingSpec("a small picture drafts a large one; relaxed", _mulo, ("upsampler",)),
+    "auto": ImageDecodingSpec("coupled Jacobi decoding as far as it pays by measured time; exact",
+                              lambda resources, wishes: resources.pipeline.automatic),
+}  # fmt: skip
 
 
 def check_decoding(name: str, wishes: ImageDecodingOverrides = ImageDecodingOverrides()) -> None:
     """Raises ValueError for an unknown name and for a wish it cannot grant."""
-    if name not in DECODINGS:
-        raise ValueError(f"--decoding: expected one of {', '.join(DECODINGS)}, got {name!r}, pick one of these")
-    _check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes)
-    for field, known in (("drafter", tuple(_DRAFTS)), ("upsampler", UPSAMPLERS)):
-        value = getattr(wishes, field)
-        if value is not None and value not in known:
-            raise ValueError(f"--{field}: expected one of {', '.join(known)}, got {value!r}, pick one of these")
+    check_choice("--decoding", name, DECODINGS)
+    check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes, drafter=_DRAFTS, upsampler=UPSAMPLERS)
     if wishes.drafter == "eagle":
-        _check_overrides(wishes, "--drafter eagle", ("drafter",))
+        check_overrides(wishes, "--drafter eagle", ("drafter",))
 
 
 def decoding_of(
@@ -154,14 +120,3 @@ def decoding_of(
     """
     check_decoding(name, wishes)
     return DECODINGS[name].make(resources, wishes), DECODINGS[name].rule
-
-
-def _check_overrides(wishes: ImageDecodingOverrides, where: str, takes: tuple[str, ...]) -> None:
-    """Raises ValueError for a wish outside `takes`."""
-    for field in fields(wishes):
-        value = getattr(wishes, field.name)
-        if value is not None and field.name not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(
-                f"--{field.name}: expected options that {where} takes ({allowed}), got {value!r}, leave it out"
-            )

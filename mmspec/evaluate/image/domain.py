@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from functools import partial
 
 from mmspec.evaluate.engine.domain import Domain, TimedSetting
 from mmspec.evaluate.engine.rows import Margin, parting
@@ -14,9 +13,9 @@ from mmspec.evaluate.image.certainty import certainty, margin_at, observe_laws, 
 from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
 from mmspec.evaluate.image.methods import PLAIN
 from mmspec.evaluate.image.page import describe, page, panels
-from mmspec.evaluate.image.resources import ImageResources, cases, requests_of, zoo_resources
-from mmspec.evaluate.image.runner import make_draw, runner
-from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryComparison
+from mmspec.evaluate.image.resources import ImageResources, requests_of, zoo_resources
+from mmspec.evaluate.image.runner import cases, make_draw, runner
+from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryReference
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
@@ -35,15 +34,12 @@ def _margin(timed: TimedSetting, case: int) -> Margin:
     return lambda row, place, other: margin_at(watched, row, place)
 
 
-class ImageReference(GalleryComparison):
-    """Plain images of a setting.   row: how sure the target is and how many codes it uses."""
-
-    def __init__(self, config: ImageBenchConfig, resources: ImageResources, setting: ImageSetting):
-        asked = requests_of(setting.model, setting.prompts, setting.seed)
-        super().__init__(config.rows[0], lambda method: make_draw(method, resources, setting), resources.scorer, asked,
-                         setting.batch, setting.seed)  # fmt: skip
-        codes = np.concatenate([one.tokens for one in self.plain])
-        self.row = target_figures(resources, setting, asked, codes, setting.seed)
+def reference(config: ImageBenchConfig, resources: ImageResources, setting: ImageSetting) -> GalleryReference:
+    """Plain images of a setting, how sure the target is and how many codes it uses."""
+    asked = requests_of(setting.model, setting.prompts, setting.seed)
+    make = partial(make_draw, resources=resources, setting=setting)
+    figures = partial(target_figures, resources, setting, asked, seed=setting.seed)
+    return GalleryReference(config.rows[0], setting, asked, make, resources.scorer, figures)
 
 
 TIMING = "whole calls with prefill and pixels; medians of paired ratios; spread: 10th and 90th percentile"
@@ -77,6 +73,6 @@ DOMAIN = Domain(
     page=page,
     panels=panels,
     complete=complete,
-    reference=ImageReference,
+    reference=reference,
     quality={name: name for name in FIELDS} | {"judged_batch": "batch", "judged_step_compression": "step_compression"},
 )

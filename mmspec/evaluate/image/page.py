@@ -6,12 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from mmspec.evaluate.image.suites import SUITES
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, Page, figure, selected_columns
-from mmspec.evaluate.report.plots import Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import (
+    IMAGE_COLUMNS,
+    Cell,
+    Page,
+    best_rows,
+    counts,
+    figure,
+    near_plain,
+    suite_page,
+)
+from mmspec.evaluate.report.plots import Line, Panel, grouped, lines_of, plot_of
 
 BY = ("batch", "guidance", "top_k", "temperature")
 AXES = ("values a target pass", "Frechet distance from plain decoding's images")
-
 
 COLUMNS: dict[str, Cell] = {
     **SHARED,
@@ -28,11 +36,7 @@ def describe(row: Mapping) -> str:
 
 def page(result: dict) -> Page:
     """The page of a bench file."""
-    suite = SUITES[result["env"]["suite"]]
-    columns = selected_columns(COLUMNS, suite.columns)
-    return Page(
-        suite.about, columns, BY, lambda rows: f"{describe(rows[0])}: {_measured(rows)}", tuple(summary(result["rows"]))
-    )
+    return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
 
 
 def _drawn(row: dict) -> tuple:
@@ -40,35 +44,26 @@ def _drawn(row: dict) -> tuple:
     return tuple(row[name] for name in BY[1:])
 
 
-def _measured(rows: Sequence[dict]) -> str:
-    """On how many prompts and images, how sure the target is, and how many codes it uses."""
+def _title(rows: Sequence[dict]) -> str:
     first = rows[0]
-    text = []
-    if first.get("prompts"):
-        text.append(f"{first['prompts']} prompts timed")
-    images = next((row["images"] for row in rows if row.get("images")), None)
-    if images:
-        text.append(f"{images} images a quality figure, plain's own Frechet distance {first.get('frechet_ar')}")
-    text.append(f"mean top-1 probability {first['top1_probability']}")
-    text.append(f"{first['codes_used']} of {first['codes']} codes used (perplexity {first['code_perplexity']})")
-    return ", ".join(text)
+    sure = f"mean top-1 probability {first['top1_probability']}"
+    used = f"{first['codes_used']} of {first['codes']} codes used (perplexity {first['code_perplexity']})"
+    return f"{describe(first)}: {', '.join([*counts(rows), sure, used])}"
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
     """Sentences on the best rows, and on what a batch leaves of a method's step compression."""
     done = [row for row in rows if row["temperature"] > 0 and row.get("step_compression") and row["key"] != "ar"]
-    exact, relaxed = [r for r in done if r["exact"]], [r for r in done if not r["exact"]]
-    close = [r for r in relaxed if (r.get("frechet_ratio") or 2.0) <= 1.05]
-    made = []
-    for name, what, found in (
-        ("step_compression", "most steps saved by an exact method", exact),
-        ("speedup_vs_ar", "fastest exact method", [r for r in exact if r.get("speedup_vs_ar")]),
-        ("step_compression", "most steps saved by a relaxed method within 5 % of plain's own Frechet distance", close),
-    ):
-        if found:
-            best = max(found, key=lambda row: row[name])
-            made.append(f"{what}: {_where(best)}, {best[name]}x")
-    return [*made, *_automatic(rows), *_batches(done)]
+    exact, close = [row for row in done if row["exact"]], [row for row in done if not row["exact"] and near_plain(row)]
+    timed = [row for row in exact if row.get("speedup_vs_ar")]
+    near = "most steps saved by a relaxed method within 5 % of plain's own Frechet distance"
+    return [
+        *best_rows({"most steps saved by an exact method": exact}, describe, "step_compression"),
+        *best_rows({"fastest exact method": timed}, describe),
+        *best_rows({near: close}, describe, "step_compression"),
+        *_automatic(rows),
+        *_batches(done),
+    ]
 
 
 def _automatic(rows: Sequence[dict]) -> list[str]:
@@ -115,25 +110,14 @@ def panels(result: dict) -> list[Panel]:
 
     A level line is plain decoding's own split-half distance.   Raises ValueError for a suite without a plot.
     """
-    name = result["env"]["suite"]
-    if not SUITES[name].plot:
-        raise no_curve(name)
-    settings: dict[tuple, list[dict]] = {}
-    for row in result["rows"]:
-        if row.get("frechet") is not None:
-            settings.setdefault(_drawn(row), []).append(row)
-    return [
-        Panel(f"guidance {guidance:g}, top-k {top_k}, T = {temperature:g}, {rows[0]['images']} images",
-              *AXES, _lines(rows))
-        for (guidance, top_k, temperature), rows in settings.items()
-    ]  # fmt: skip
+    plot_of(SUITES, result)
+    title = "guidance {:g}, top-k {}, T = {:g}, {} images"
+    settings = grouped(result["rows"], _drawn, "frechet")
+    return [Panel(title.format(*drawn, rows[0]["images"]), *AXES, _lines(rows)) for drawn, rows in settings.items()]
 
 
 def _lines(rows: Sequence[dict]) -> dict[str, Line]:
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        points.setdefault(row["family"] or row["method"], []).append((row["step_compression"], row["frechet"]))
-    lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+    lines = lines_of(rows, lambda row: row["family"] or row["method"], "step_compression", "frechet")
     reach = max(x for xs, _ in lines.values() for x in xs)
     own = rows[0]["frechet_ar"]
     swept = {name: line for name, line in lines.items() if len(line[0]) > 1}

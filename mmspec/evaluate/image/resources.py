@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmspec import zoo
 from mmspec.core.rules.base import Rule
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import Resources
+from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.by_name import rule_from_name
 from mmspec.io.checkpoints import load_model, load_part
 from mmspec.io.readers import read_json
 from mmspec.zoo.world.image import HELD_OUT, class_names, image_prompt, sample_image_scene
 from mmspec.zoo.world.language import with_article
-
-if TYPE_CHECKING:
-    from mmspec.evaluate.image.config import ImageSetting
-
 
 FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
 STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
@@ -57,16 +55,25 @@ def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> 
     return labels
 
 
-def cases(resources: ImageResources, setting: ImageSetting) -> list[list[GenerationRequest]]:
-    """The requests of every batch of a setting."""
-    return setting.batches(requests_of(setting.model, setting.prompts, setting.seed))
-
-
-ZOO_MODELS = ("t2i", "c2i")
+def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
+    """The prompts.   Raises ValueError where the model's caption encoder knows none of their words."""
+    check = getattr(getattr(model, "captions", None), "check", None)
+    if check is not None:
+        check(list(prompts))
+    return list(prompts)
 
 
 @dataclass(slots=True)
-class ImageResources(Resources):
+class PictureResources(Resources):
+    """Resources of a domain whose output is judged as pictures."""
+
+    def scorer(self, name: str) -> Any:
+        """A scorer of the zoo, such as "clip" or "image_judge"."""
+        return self.once(f"scorer {name}", lambda: zoo.load(name))
+
+
+@dataclass(slots=True)
+class ImageResources(PictureResources):
     """name: what tables call the model.   zoo: its name in the zoo, "" for a model from a folder."""
 
     pipeline: ImagePipeline
@@ -79,10 +86,7 @@ class ImageResources(Resources):
         Raises ValueError for a class that does not exist, and for words of which the model knows none.
         """
         if self.draws_texts:
-            check = getattr(getattr(self.pipeline.model, "captions", None), "check", None)
-            if check is not None:
-                check(list(prompts))
-            return list(prompts)
+            return checked_captions(self.pipeline.model, prompts)
         classes = self.pipeline.model.transformer.config.num_classes
         return labels_of(prompts, classes, class_names() if self.zoo else ())
 
@@ -100,10 +104,6 @@ class ImageResources(Resources):
             )
         return self.once(f"part {name}", lambda: zoo.load(f"{self.zoo}/{name}"))
 
-    def scorer(self, name: str) -> Any:
-        """The zoo's "clip" or "image_judge"."""
-        return self.once(f"scorer {name}", lambda: zoo.load(name))
-
     def rule(self, text: str | None) -> str | Rule | None:
         """The rule of "name" or "name:setting=value,...", made once; None of None."""
         if text is None:
@@ -113,8 +113,7 @@ class ImageResources(Resources):
 
 def zoo_resources(name: str = "t2i") -> ImageResources:
     """The zoo's text-to-image model, or its class-to-image model.   Raises ValueError for another name."""
-    if name not in ZOO_MODELS:
-        raise ValueError(f"--model: expected one of {', '.join(ZOO_MODELS)}, got {name!r}, pick one of these")
+    check_choice("--model", name, IMAGE_MODELS)
     return ImageResources(zoo.load(name), f"zoo {name}", name)
 
 

@@ -8,11 +8,17 @@ from time import perf_counter
 from PIL.Image import Image
 
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, row_passes, timed_run, without_output
+from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, raise_errors, row_passes, timed_run, without_output
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.resources import GenerationRequest, ImageResources
+from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, requests_of
 from mmspec.imagegen.base_pipeline import ImageOutput
+
+
+def cases(resources: ImageResources, setting: ImageSetting) -> list[list[GenerationRequest]]:
+    """The requests of every batch of a setting."""
+    return setting.batches(requests_of(setting.model, setting.prompts, setting.seed))
+
 
 DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
 
@@ -22,14 +28,17 @@ def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSett
     decoding, rule = method.make(resources), None if method.rule == "exact" else resources.rule(method.rule)
 
     def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
-        out = resources.pipeline(
-            [one.given for one in asked], decoding=decoding, rule=rule, seed=seed, **setting.arguments()
-        )
-        if out.errors:
-            raise ValueError("; ".join(out.errors.values()))
+        given = [one.given for one in asked]
+        out = resources.pipeline(given, decoding=decoding, rule=rule, seed=seed, **setting.arguments())
+        raise_errors(out.errors)
         return out
 
     return draw
+
+
+def codes_run(out: ImageOutput, seconds: float) -> TimedRun:
+    """A request for images or videos of codes."""
+    return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes=row_passes(out.stats))
 
 
 def sampler(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Sampler:
@@ -39,8 +48,7 @@ def sampler(method: ImageMethod, resources: ImageResources, setting: ImageSettin
     def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
         began = perf_counter()
         out = draw(asked, seed)
-        seconds, stats = perf_counter() - began, out.stats
-        return timed_run(stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(stats)), out.images
+        return codes_run(out, perf_counter() - began), out.images
 
     return run
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mmspec.evaluate.engine.suite import SAMPLED, Suite
+from mmspec.evaluate.engine.drawn import DrawnSuite
+from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.image.methods import (
     PLAIN,
     ImageDrafterFactory,
@@ -22,14 +23,8 @@ from mmspec.evaluate.image.methods import (
 )
 
 _TIMED = (
-    "method",
-    "law",
-    "passes",
-    "step compression",
-    "seconds",
-    "x plain (10-90 %)",
-    "draft + target + verify share",
-)
+    "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
+)  # fmt: skip
 _JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
 
 
@@ -135,33 +130,18 @@ def _ordered(*, swept: bool) -> tuple[ImageMethod, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageSuite(Suite):
-    """timed: every method interleaved with plain decoding on the same prompts.   judged: images of every method against
-    plain decoding's.   prompts: of what is timed.   images: of what is judged.   plot: has a curve.
-    """
+class ImageSuite(DrawnSuite):
+    """images: of what is judged."""
 
-    methods: tuple[ImageMethod, ...]
-    timed: bool
-    judged: bool
-    prompts: int = 16
-    batches: tuple[int, ...] = (1, 8)
-    temperatures: tuple[float, ...] = (1.0,)
     images: int = 200
     guidance: tuple[float, ...] = (1.0, 4.0)
     top_k: tuple[int, ...] = (0, 1000)
-    plot: bool = False
 
 
 _ALL = (_AR, _AUTO, *_SJD, *_SCD, *_EAGLE, *_SHOWN, *_ordered(swept=False))
 _EXACT_FEW = (
-    "sjd-16",
-    "sjd-32",
-    "scd-gumbel-32",
-    "scd-gumbel-64",
-    "scd-maximal-32",
-    "scd-gumbel-32-tree",
-    "eagle-tree",
-)
+    "sjd-16", "sjd-32", "scd-gumbel-32", "scd-gumbel-64", "scd-maximal-32", "scd-gumbel-32-tree", "eagle-tree",
+)  # fmt: skip
 
 SUITES: dict[str, ImageSuite] = {
     "all": ImageSuite(

@@ -13,8 +13,7 @@ from PIL import Image
 from mmspec import zoo
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.by_name import rule_names as exact_names
-from mmspec.evaluate.engine.domain import SamplingOverrides as Drawn
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.decodings import DECODINGS, ImageDecodingOverrides, check_decoding, decoding_of, short_name
@@ -22,7 +21,6 @@ from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import (
     FIRST,
     STEP,
-    ZOO_MODELS,
     GenerationRequest,
     ImageResources,
     folder_resources,
@@ -31,6 +29,7 @@ from mmspec.evaluate.image.resources import (
 )
 from mmspec.evaluate.image.runner import sampler
 from mmspec.evaluate.image.suites import SUITES
+from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.imagegen.rules.by_name import relaxed_names
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import CLASSES, class_image_scene, named_objects, render_image_scene, sample_image_scene
@@ -79,8 +78,8 @@ def method(model: str, decoding: str, rule: str) -> ImageMethod:
     return ImageMethod(decoding, method_title(decoding, rule, TITLES), rule or own or "exact", make=make)
 
 
-def setting(model: str, temperature: float, wishes: Drawn) -> ImageSetting:
-    zoos = model in ZOO_MODELS
+def setting(model: str, temperature: float, wishes: SamplingOverrides) -> ImageSetting:
+    zoos = model in IMAGE_MODELS
     drawn = wishes.given(guidance=GUIDANCE if zoos else None, top_k=0 if zoos else None)
     return ImageSetting(batch=1, temperature=temperature, prompts=1, seed=0, model=model, **drawn)
 
@@ -142,11 +141,11 @@ class ObjectsDrawn:
 
 
 def open_model(model: str) -> ImageResources:
-    return zoo_resources(model) if model in ZOO_MODELS else folder_resources(Path(model))
+    return zoo_resources(model) if model in IMAGE_MODELS else folder_resources(Path(model))
 
 
 SWEEP = Sweep(
-    models=ZOO_MODELS,
+    models=IMAGE_MODELS,
     shows="picture",
     temperatures=(1.0,),
     defaults=defaults,
@@ -156,5 +155,5 @@ SWEEP = Sweep(
     prompts=prompts,
     case=case,
     sampler=sampler,
-    scorers=lambda model: [ObjectsDrawn()] if model in ZOO_MODELS else [],
+    scorers=lambda model: [ObjectsDrawn()] if model in IMAGE_MODELS else [],
 )

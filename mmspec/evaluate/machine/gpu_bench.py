@@ -10,9 +10,9 @@ import torch
 
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.machine import kernel_bench as kernels
-from mmspec.evaluate.machine import trained_image, trained_vlm
 from mmspec.evaluate.machine.measure import figures_text, seconds
 from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
+from mmspec.evaluate.machine.trained_models import AGAINST, image_rows, vlm_rows
 
 ABOUT = (
     "What a GPU is worth: ops of the verify core, what a pass over several drafted values costs 7B and 3B models, and models "
@@ -61,9 +61,12 @@ def shown(row: dict) -> dict[str, str]:
             "figure": _us(row["microseconds"]) + of_torch,
         }
     if row["step"] in _TRAINED:
-        trained = _TRAINED[row["step"]]
         what = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, batch {row['batch']}, T = {row['temperature']:g}"
-        return {"step": row["step"], "what": f"{what}: {row['method']}", "figure": figures_text(row, trained.AGAINST)}
+        return {
+            "step": row["step"],
+            "what": f"{what}: {row['method']}",
+            "figure": figures_text(row, AGAINST[row["step"]]),
+        }
     curve = "  ".join(f"{nodes}: {ratio}" for nodes, ratio in row["cost"].items())
     return {
         "step": row["step"],
@@ -108,7 +111,7 @@ def _spot(rows: _Rows, device: torch.device, tiny: bool, repeats: int) -> Iterab
     return rows(device, tiny)
 
 
-_TRAINED = {"texts": trained_vlm, "images": trained_image}
+_TRAINED = {"vlm": vlm_rows, "image": image_rows}
 STEPS: dict[str, Callable[[torch.device, bool, int], Iterable[dict]]] = {
-    "kernels": _kernels, "cost": _cost, **{name: partial(_spot, trained.rows) for name, trained in _TRAINED.items()},
+    "kernels": _kernels, "cost": _cost, **{name: partial(_spot, rows) for name, rows in _TRAINED.items()},
 }  # fmt: skip

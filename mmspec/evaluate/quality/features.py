@@ -67,15 +67,14 @@ def clip_scores(images: np.ndarray, texts: np.ndarray) -> np.ndarray:
 
 
 CANDIDATES = 32  # prompts a sample is told apart from, its own among them
-Features = np.ndarray
 
 
-def clip_score(images: Features, prompts: Features) -> float:
+def clip_score(images: np.ndarray, prompts: np.ndarray) -> float:
     """100 times the mean cosine of each image with its own prompt; features float [N, d] of norm one."""
     return float(100 * (images * prompts).sum(-1).mean())
 
 
-def retrieval(images: Features, prompts: Features, texts: list[str], candidates: int = CANDIDATES) -> float:
+def retrieval(images: np.ndarray, prompts: np.ndarray, texts: list[str], candidates: int = CANDIDATES) -> float:
     """Share of images whose own prompt is the nearest of `candidates` different ones: its own and those that follow.
 
     images, prompts: float [N, d] of norm one; texts: the N prompts. Where fewer different prompts exist, of those.

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-FeatureRows = np.ndarray
+Features = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Moments:
     scatter: np.ndarray
 
     @classmethod
-    def of(cls, features: FeatureRows) -> Self:
+    def of(cls, features: Features) -> Self:
         """Of rows [N, d], none of them too.   Raises ValueError for another shape, and for NaN or Inf."""
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or not rows.shape[1]:
@@ -36,7 +36,7 @@ class Moments:
         return cls(len(rows), mean, (rows - mean).T @ (rows - mean))
 
     @classmethod
-    def of_parts(cls, parts: Iterable[FeatureRows]) -> Self:
+    def of_parts(cls, parts: Iterable[Features]) -> Self:
         """Of rows that come in parts, never all of them in memory.   Raises ValueError as `of` does, and for no part."""
         found = None
         for part in parts:
@@ -70,7 +70,6 @@ class Moments:
 
 
 RESAMPLES = 200
-Features = np.ndarray
 
 
 def frechet(a: Features, b: Features) -> float:

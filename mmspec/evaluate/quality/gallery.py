@@ -10,7 +10,7 @@ import numpy as np
 
 from mmspec.evaluate.engine.runs import row_passes
 from mmspec.evaluate.engine.statistics import mean, middle
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.suite import Method, Setting
 from mmspec.evaluate.quality.features import clip_score, retrieval
 from mmspec.evaluate.quality.frechet import distances
 
@@ -40,21 +40,25 @@ class GeneratedImages:
     exact: bool
 
 
-class GalleryComparison:
+class GalleryReference:
     """What the images of every method in one setting are held against: two sets of plain ones, and the requests.
 
+    Image i of set k has the seed (seed (HALVES + 1) + k) N + i, whatever stands beside it.
     make: of a method, a function of (requests, seeds) that draws them and returns images, tokens and statistics.
-    scorer: the zoo's "clip" or "image_judge" by name.   asked: requests, each with its `text`.   batch: drawn at once.
-    seed: of the bench; image i of set k has the seed (seed (HALVES + 1) + k) N + i, whatever stands beside it.
+    scorer: the zoo's "clip" or "image_judge" by name.   asked: requests, each with its `text`.
+    figures: the setting's own row fields, from the plain tokens [N, n] or [N, n, d].
     """
 
-    def __init__(self, plain: Method, make: Callable[[Any], DrawBatch], scorer: Callable[[str], Any], asked: Sequence[Any],
-                 batch: int, seed: int):  # fmt: skip
-        self.make, self.scorer, self.asked, self.batch = make, scorer, asked, batch
-        self.first = seed * (HALVES + 1) * len(asked)
+    def __init__(
+        self, plain: Method, setting: Setting, asked: Sequence[Any], make: Callable[[Any], DrawBatch],
+        scorer: Callable[[str], Any], figures: Callable[[np.ndarray], dict],
+    ):  # fmt: skip
+        self.make, self.scorer, self.asked, self.batch = make, scorer, asked, setting.batch
+        self.first = setting.seed * (HALVES + 1) * len(asked)
         self.plain = [self.drawn(plain, self.first + half * len(asked)) for half in range(HALVES)]
         self.texts = [one.text for one in asked]
         self.prompts = scorer("clip").encode_texts(self.texts).numpy()
+        self.row = figures(np.concatenate([one.tokens for one in self.plain]))
 
     def drawn(self, method: Method, first_seed: int) -> GeneratedImages:
         """One image a request."""

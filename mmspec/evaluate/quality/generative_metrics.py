@@ -91,10 +91,9 @@ def _around(value: float, found: list[float] | np.ndarray) -> tuple[float, float
 
 NEIGHBOUR = 3
 ROWS = 1024  # distances of so many rows are held at once
-FeatureRows = np.ndarray
 
 
-def precision_recall(made: FeatureRows, real: FeatureRows, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
+def precision_recall(made: Features, real: Features, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
     """Shares of made rows inside the real ones' manifold, and of real rows inside the made ones'.
 
     A set's manifold is every ball around one of its rows that reaches to the row's `neighbour`-th nearest other ("Improved

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from einops import rearrange
 
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import files_digest
@@ -19,11 +20,8 @@ if TYPE_CHECKING:
 
 
 ZOO_REWARDS = ("reward", "clip")  # trained for it, or the cosine of the zoo's picture CLIP
-PUBLISHED_CONFIGS = {
-    "imagereward": "med_config.json",
-    "hpsv2": None,
-    "pickscore": "config.json",
-}  # and the config beside the weights
+# published model -> the config beside its weights
+PUBLISHED_CONFIGS = {"imagereward": "med_config.json", "hpsv2": None, "pickscore": "config.json"}
 BENCH_REWARD_FORMS = f"{', '.join(ZOO_REWARDS)}, or {', '.join(f'{kind}:FILE' for kind in PUBLISHED_CONFIGS)}"
 
 
@@ -50,24 +48,28 @@ def reward_of(name: str) -> Reward:
     return _published_reward(kind, Path(file))
 
 
-def _published_reward(kind: str, file: Path) -> Reward:
-    """Of its file. Frames are seen whole: wide ones in several squares, where the published centre crop would leave parts
-    out; HPSv2's stand in one square."""
+def _published_reward(kind: str, file: Path, vocabulary: Path | None = None, *, whole: bool = True) -> Reward:
+    """The reward of a published model's file, with the config beside it where there is one.
+
+    vocabulary: of ImageReward, the `vocab.txt` beside the file where left out.   whole: wide frames are seen in several
+    squares, where the published centre crop would leave parts out; HPSv2's stand in one square.
+    """
     from mmspec.io.readers import read_json
     from mmspec.video.rewards.clip import hpsv2_from_state_dict, pickscore_from_state_dict
     from mmspec.video.rewards.imagereward import ImageRewardScorer
     from mmspec.video.rewards.imagereward_load import imagereward_from_state_dict
     from mmspec.video.rewards.scores import Views
 
-    beside = PUBLISHED_CONFIGS[kind] and file.parent / PUBLISHED_CONFIGS[kind]
-    config = read_json(beside) if beside and beside.is_file() else None
-    if kind == "imagereward":
-        model = imagereward_from_state_dict(file, config)
-        return ImageRewardScorer(model, file.parent / "vocab.txt", Views(model.config.vision.img_size, crops="cover"))
     if kind == "hpsv2":
         return hpsv2_from_state_dict(file)
+    beside = file.parent / PUBLISHED_CONFIGS[kind]
+    config = read_json(beside) if beside.is_file() else None
+    if kind == "imagereward":
+        model = imagereward_from_state_dict(file, config)
+        views = Views(model.config.vision.img_size, crops="cover") if whole else None
+        return ImageRewardScorer(model, vocabulary or file.parent / "vocab.txt", views)
     reward = pickscore_from_state_dict(file, config)
-    return replace(reward, views=Views(reward.encoder.size, crops="cover"))
+    return replace(reward, views=Views(reward.encoder.size, crops="cover")) if whole else reward
 
 
 REWARD_FORMS = "zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
@@ -92,7 +94,7 @@ class RewardScorer:
 def frames_of(made: Any) -> torch.Tensor:
     """A picture or a film uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
     array = made if isinstance(made, np.ndarray) else np.array(made.convert("RGB"))[None]
-    return torch.from_numpy(array).permute(0, 3, 1, 2)
+    return rearrange(torch.from_numpy(array), "f h w c -> f c h w")
 
 
 def reward_scorer_of(text: str) -> RewardScorer:
@@ -108,15 +110,7 @@ def reward_scorer_of(text: str) -> RewardScorer:
 
         return RewardScorer(zoo.load("video/reward"), files_digest([folder_with_weights("video/reward")]))
     file, at, vocabulary = rest.partition("@")
-    if not file or name not in ("imagereward", "hpsv2", "pickscore") or (name == "imagereward") != bool(at):
+    if not file or name not in PUBLISHED_CONFIGS or (name == "imagereward") != bool(at):
         raise ValueError(f"--reward: expected {REWARD_FORMS}, got {text!r}, write one of these")
-    if name == "imagereward":
-        from mmspec.video.rewards.imagereward import ImageRewardScorer
-        from mmspec.video.rewards.imagereward_load import imagereward_from_state_dict
-
-        made: Reward = ImageRewardScorer(imagereward_from_state_dict(Path(file)), vocabulary)
-        return RewardScorer(made, files_digest([Path(file), Path(vocabulary)]))
-    from mmspec.video.rewards import clip
-
-    load = {"hpsv2": clip.hpsv2_from_state_dict, "pickscore": clip.pickscore_from_state_dict}[name]
-    return RewardScorer(load(Path(file)), files_digest([Path(file)]))
+    files = [Path(one) for one in (file, vocabulary) if one]
+    return RewardScorer(_published_reward(name, *files, whole=False), files_digest(files))

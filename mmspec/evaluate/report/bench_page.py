@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from rich.table import Table
+
+from mmspec.evaluate.engine.suite import Suite
 
 Cell = Callable[[dict], str]
 
@@ -18,7 +20,7 @@ def figure(name: str) -> Cell:
     return lambda row: "-" if row.get(name) is None else f"{row[name]}"
 
 
-def grouped(name: str) -> Cell:
+def large(name: str) -> Cell:
     """A large number."""
     return lambda row: "-" if row.get(name) is None else f"{row[name]:,}"
 
@@ -76,11 +78,6 @@ IMAGE_COLUMNS: dict[str, Cell] = {
 }
 
 
-def selected_columns(columns: dict[str, Cell], heads: tuple[str, ...]) -> dict[str, Cell]:
-    """The columns of these heads, in their order."""
-    return {head: columns[head] for head in heads}
-
-
 @dataclass(frozen=True, slots=True)
 class Page:
     """about: what is compared.   columns: heads and the cells below them, the method's and its law's first.
@@ -92,6 +89,42 @@ class Page:
     by: tuple[str, ...]
     title: Callable[[Sequence[dict]], str]
     notes: tuple[str, ...] = ()
+
+
+def suite_page(
+    suites: Mapping[str, Suite],
+    result: dict,
+    columns: Mapping[str, Cell],
+    by: tuple[str, ...],
+    title: Callable[[Sequence[dict]], str],
+    notes: Iterable[str],
+) -> Page:
+    """The page of a bench file: the columns that its suite names, in their order; the other arguments as `Page` has them."""
+    suite = suites[result["env"]["suite"]]
+    return Page(suite.about, {head: columns[head] for head in suite.columns}, by, title, tuple(notes))
+
+
+def counts(rows: Sequence[dict], unit: str = "prompts") -> list[str]:
+    """How many requests of a table were timed, and of how many images its quality figures are, in words."""
+    first = rows[0]
+    text = [f"{first['prompts']} {unit} timed"] if first.get("prompts") else []
+    images = next((row["images"] for row in rows if row.get("images")), None)
+    if images:
+        text.append(f"{images} images a quality figure, plain's own Frechet distance {first.get('frechet_ar')}")
+    return text
+
+
+def best_rows(
+    groups: Mapping[str, Sequence[dict]], describe: Callable[[Mapping], str], name: str = "speedup_vs_ar"
+) -> list[str]:
+    """A sentence on the row of each group whose figure is the largest; none on an empty group."""
+    best = {text: max(rows, key=lambda row: row[name]) for text, rows in groups.items() if rows}
+    return [f"{text}: {row['method']}; {describe(row)}, {row[name]}x" for text, row in best.items()]
+
+
+def near_plain(row: dict) -> bool:
+    """Whether the images of a row are within 5 % of plain decoding's own Frechet distance."""
+    return (row.get("frechet_ratio") or 2.0) <= 1.05
 
 
 def sections(page: Page, rows: Sequence[dict]) -> Iterator[tuple[str, list[dict], list[str]]]:
@@ -128,10 +161,7 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
     if plot is not None:
         lines += [f"![{page.about}]({plot})", ""]
     for title, rows, failures in sections(page, result["rows"]):
-        lines += [f"## {title}", "", table_line(page.columns)]
-        lines.append(table_line(["---:" if is_right_aligned(number) else "---" for number in range(len(page.columns))]))
-        lines += [table_line([cell(row) for cell in page.columns.values()]) for row in rows]
-        lines += ["", *(f"- {note}" for note in failures)]
+        lines += [f"## {title}", "", *table_lines(page.columns, rows), "", *(f"- {note}" for note in failures)]
         lines += [""] if failures else []
     return "\n".join(lines)
 
@@ -150,7 +180,7 @@ def _measured(env: dict) -> list[str]:
         "timing": env.get("timing"),
         "quality": env.get("quality"),
     }
-    return [table_line(["", ""]), table_line(["---", "---"]), *(table_line(pair) for pair in facts.items() if pair[1])]
+    return fact_lines(facts)
 
 
 def linked(plot: Path | None, page: Path) -> str | None:
@@ -161,6 +191,20 @@ def linked(plot: Path | None, page: Path) -> str | None:
 def table_line(cells: Sequence[str]) -> str:
     """A row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def table_lines(columns: Mapping[str, Cell], rows: Sequence[dict]) -> list[str]:
+    """A Markdown table."""
+    rule = ["---:" if is_right_aligned(number) else "---" for number in range(len(columns))]
+    return [
+        table_line(cells)
+        for cells in (list(columns), rule, *([cell(row) for cell in columns.values()] for row in rows))
+    ]
+
+
+def fact_lines(facts: Mapping[str, str | None]) -> list[str]:
+    """A Markdown table of names and values; values that are empty are left out."""
+    return [table_line(pair) for pair in (("", ""), ("---", "---"), *facts.items()) if pair[1] or not pair[0]]
 
 
 def tables(page: Page, result: dict) -> Iterator[Table | str]:

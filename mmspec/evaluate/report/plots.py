@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,27 @@ def need_matplotlib() -> Any:
     return plt
 
 
-def no_curve(suite: str) -> ValueError:
-    """The error of a suite without a plot."""
-    return ValueError(f"--plot: expected a suite with a curve, got {suite!r}, leave --plot out")
+def plot_of(suites: Mapping[str, Any], result: dict) -> Any:
+    """The `plot` of a bench file's suite.   Raises ValueError for a suite without one."""
+    name = result["env"]["suite"]
+    if not suites[name].plot:
+        raise ValueError(f"--plot: expected a suite with a curve, got {name!r}, leave --plot out")
+    return suites[name].plot
+
+
+def grouped(rows: Sequence[dict], key: Callable[[dict], Any], *needed: str) -> dict[Any, list[dict]]:
+    """The rows that have all needed figures, by key, in the order of first appearance."""
+    found: dict[Any, list[dict]] = {}
+    for row in rows:
+        if all(row.get(name) is not None for name in needed):
+            found.setdefault(key(row), []).append(row)
+    return found
+
+
+def lines_of(rows: Sequence[dict], name_of: Callable[[dict], str | None], x: str, y: str) -> dict[str, Line]:
+    """A line a name, from its lowest x to its highest; rows that lack a figure or whose name is None are left out."""
+    points = {name: [(row[x], row[y]) for row in part] for name, part in grouped(rows, name_of, x, y).items()}
+    return {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items() if name is not None}
 
 
 def draw(panels: Sequence[Panel], file: Path) -> None:

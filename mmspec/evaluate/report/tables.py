@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mmspec.evaluate.report.bench_page import Cell, figure, is_right_aligned, law, ratio, table_line
+from mmspec.evaluate.report.bench_page import Cell, fact_lines, figure, law, ratio, table_lines
 from mmspec.evaluate.report.measures import MEASURES
 from mmspec.evaluate.sweep.shards import Records
 
@@ -58,9 +58,7 @@ def category_lines(rows: Sequence[dict]) -> list[str]:
     lines: list[str] = []
     columns = {"category": figure("category"), "method": SPEED["method"], **{name: SPEED[name] for name in CATEGORY}}
     for title, part in by_table(rows).items():
-        lines += [f"## {title}, by category", "", table_line(list(columns))]
-        lines.append(table_line(["---:" if is_right_aligned(number) else "---" for number in range(len(columns))]))
-        lines += [*(table_line([cell(row) for cell in columns.values()]) for row in part), ""]
+        lines += [f"## {title}, by category", "", *table_lines(columns, part), ""]
     return lines
 
 
@@ -82,11 +80,7 @@ def page(
     ]
     lines += [line for title, file in pictures.items() for line in (f"![{title}]({file})", "")]
     for title, part in by_table(rows).items():
-        columns = columns_of(part)
-        lines += [f"## {title}", "", table_line(list(columns))]
-        lines.append(table_line(["---:" if is_right_aligned(number) else "---" for number in range(len(columns))]))
-        lines += [table_line([cell(row) for cell in columns.values()]) for row in part]
-        lines.append("")
+        lines += [f"## {title}", "", *table_lines(columns_of(part), part), ""]
     return "\n".join([*lines, *category_lines(categories)])
 
 
@@ -118,7 +112,7 @@ def facts(found: Records) -> list[str]:
         ),
         "writers": str(len(found.headers)),
     }
-    return [table_line(["", ""]), table_line(["---", "---"]), *(table_line(pair) for pair in told.items() if pair[1])]
+    return fact_lines(told)
 
 
 def as_csv(rows: Sequence[dict]) -> str:

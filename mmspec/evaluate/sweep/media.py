@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from einops import rearrange
 from PIL import Image
 
 from mmspec.evaluate.engine.domain import Shows
@@ -44,7 +45,8 @@ def store_output(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, A
         return {"text": made}
     array = np.asarray(made.convert("RGB") if shows == "picture" else made)
     frames = 1 if shows == "picture" else len(array)
-    picture = Image.fromarray(array.reshape(-1, *array.shape[-2:]))
+    # the frames of a film one below another
+    picture = Image.fromarray(array if shows == "picture" else rearrange(array, "f h w c -> (f h) w c"))
     cell, _, rest = key.partition("/")
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     name = Path(FOLDER) / cell / f"{re.sub(r'[^A-Za-z0-9_-]+', '-', rest)[:60]}-{digest}.png"
@@ -68,7 +70,7 @@ def load_output(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
         raise ValueError(
             f"{file}: expected the {shows} that its record describes, got another; move the run's shards away"
         )
-    return picture if shows == "picture" else array.reshape(shown["frames"], -1, *array.shape[1:])
+    return picture if shows == "picture" else rearrange(array, "(f h) w c -> f h w c", f=shown["frames"])
 
 
 def _digest(array: np.ndarray) -> str:

@@ -14,6 +14,7 @@ from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import output_digest
 from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun
 
+_COPIED = ("exact", "tokens", "target_passes", "accept_length", "drafter_passes")  # of a run, as they are
 TIMES = ("time", "when")  # entries that differ from run to run
 
 
@@ -37,12 +38,8 @@ def sample_record(key: str, told: Mapping[str, Any], made: Attempt, shown: Mappi
         "key": key,
         **told,
         "failed": None,
-        "exact": made.exact,
-        "tokens": made.tokens,
+        **{name: getattr(made, name) for name in _COPIED},
         "token_hash": output_digest(made.output),
-        "target_passes": made.target_passes,
-        "accept_length": made.accept_length,
-        "drafter_passes": made.drafter_passes,
         "row_passes": list(made.row_passes),
         "rounds": made.decode_rounds,
         "accepted": [row[0] for row in made.accepted],
@@ -73,11 +70,8 @@ def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Att
     return RecordedRun(
         seconds=seconds - parts["prefill"] if decode_only else seconds,
         output=((record["token_hash"],),),
-        target_passes=record["target_passes"],
-        accept_length=record["accept_length"],
+        **{name: record[name] for name in _COPIED if name != "tokens"},
         parts=parts,
-        exact=record["exact"],
-        drafter_passes=record["drafter_passes"],
         row_passes=tuple(record["row_passes"]),
         rounds=record["rounds"],
         accepted=tuple((kept,) for kept in record["accepted"]),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.registry import sweep_of
@@ -144,8 +145,7 @@ def run_work(
 
 def check_engine(engine: str, workers: int) -> TaskRunner:
     """What does tasks.   Raises ValueError for an unknown engine, one that is not installed, and no worker."""
-    if engine not in ENGINES:
-        raise ValueError(f"--engine: expected one of {', '.join(ENGINES)}, got {engine!r}, pick one of these")
+    check_choice("--engine", engine, ENGINES)
     if workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {workers}, change it")
     if engine == "local":

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.drawn import DrawnMethod
+from mmspec.evaluate.engine.runs import raise_errors
+from mmspec.evaluate.image.methods import ImageDrafterFactory
 from mmspec.evaluate.model_kinds import BLOCKS
-from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts
-
-if TYPE_CHECKING:
-    from mmspec.evaluate.image.methods import ImageDrafterFactory as MakeCodes
-    from mmspec.evaluate.video.config import VideoSetting
-    from mmspec.evaluate.video.resources import VideoResources
-    from mmspec.video.decoding.output import VideoStats
-    from mmspec.video.rewards.scores import Reduction
-    from mmspec.video.routing.learned import Advantage
-    from mmspec.video.routing.routers import Router
-
+from mmspec.evaluate.video.config import VideoSetting
+from mmspec.evaluate.video.resources import CALIBRATION, VideoResources, motion_prompts
+from mmspec.video.decoding.output import VideoStats
+from mmspec.video.decoding.sdvg import SDVG
+from mmspec.video.rewards.scores import Reduction, reduced
+from mmspec.video.routing.learned import Advantage, Learned, scored_pairs, train_advantage
+from mmspec.video.routing.routers import Explore, Hybrid, Relative, Router, Threshold, threshold_for_share
+from mmspec.video.wan.rebuilt import Rebuilt
 
 PLAIN, ALONE = "ar", "draft"
 
@@ -34,7 +33,7 @@ class PipelineCall:
     arguments: dict[str, Any]
 
 
-VideoDecodingFactory = Callable[["VideoResources", "VideoSetting"], PipelineCall]
+VideoDecodingFactory = Callable[[VideoResources, VideoSetting], PipelineCall]
 
 
 def plain(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
@@ -43,19 +42,15 @@ def plain(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoMethod(Method):
+class VideoMethod(DrawnMethod):
     """make: how it draws; what it needs is loaded, and routers are calibrated, when it is called.   kind: of models it is
-    for.   bitwise: its videos are the target's, bit for bit.   knob: what a family differs in, such as the share of drafts
-    that a router was calibrated to let stand.
+    for.   bitwise: its videos are the target's, bit for bit.   knob: such as the share of drafts that a
+    router was calibrated to let stand.
     """
 
     make: VideoDecodingFactory = plain
     kind: str = BLOCKS
     bitwise: bool = False
-    knob: float | None = None
-
-    def row(self) -> dict:
-        return {"method": self.title, "key": self.key, "family": self.family, "knob": self.knob}
 
 
 EXPLORED_SHARE = 0.4  # of drafts that stand while it is tried out
@@ -69,7 +64,6 @@ class RouterCalibration:
 
     def scores(self, reduction: Reduction = "min") -> tuple[list[float], list[float]]:
         """Of every draft, and beside it of the block that began its video."""
-        from mmspec.video.rewards.scores import reduced
 
         def score(frames: list[float]) -> float:
             return reduced(torch.tensor(frames), reduction).item()
@@ -86,15 +80,10 @@ class RouterCalibration:
 
     def advantage(self) -> Advantage:
         """A model of what redrawing gains.   Raises ValueError where too few blocks were drawn twice."""
-        from mmspec.video.routing.learned import scored_pairs, train_advantage
-
         return train_advantage(*scored_pairs(self.stats)).model
 
     def gain(self, model: Advantage, share: float) -> float:
         """The predicted gain that such a share of the drafts does not exceed."""
-        from mmspec.video.routing.learned import scored_pairs
-        from mmspec.video.routing.routers import threshold_for_share
-
         features, _ = scored_pairs(self.stats)
         with torch.no_grad():
             return -threshold_for_share(share, (-model(features)).tolist())
@@ -106,22 +95,18 @@ def router_calibration(resources: VideoResources, setting: VideoSetting) -> Rout
 
 
 def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
-    from mmspec.video.decoding.sdvg import SDVG
-    from mmspec.video.routing.routers import Explore
-
     decoding, found = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
     asked = [one.given for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
     for first in range(0, len(asked), setting.batch):
         part = asked[first : first + setting.batch]
         seeds = [setting.seed + first + i for i in range(len(part))]
         out = resources.pipeline(part, decoding=decoding, blocks=setting.blocks, seed=seeds)
-        if out.errors:
-            raise ValueError("; ".join(out.errors.values()))
+        raise_errors(out.errors)
         found.append(out.stats)
     return RouterCalibration(found)
 
 
-RouterFactory = Callable[["VideoResources", "VideoSetting"], "Router"]
+RouterFactory = Callable[[VideoResources, VideoSetting], Router]
 
 
 def alone(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
@@ -133,9 +118,6 @@ def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") ->
     """A maker of `SDVG`.   sync: "lazy", "eager" or "rebuilt"."""
 
     def make(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-        from mmspec.video.decoding.sdvg import SDVG
-        from mmspec.video.wan.rebuilt import Rebuilt
-
         chosen = router(resources, setting)
         reward = resources.reward() if chosen.needs_reward else None
         context: Any = Rebuilt() if sync == "rebuilt" else sync
@@ -145,63 +127,41 @@ def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") ->
     return make
 
 
-def codes(make: MakeCodes) -> VideoDecodingFactory:
+def codes(make: ImageDrafterFactory) -> VideoDecodingFactory:
     """A maker of a decoding of codes, as images have it."""
     return lambda resources, setting: PipelineCall(resources.pipeline, {"decoding": make(resources.codes)})
 
 
 def fixed(least: float) -> RouterFactory:
     """A threshold in the reward's own unit."""
-
-    def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        from mmspec.video.routing.routers import Threshold
-
-        return Threshold(least)
-
-    return make
+    return lambda resources, setting: Threshold(least)
 
 
 def threshold(share: float, reduction: str = "min") -> RouterFactory:
     """The threshold that let such a share of other videos' drafts stand."""
-
-    def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        from mmspec.video.routing.routers import Threshold
-
-        if share in (0, 1):
-            return Threshold(math.inf if share == 0 else -math.inf)
-        return Threshold.accepting(share, router_calibration(resources, setting).scores(reduction)[0])
-
-    return make
+    if share in (0, 1):
+        return fixed(math.inf if share == 0 else -math.inf)
+    return lambda resources, setting: Threshold.accepting(
+        share, router_calibration(resources, setting).scores(reduction)[0]
+    )
 
 
 def relative(share: float, reduction: str = "min") -> RouterFactory:
     """The margin below a video's own first block that let such a share of other videos' drafts stand."""
-
-    def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        from mmspec.video.routing.routers import Relative
-
-        return Relative.accepting(share, *router_calibration(resources, setting).scores(reduction))
-
-    return make
+    return lambda resources, setting: Relative.accepting(
+        share, *router_calibration(resources, setting).scores(reduction)
+    )
 
 
 def hybrid(run: int, share: float) -> RouterFactory:
     """At most `run` drafts in a row, and a calibrated threshold that redraws earlier."""
-
-    def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        from mmspec.video.routing.routers import Hybrid
-
-        return Hybrid(run, threshold(share)(resources, setting))
-
-    return make
+    return lambda resources, setting: Hybrid(run, threshold(share)(resources, setting))
 
 
 def learned(share: float) -> RouterFactory:
     """Predicted gains, up to the one that let such a share of other videos' drafts stand."""
 
     def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        from mmspec.video.routing.learned import Learned
-
         found = router_calibration(resources, setting)
         model = resources.once(f"advantage {setting.blocks} {setting.seed}", found.advantage)
         return Learned(model, found.gain(model, share))
@@ -209,13 +169,11 @@ def learned(share: float) -> RouterFactory:
     return make
 
 
-def budgeted(name: str, share: float) -> RouterFactory:
-    """`Strided` or `Random`, by name, with as many target blocks as leave such a share of the others to the drafter."""
+def budgeted(kind: Callable[[int], Router], share: float) -> RouterFactory:
+    """`Strided` or `Random` with as many target blocks as leave such a share of the others to the drafter."""
 
     def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        from mmspec.video.routing import routers
-
         blocks = setting.blocks or resources.pipeline.blocks
-        return getattr(routers, name.title())(1 + round((1 - share) * (blocks - 1)))
+        return kind(1 + round((1 - share) * (blocks - 1)))
 
     return make

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import Cell, Page, figure, ratio, selected_columns
-from mmspec.evaluate.report.plots import SPEEDUP, Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import Cell, Page, best_rows, counts, figure, ratio, suite_page
+from mmspec.evaluate.report.plots import SPEEDUP, Panel, lines_of, plot_of
 from mmspec.evaluate.video.suites import SUITES
 
 BY = ("batch", "temperature")
@@ -61,20 +60,16 @@ def describe(row: Mapping) -> str:
 
 def page(result: dict) -> Page:
     """The page of a bench file."""
-    suite = SUITES[result["env"]["suite"]]
-    notes = tuple(summary(result["rows"]))
-    return Page(suite.about, selected_columns(COLUMNS, suite.columns), BY, lambda rows: _title(rows, suite.kind), notes)
+    return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
 
 
-def _title(rows: Sequence[dict], kind: str) -> str:
+def _title(rows: Sequence[dict]) -> str:
     first = rows[0]
-    parts = [describe(first)]
-    if first.get("prompts"):
-        parts.append(f"{first['prompts']} prompts timed")
+    parts = [describe(first), *counts(rows)]
     videos = next((row["videos"] for row in rows if row.get("videos")), None)
     if videos:
         parts.append(f"{videos} videos a figure")
-    if kind == BLOCKS:
+    if "blocks" in first:
         parts.append(f"{first['blocks']} blocks of {first['block_frames']} latent frames, {first['target_steps']} and "
                      f"{first['draft_steps']} passes a block, parameters {first['parameter_ratio']} : 1")  # fmt: skip
     else:
@@ -85,22 +80,15 @@ def _title(rows: Sequence[dict], kind: str) -> str:
 
 def summary(rows: Sequence[dict]) -> list[str]:
     """Sentences on the fastest rows, on predictions, and on what a reward adds to even distances."""
-    return [*_fastest(rows), *_predictions(rows), *_worth(rows)]
-
-
-def _fastest(rows: Sequence[dict]) -> list[str]:
     done = [row for row in rows if row.get("speedup_vs_ar") and row["key"] not in ("ar", "draft")]
-    kept = [row for row in done if (row.get("reward_retention") or 0) >= WANTED]
-    made = []
-    for what, found in (
-        ("fastest exact method", [row for row in done if row["exact"]]),
-        ("fastest relaxed method", [row for row in done if not row["exact"]]),
-        (f"fastest that keeps {WANTED:.0%} of the reward", kept),
-    ):
-        if found:
-            best = max(found, key=lambda row: row["speedup_vs_ar"])
-            made.append(f"{what}: {best['method']}; {describe(best)}, {best['speedup_vs_ar']}x")
-    return made
+    groups = {
+        "fastest exact method": [row for row in done if row["exact"]],
+        "fastest relaxed method": [row for row in done if not row["exact"]],
+        f"fastest that keeps {WANTED:.0%} of the reward": [
+            row for row in done if (row.get("reward_retention") or 0) >= WANTED
+        ],
+    }
+    return [*best_rows(groups, describe), *_predictions(rows), *_worth(rows)]
 
 
 def _predictions(rows: Sequence[dict]) -> list[str]:
@@ -124,17 +112,13 @@ def panels(result: dict) -> list[Panel]:
 
     Raises ValueError for a suite without a plot.
     """
-    name = result["env"]["suite"]
-    if not SUITES[name].plot:
-        raise no_curve(name)
+    plot_of(SUITES, result)
     shown = (("reward_retention", "of the target's reward"), ("truth_retention", "of the target's truth"))
-    return [Panel("videos", SPEEDUP, label, _lines(result["rows"], field)) for field, label in shown]
+    return [
+        Panel("videos", SPEEDUP, label, lines_of(result["rows"], _line_name, "speedup_vs_ar", field))
+        for field, label in shown
+    ]
 
 
-def _lines(rows: Sequence[dict], field: str) -> dict[str, Line]:
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        if row.get(field) is not None and row.get("speedup_vs_ar") is not None:
-            name = row["family"] if row["knob"] is not None else row["method"]
-            points.setdefault(name, []).append((row["speedup_vs_ar"], row[field]))
-    return {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+def _line_name(row: dict) -> str:
+    return row["method"] if row["knob"] is None else row["family"]

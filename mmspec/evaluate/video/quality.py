@@ -74,8 +74,8 @@ class VideoReference:
         ]
         self._budgeted: dict[tuple, Figures] = {}
         self.plain = self._shown(config.rows[0].make(resources, setting))
-        self.row = {**video_shape(resources, setting), "reward_ar": _mean(self.plain.reward), "truth_ar": _mean(self.plain.truth),
-                    "seam_ar": _mean(self.plain.seam)}  # fmt: skip
+        own = {f"{name}_ar": _mean(getattr(self.plain, name)) for name in ("reward", "truth", "seam")}
+        self.row = {**video_shape(resources, setting), **own}
 
     def judge(self, method: VideoMethod) -> dict:
         """The figures of a method's videos; of one routed by scores also how far it is above routers without any that have

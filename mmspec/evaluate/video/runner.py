@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, row_passes, timed_run, without_output
+from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, parts_of, raise_errors, timed_run, without_output
 from mmspec.evaluate.image.resources import GenerationRequest
+from mmspec.evaluate.image.runner import codes_run
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.methods import ALONE, PipelineCall, VideoMethod
@@ -47,7 +48,7 @@ def draw(
 ) -> VideoOutput:
     """Videos of blocks.   Raises ValueError where one of them failed."""
     out = way.pipeline([one.given for one in asked], blocks=setting.blocks, seed=seed, **way.arguments)
-    _raise_errors(out.errors)
+    raise_errors(out.errors)
     return out
 
 
@@ -60,13 +61,11 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
         seconds, stats = perf_counter() - began, out.stats
         plan = way.pipeline.model.plan
         output = tuple(block_bytes(one, plan) for one in out.latents)
-        made = timed_run(stats, output, seconds, rounds=len(stats.block_s))
-        shared = {one.name: getattr(made, one.name) for one in fields(made)}
+        more: dict[str, Any] = {"rounds": len(stats.block_s), "stats": stats, "way": way, "alone": alone}
         if alone:
-            parts = dict(made.parts)
-            parts |= {"draft": parts["draft"] + parts["target"], "target": 0.0}
-            shared |= {"parts": parts, "exact": False}
-        return BlockRun(**shared, stats=stats, way=way, alone=alone), out.videos
+            parts = parts_of(stats, seconds)
+            more |= {"parts": parts | {"draft": parts["draft"] + parts["target"], "target": 0.0}, "exact": False}
+        return timed_run(stats, output, seconds, BlockRun, **more), out.videos
 
     return run
 
@@ -77,9 +76,8 @@ def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
         began = perf_counter()
         out = way.pipeline(given, seed=seed, **how)
         seconds = perf_counter() - began
-        _raise_errors(out.errors)
-        made = timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes(out.stats))
-        return made, list(out.arrays())
+        raise_errors(out.errors)
+        return codes_run(out, seconds), list(out.arrays())
 
     return run
 
@@ -88,8 +86,3 @@ def block_bytes(latents: Tensor, plan: Any) -> tuple[bytes, ...]:
     """Latents float [C, F, h, w] block by block as they stand in memory: equal where every bit is."""
     parts = latents.float().cpu().split(list(plan.cut(latents.shape[1])), dim=1)
     return tuple(part.contiguous().numpy().tobytes() for part in parts)
-
-
-def _raise_errors(errors: dict[int, str]) -> None:
-    if errors:
-        raise ValueError("; ".join(errors.values()))

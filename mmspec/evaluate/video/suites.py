@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mmspec.evaluate.engine.suite import Suite
+from mmspec.evaluate.engine.drawn import DrawnSuite
 from mmspec.evaluate.image import methods as of_codes
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
 from mmspec.evaluate.video.methods import (
@@ -23,31 +24,15 @@ from mmspec.evaluate.video.methods import (
     routed,
     threshold,
 )
+from mmspec.video.routing.routers import Random, Strided
 
 _TIMED = (
-    "method",
-    "law",
-    "blocks kept",
-    "target forwards",
-    "p50 (s)",
-    "p95 (s)",
-    "seconds",
-    "predicted s",
-    "measured / predicted",
-    "x plain (10-90 %)",
-    "x plain's median (90 %)",
-    "draft + target + VAE + reward share",
-)
+    "method", "law", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
+    "measured / predicted", "x plain (10-90 %)", "x plain's median (90 %)", "draft + target + VAE + reward share",
+)  # fmt: skip
 _JUDGED = (
-    "reward",
-    "of plain's reward (90 %)",
-    "truth",
-    "of plain's truth (90 %)",
-    "colour",
-    "direction",
-    "shape",
-    "seam",
-)
+    "reward", "of plain's reward (90 %)", "truth", "of plain's truth (90 %)", "colour", "direction", "shape", "seam",
+)  # fmt: skip
 _EQUAL = ("target blocks", "reward above strided (90 %)", "above random (90 %)", "truth above strided (90 %)",
           "kept by block")  # fmt: skip
 _SHARES = (0.25, 0.5, 0.75, 0.9)  # of drafts that routers are calibrated to let stand
@@ -77,10 +62,7 @@ def _routers(share: float) -> tuple[VideoMethod, ...]:
         _row("mean", "mean of frames, share", share, routed(threshold(share, "mean"), reduction="mean")),
         _row("relative", "relative to the first block, share", share, routed(relative(share))),
         _row(
-            "relative-mean",
-            "relative, mean of frames, share",
-            share,
-            routed(relative(share, "mean"), reduction="mean"),
+            "relative-mean", "relative, mean of frames, share", share, routed(relative(share, "mean"), reduction="mean")
         ),
         _row("hybrid", f"at most {_RUN} in a row and SDVG, share", share, routed(hybrid(_RUN, share))),
         _row("learned", "learned gain, share", share, routed(learned(share))),
@@ -89,7 +71,8 @@ def _routers(share: float) -> tuple[VideoMethod, ...]:
 
 def _budgets(share: float) -> tuple[VideoMethod, ...]:
     """What needs no reward."""
-    return tuple(_row(name, f"{name}, share", share, routed(budgeted(name, share))) for name in ("strided", "random"))
+    kinds = {"strided": Strided, "random": Random}
+    return tuple(_row(name, f"{name}, share", share, routed(budgeted(kind, share))) for name, kind in kinds.items())
 
 
 def at_threshold(least: float) -> VideoMethod:
@@ -118,22 +101,18 @@ _CODES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VideoSuite(Suite):
-    """timed: every method interleaved with the target alone on the same prompts.   judged: videos of every method against
-    the target's.   kind, model: what it draws with where nothing is named.   judged_prompts: of what is judged.
-    plot: has a curve.
-    """
+class VideoSuite(DrawnSuite):
+    """kind, model: what it draws with where nothing is named.   judged_prompts: of what is judged."""
 
-    methods: tuple[VideoMethod, ...]
-    timed: bool
-    judged: bool
     kind: str = BLOCKS
     model: str = "video"
     prompts: int = 8
     batches: tuple[int, ...] = (1,)
-    temperatures: tuple[float, ...] = (1.0,)
     judged_prompts: int = 32
-    plot: bool = False
+
+    def rows(self, thresholds: Iterable[float] = ()) -> tuple[VideoMethod, ...]:
+        """The methods for models of its kind, those with fixed thresholds behind the others."""
+        return tuple(one for one in (*self.methods, *map(at_threshold, thresholds)) if one.kind == self.kind)
 
 
 SUITES: dict[str, VideoSuite] = {

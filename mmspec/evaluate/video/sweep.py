@@ -7,13 +7,13 @@ from dataclasses import fields
 
 import numpy as np
 
-from mmspec.evaluate.engine.domain import SamplingOverrides as Drawn
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.config import check_choice
+from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
 from mmspec.evaluate.image import sweep as of_codes
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import GenerationRequest
-from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, has_zoo_weights, video_kind
+from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.decodings import DECODINGS, VideoDecodingOverrides, pipeline_call
 from mmspec.evaluate.video.methods import PipelineCall, VideoDecodingFactory, VideoMethod
@@ -38,7 +38,7 @@ def defaults(model: str) -> list[tuple[str, str]]:
     """The target alone, the drafter alone, and routers at several shares; of codes plain and exact decodings."""
     if video_kind(model) != BLOCKS:
         return list(_CODES)
-    return list(_BLOCKS if has_zoo_weights(f"{model}/draft") else _BLOCKS[:1])
+    return list(_BLOCKS if in_zoo(f"{model}/draft") else _BLOCKS[:1])
 
 
 def method(model: str, decoding: str, rule: str) -> VideoMethod:
@@ -55,9 +55,7 @@ def method(model: str, decoding: str, rule: str) -> VideoMethod:
     if rule:
         raise ValueError(f"--rule: expected none for videos of blocks, which routers judge, got {rule!r}, leave it out")
     spec = MethodText.read(decoding, "--decoding")
-    if spec.name not in DECODINGS:
-        known = ", ".join(DECODINGS)
-        raise ValueError(f"--decoding: expected one of {known} for {model}, got {spec.name!r}, pick one of these")
+    check_choice("--decoding", spec.name, DECODINGS, f" for {model}")
     kinds = {one.name: str for one in fields(VideoDecodingOverrides)} | {"threshold": float}
     wishes = VideoDecodingOverrides(**spec.values("--decoding", **kinds))
     return VideoMethod(
@@ -73,7 +71,7 @@ def _codes(made: ImageMethod) -> VideoDecodingFactory:
     return make
 
 
-def setting(model: str, temperature: float, wishes: Drawn) -> VideoSetting:
+def setting(model: str, temperature: float, wishes: SamplingOverrides) -> VideoSetting:
     blocks = wishes.given(blocks=None)["blocks"]
     return VideoSetting(batch=1, temperature=temperature, prompts=1, seed=0, blocks=blocks, draws=1, calibration=CALIBRATION,
                         model=model)  # fmt: skip

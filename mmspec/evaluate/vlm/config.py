@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from mmspec.evaluate.engine.config import BenchConfig, option
-from mmspec.evaluate.engine.suite import Setting
+from mmspec.evaluate.engine.config import BenchConfig, check_choice, option
+from mmspec.evaluate.engine.suite import Method, Setting
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.vlm.methods import VlmMethod
     from mmspec.evaluate.vlm.requests import VlmTask
     from mmspec.evaluate.vlm.resources import VlmResources
 
@@ -64,8 +63,7 @@ class VlmBenchConfig(BenchConfig):
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"--dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r}, pick one of these")
+        check_choice("--dtype", self.dtype, DTYPES)
         super().__post_init__()
 
     def short_name(self, name: str) -> str:
@@ -73,7 +71,7 @@ class VlmBenchConfig(BenchConfig):
 
         return short_name(name)
 
-    def known(self) -> tuple[VlmMethod, ...]:
+    def known(self) -> tuple[Method, ...]:
         return self.plan().rows(self.saved)
 
     def settings(self) -> Iterator[VlmSetting]:

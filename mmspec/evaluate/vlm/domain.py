@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from mmspec import vlm
 from mmspec.evaluate.engine.domain import Domain, TimedSetting
+from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
 from mmspec.evaluate.engine.rows import TIE, Results, parting
 from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, spread
 from mmspec.evaluate.vlm.certainty import certainty, preference
 from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.drafter_costs import drafter_costs
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.page import describe, page, panels
-from mmspec.evaluate.vlm.requests import cases
 from mmspec.evaluate.vlm.resources import VlmResources, card_of, zoo_resources
-from mmspec.evaluate.vlm.runner import generation_arguments, runner
+from mmspec.evaluate.vlm.runner import cases, generation_arguments, runner
 from mmspec.evaluate.vlm.same_drafts import same_drafts
 
 _ROUNDED = 32  # units of a dtype's spacing at 1 by which logits of passes of two widths may differ
 MEASURED = 4  # requests a drafter is timed alone on
+READINGS = 3  # of every prompt
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
@@ -61,6 +62,29 @@ def _costs(method: VlmMethod, timed: TimedSetting) -> dict:
         return {}
     asked = generation_arguments(timed.resources, timed.setting)
     return drafter_costs(timed.resources.model, drafter, timed.cases[:MEASURED], **asked)
+
+
+def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str, Tensor]], **generation) -> dict:
+    """Medians over the rounds of one request per case.
+
+    drafter_prefill_ms: reading the prompt.   drafter_round_ms: one draft, with what is read of the round before.
+    drafter_step_ms: that by level of the draft.   drafter_cost_ms: prefill and one round.   drafter_rows: slots in the
+    drafter's cache behind the prompt, None for one without a cache.
+    """
+    rounds: list[tuple[float, int]] = []  # seconds and levels of every draft
+    timed = ObservedDrafter(drafter, lambda draft, seconds: rounds.append((seconds, draft.tree.max_depth)), READINGS)
+    for seed, inputs in enumerate(cases):
+        vlm.start(model, drafter=timed, seed=seed, **inputs, **generation).run()
+    drafted = [(seconds, depth) for seconds, depth in rounds if depth]
+    prefill = middle([1000 * seconds for seconds in timed.opened])
+    round_ = middle([1000 * seconds for seconds, _ in drafted])
+    return {
+        "drafter_prefill_ms": prefill,
+        "drafter_round_ms": round_,
+        "drafter_step_ms": middle([1000 * seconds / depth for seconds, depth in drafted]),
+        "drafter_cost_ms": None if round_ is None else round(prefill + round_, 3),
+        "drafter_rows": middle(timed.rows, 1),
+    }
 
 
 def _compare(timed: TimedSetting, rows: Mapping[str, dict], reference: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import Cell, Page, figure, grouped, ratio, selected_columns
-from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, no_curve
+from mmspec.evaluate.report.bench_page import Cell, Page, figure, large, ratio, suite_page
+from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, grouped, lines_of, plot_of
 from mmspec.evaluate.vlm.suites import SUITES
 
 BY = ("task", "batch", "temperature")
@@ -37,7 +37,7 @@ COLUMNS: dict[str, Cell] = {
     "step ms": figure("drafter_step_ms"),
     "round ms": figure("drafter_round_ms"),
     "rows": figure("drafter_rows"),
-    "parameters": grouped("parameters"),
+    "parameters": large("parameters"),
     "training s": figure("training_seconds"),
     "cost of MSD's": figure("cost_vs_reference"),
     "accept length of MSD's": figure("accept_vs_reference"),
@@ -53,9 +53,7 @@ def describe(row: Mapping) -> str:
 
 def page(result: dict) -> Page:
     """The page of a bench file."""
-    suite = SUITES[result["env"]["suite"]]
-    columns = selected_columns(COLUMNS, suite.columns)
-    return Page(suite.about, columns, BY, _title, (*_same_drafts(result), *summary(result)))
+    return suite_page(SUITES, result, COLUMNS, BY, _title, (*_same_drafts(result), *summary(result)))
 
 
 def _title(rows: Sequence[dict]) -> str:
@@ -72,11 +70,9 @@ def _same_drafts(result: dict) -> list[str]:
     """A sentence per temperature on what each rule accepts of identical drafts."""
     made = []
     for one in result.get("same_drafts", []):
-        lengths = one["accept_length"]
-        text = one.get("failed") or ", ".join(f"{name} {value}" for name, value in lengths.items())
-        made.append(
-            f"accept length on identical sampled trees, T = {one['temperature']:g}, {one['prompts']} prompts: {text}"
-        )
+        text = one.get("failed") or ", ".join(f"{name} {value}" for name, value in one["accept_length"].items())
+        where = f"T = {one['temperature']:g}, {one['prompts']} prompts"
+        made.append(f"accept length on identical sampled trees, {where}: {text}")
     return made
 
 
@@ -130,28 +126,22 @@ def _setting(row: dict) -> tuple:
 
 def panels(result: dict) -> list[Panel]:
     """The curves of a bench file.   Raises ValueError for a suite without a plot."""
-    name = result["env"]["suite"]
-    plot = SUITES[name].plot
-    if plot is None:
-        raise no_curve(name)
-    x, ys = plot
-    settings: dict[str, list[dict]] = {}
-    for row in result["rows"]:
+    x, ys = plot_of(SUITES, result)
+
+    def title(row: dict) -> str:
         # where pictures are the x axis, every number of them is a task
         task = "" if x == "pictures" else f"{row['task']}, "
-        settings.setdefault(f"{task}batch {row['batch']}, T = {row['temperature']:g}", []).append(row)
-    return [Panel(title, AXES[x], AXES[y], _lines(rows, x, y)) for title, rows in settings.items() for y in ys]
+        return f"{task}batch {row['batch']}, T = {row['temperature']:g}"
+
+    settings = grouped(result["rows"], title)
+    return [Panel(name, AXES[x], AXES[y], _lines(rows, x, y)) for name, rows in settings.items() for y in ys]
 
 
 def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:
     """A line per method over pictures; per drafter over lengths or blocks, level where a row has no place of its own."""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        if row.get(y) is not None and row.get(x) is not None and row["drafter"] != "none":
-            points.setdefault(row["method"] if x == "pictures" else row["drafter"], []).append((row[x], row[y]))
-    lines = {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items()}
+    drafted = [row for row in rows if row["drafter"] != "none"]
+    lines = lines_of(drafted, lambda row: row["method"] if x == "pictures" else row["drafter"], x, y)
     if x == "point" and lines:
         ends = min(min(xs) for xs, _ in lines.values()), max(max(xs) for xs, _ in lines.values())
-        level = {row["method"]: (ends, (row[y], row[y])) for row in rows if row["controlled"] and row.get(y)}
-        lines |= level
+        lines |= {row["method"]: (ends, (row[y], row[y])) for row in rows if row["controlled"] and row.get(y)}
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count as counting
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL.Image import Image
 from torch import Tensor
@@ -20,11 +20,6 @@ from mmspec.zoo.world.documents import Document, page, sample_document
 from mmspec.zoo.world.questions import ORDINALS, QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
-
-if TYPE_CHECKING:
-    from mmspec.evaluate.vlm.config import VlmSetting
-    from mmspec.evaluate.vlm.resources import VlmResources
-
 
 # scenes the quality figures are not taken from
 _FIRST = EVAL_SEEDS[0] + 1_000_000
@@ -151,12 +146,6 @@ ALBUMS = tuple(
     VlmTask(f"{count} picture{'s' * (count > 1)}", partial(albums, pictures=count), 128, pictures=count)
     for count in (1, 4, 8, 16)
 )
-
-
-def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
-    """The inputs of every batch of a setting."""
-    asked = list(setting.task.make(setting.prompts, setting.seed))
-    return [encode(resources.processor, group) for group in setting.batches(asked)]
 
 
 def encode_turns(

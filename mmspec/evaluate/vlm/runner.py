@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.evaluate.engine.runs import Runner, TimedRun, timed_run
+from mmspec.evaluate.engine.runs import Runner, TimedRun, counted_passes, raise_errors, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
+from mmspec.evaluate.vlm.requests import encode
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.vlm import Rounds
 from mmspec.vlm.hf_model import class_generate
 
 Inputs = Mapping[str, Tensor]
+
+
+def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
+    """The inputs of every batch of a setting."""
+    asked = list(setting.task.make(setting.prompts, setting.seed))
+    return [encode(resources.processor, group) for group in setting.batches(asked)]
 
 
 def sampling_arguments(temperature: float) -> dict:
@@ -67,11 +73,8 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
     began = perf_counter()
     out = mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, return_dict=True, **inputs, **generation)
     seconds = perf_counter() - began
-    if out.errors:
-        raise ValueError("; ".join(out.errors.values()))
-    stats = out.stats
-    ids = _generated(out.sequences, inputs, stats.emitted)
-    return timed_run(stats, ids, seconds)
+    raise_errors(out.errors)
+    return timed_run(out.stats, _generated(out.sequences, inputs, out.stats.emitted), seconds)
 
 
 def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> TimedRun:
@@ -83,22 +86,7 @@ def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: obje
         seconds = perf_counter() - began
     ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
     ids = tuple(_until_end(row, ends) for row in _generated(sequences, inputs))
-    return TimedRun(seconds, ids, passes[0], max(map(len, ids)) / passes[0])
-
-
-@contextmanager
-def counted_passes(model: nn.Module) -> Iterator[list[int]]:
-    """Counts forward passes of the model inside the block."""
-    passes = [0]
-
-    def count(*_: object) -> None:
-        passes[0] += 1
-
-    hook = model.register_forward_pre_hook(count)
-    try:
-        yield passes
-    finally:
-        hook.remove()
+    return TimedRun(seconds, ids, len(passes), max(map(len, ids)) / len(passes))
 
 
 def _generated(sequences: Tensor, inputs: Inputs, lengths: list[int] | None = None) -> tuple[tuple[int, ...], ...]:

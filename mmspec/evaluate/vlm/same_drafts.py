@@ -16,9 +16,8 @@ from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.rules.by_name import resolve
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.requests import cases
 from mmspec.evaluate.vlm.resources import VlmResources
-from mmspec.evaluate.vlm.runner import generation_arguments
+from mmspec.evaluate.vlm.runner import cases, generation_arguments
 
 RULES, PROMPTS = ("traversal", "recursive", "match"), 10
 DRAWS = 256  # uniforms per round: the accept length is a mean over them, so the drafts are what varies

@@ -28,19 +28,9 @@ from mmspec.evaluate.vlm.variants import (
 LONGEST = 12
 FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against
 TRAINED = (
-    "eagle",
-    "eagle_text",
-    "msd",
-    "vispec",
-    "flash",
-    "specvlm",
-    "eagle3",
-    "dflash",
-    "dflash_vision",
-    "dspark",
-    "hydra",
-    "medusa",
-)
+    "eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision", "dspark",
+    "hydra", "medusa",
+)  # fmt: skip
 _HF, _AR = VlmMethod(PEER, "transformers", engine="transformers"), VlmMethod(PLAIN, "mmspec plain", point=0)
 _COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
 _COSTS = ("prefill ms", "step ms", "round ms", "rows")
@@ -213,10 +203,7 @@ SUITES: dict[str, VlmSuite] = {
     "pictures": VlmSuite(
         about="drafters on prompts of 1, 4, 8 and 16 pictures",
         tasks=ALBUMS,
-        methods=(
-            VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer),
-            _AUTO,
-        ),
+        methods=(VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer), _AUTO),
         each=_as_it_is,
         drafters=TRAINED,
         prompts=9,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mmspec.core.rules.by_name import rule_names
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
 from mmspec.evaluate.engine.runs import Sampler, TimedRun
@@ -67,8 +68,7 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
         return VlmMethod(decoding, title, rule, engine=engine)
     name = short_name(spec.name)
     if name not in ours:
-        known = ", ".join(("ar", PEER, *ours))
-        raise ValueError(f"--decoding: expected one of {known} for {model}, got {spec.name!r}, pick one of these")
+        check_choice("--decoding", spec.name, ("ar", PEER, *ours), f" for {model}")
     length = spec.values("--decoding", length=int).get("length")
     title = title_of(name) + (f" (chain of {length})" if length else "")
     title += "" if rule == "exact" else f" + {MethodText.read(rule, '--rule').said({})}"
@@ -82,9 +82,7 @@ def rule_of(text: str) -> Any:
     if spec.name in rule_names():
         spec.values("--rule")
         return spec.name
-    if spec.name not in RELAXED:
-        known = ", ".join((*rule_names(), *RELAXED))
-        raise ValueError(f"--rule: expected one of {known} for texts, got {spec.name!r}, pick one of these")
+    check_choice("--rule", spec.name, (*rule_names(), *RELAXED), " for texts")
     from mmspec.core.rules.typical import TypicalAcceptance
 
     return TypicalAcceptance(**spec.values("--rule", threshold=float, alpha=float))

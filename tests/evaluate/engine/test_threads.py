@@ -77,9 +77,7 @@ def test_a_plan_carries_the_callers_threads_to_worker_processes(caller: int) -> 
 
 
 def test_the_environments_threads_are_the_callers() -> None:
-    code = (
-        "from pathlib import Path; from mmspec.evaluate.sweep.plan import Plan; print(Plan(folder=Path('r')).threads)"
-    )
+    code = "from mmspec.evaluate.sweep.plan import SweepPlan; print(SweepPlan(folder='r').threads)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
                           capture_output=True, text=True)  # fmt: skip
     assert done.stdout.strip() == "1", done.stderr

@@ -13,10 +13,11 @@ from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.image.config import ImageBenchConfig
-from mmspec.evaluate.image.domain import DOMAIN, ImageReference
+from mmspec.evaluate.image.domain import DOMAIN
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.page import COLUMNS
 from mmspec.evaluate.image.suites import SUITES
+from mmspec.evaluate.quality.gallery import GalleryReference
 from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.report.plots import draw
 from mmspec.io.interrupts import Stopped
@@ -132,8 +133,8 @@ def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pyt
     assert about["about"]["settings"]["suite"] == "pareto"
     # the last row was cut off when the bench was killed
     log.write_text("\n".join(log.read_text().splitlines()[:-1]) + '\n{"method": "MuL')
-    judged, judge = [], ImageReference.judge
-    monkeypatch.setattr(ImageReference, "judge", lambda *given: judged.append(given[1].key) or judge(*given))
+    judged, judge = [], GalleryReference.judge
+    monkeypatch.setattr(GalleryReference, "judge", lambda *given: judged.append(given[1].key) or judge(*given))
     again = run(suite="pareto", images=8, log=log, methods=("sjd-16", "sjd-gsd", "mulo"))
     assert again["rows"] == result["rows"] and judged == ["mulo-0.005"]
     assert [json.loads(line) for line in log.read_text().splitlines()] == [about, *parts]

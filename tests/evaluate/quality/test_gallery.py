@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.suite import Method
-from mmspec.evaluate.quality.gallery import FIELDS, GalleryComparison
+from mmspec.evaluate.engine.suite import Method, Setting
+from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
 
 ASKED = [SimpleNamespace(text=f"prompt {i}") for i in range(12)]
 PLAIN, SHIFTED = Method("ar", "plain"), Method("off", "shifted")
@@ -28,7 +28,7 @@ class Scorer:
         return 0.5 if len(images) == len(asked) else 0.0
 
 
-def galleries(seeds: list[list[int]], seed: int = 0) -> GalleryComparison:
+def galleries(seeds: list[list[int]], seed: int = 0) -> GalleryReference:
     def make(method: Method):
         def draw(asked: list, given: list[int]) -> SimpleNamespace:
             seeds.append(list(given))
@@ -40,7 +40,8 @@ def galleries(seeds: list[list[int]], seed: int = 0) -> GalleryComparison:
 
         return draw
 
-    return GalleryComparison(PLAIN, make, lambda name: Scorer(), ASKED, batch=5, seed=seed)
+    setting = Setting(batch=5, temperature=1.0, prompts=len(ASKED), seed=seed)
+    return GalleryReference(PLAIN, setting, ASKED, make, lambda name: Scorer(), lambda tokens: {"shape": tokens.shape})
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -53,6 +54,7 @@ def test_every_picture_has_a_seed_of_its_own(seed: int) -> None:
 
 def test_other_pictures_are_far_and_say_what_they_cost() -> None:
     held = galleries([])
+    assert held.row == {"shape": (24, 6)}  # the tokens of both plain sets
     same, other = held.judge(PLAIN), held.judge(SHIFTED)
     assert set(FIELDS) - {"images"} <= same.keys() and same["judge"] == 0.5
     assert other["frechet"] > 70 > 5 > same["frechet"] and same["frechet_ar"] == other["frechet_ar"]

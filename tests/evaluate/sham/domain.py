@@ -20,10 +20,8 @@ def runner(method, resources, setting):
 
 
 def page(result):
-    by = ("batch", "temperature")
-    return Page(
-        "counting", COLUMNS, by, lambda rows: f"{DOMAIN.describe(rows[0])}, {rows[0]['sure']} sure", ("no loss",)
-    )
+    title = lambda rows: f"{DOMAIN.describe(rows[0])}, {rows[0]['sure']} sure"  # noqa: E731
+    return Page("counting", COLUMNS, ("batch", "temperature"), title, ("no loss",))
 
 
 def panels(result):

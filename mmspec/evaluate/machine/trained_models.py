@@ -1,34 +1,49 @@
-"""A captioner of over 100 million parameters and its drafter, both trained on the GPU from nothing, and what drafting is worth
-there beside transformers and beside plain decoding in captured rounds."""
+"""Drafting on models of over 100 million parameters that are trained on the GPU first: a captioner with its drafter, and a
+text-to-image model over the zoo's codes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
+from mmspec import zoo
 from mmspec.core.length import FixedLength
 from mmspec.evaluate.engine.runs import Runner
+from mmspec.evaluate.image.config import ImageSetting
+from mmspec.evaluate.image.methods import ImageMethod, jacobi, scd
+from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.image.runner import cases, runner
 from mmspec.evaluate.machine.measure import comparison_rows
 from mmspec.evaluate.vlm.requests import encode, held_out
 from mmspec.evaluate.vlm.runner import run_ours, run_peer, sampling_arguments
+from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.vlm import Rounds
 from mmspec.vlm.drafters import Chain
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
+from mmspec.zoo.training.image.build_llamagen import GptRecipe, t2i_recipe, train_llamagen
 from mmspec.zoo.training.loop import TrainingPlan
 from mmspec.zoo.training.vlm.build_drafter import DrafterData, DrafterRecipe, train_on_answers
 from mmspec.zoo.training.vlm.build_vlm import Mixture, start_projector, train_captioner
 from mmspec.zoo.training.vlm.drafter_requests import HeldOutRequests, SceneRequests
 from mmspec.zoo.training.vlm.vision_tower import pretrain_tower
 
-PEER, STATIC = "transformers", "transformers, static cache and compiled"
 PLAIN, CAPTURED = "plain", "plain, captured"
-BASELINES = {"captured": CAPTURED, "ar": PLAIN, "hf": PEER, "static": STATIC}
-AGAINST = {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER, "speedup_vs_static": "static"}
+PEER, STATIC = "transformers", "transformers, static cache and compiled"
+# step -> its baselines, by the name that row fields call them by
+BASELINES = {
+    "vlm": {"captured": CAPTURED, "ar": PLAIN, "hf": PEER, "static": STATIC},
+    "image": {"ar": PLAIN},
+}
+# step -> the fields of ratios that tables show, and what each is taken against
+AGAINST = {
+    "vlm": {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER, "speedup_vs_static": "static"},
+    "image": {"speedup_vs_ar": PLAIN},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +65,29 @@ class GpuVlmSizes:
     workers: int = 12
 
 
-TINY = GpuVlmSizes(
+TINY_VLM = GpuVlmSizes(
     TextSize(layers=1, width=64, inner=64), tower_steps=1, steps=2, batch=2, requests=2, drafter_steps=1, drafter_batch=2,
     prompts=1, new_tokens=6, lengths=(2,), workers=0,
 )  # fmt: skip
 
 
-def rows(device: torch.device, tiny: bool) -> Iterator[dict]:
-    """Trains, and then times."""
-    sizes = TINY if tiny else GpuVlmSizes()
+def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
+    """Train the captioner and its drafter, and then time both beside transformers and plain decoding in captured rounds."""
+    sizes = TINY_VLM if tiny else GpuVlmSizes()
     with TemporaryDirectory() as folder:
         model, processor = _captioner(sizes, Path(folder), device)
         drafter = _drafter(sizes, (model, processor), Path(folder))
     if device.type == "cuda":
         model, drafter = model.to(torch.bfloat16), drafter.to(torch.bfloat16)
-    cases = [encode(processor, [one]) for one in held_out(sizes.prompts)]
-    cases = [{name: value.to(device) for name, value in case.items()} for case in cases]
+    encoded = [encode(processor, [one]) for one in held_out(sizes.prompts)]
+    requests = [{name: value.to(device) for name, value in one.items()} for one in encoded]
     shared = {
         "model": "world captioner", "parameters": sum(one.numel() for one in model.parameters()),
         "drafter_parameters": sum(one.numel() for one in drafter.parameters()), "dtype": str(model.dtype)[6:], "batch": 1,
     }  # fmt: skip
     for temperature in sizes.temperatures:
         runners = _runners(model, drafter, sizes, temperature)
-        yield from comparison_rows(runners, cases, BASELINES, shared | {"temperature": temperature}, device)
+        yield from comparison_rows(runners, requests, BASELINES["vlm"], shared | {"temperature": temperature}, device)
 
 
 def _captioner(sizes: GpuVlmSizes, folder: Path, device: torch.device) -> tuple[Any, Any]:
@@ -114,3 +129,63 @@ def _runners(model: Any, drafter: Any, sizes: GpuVlmSizes, temperature: float) -
             f"EAGLE chain of {length}, captured": ours(chain, capture=rounds),
         }
     return runners
+
+
+@dataclass(frozen=True, slots=True)
+class GpuImageSizes:
+    """dim, layers, heads: of the transformer.   windows: of decodings.   workers: that render."""
+
+    dim: int = 768
+    layers: int = 16
+    heads: int = 12
+    steps: int = 1500
+    lr: float = 6e-4
+    prompts: int = 4
+    batches: tuple[int, ...] = (1, 8)
+    windows: tuple[int, ...] = (16, 32, 64)
+    workers: int = 12
+
+
+TINY_IMAGE = GpuImageSizes(dim=32, layers=1, heads=2, steps=2, prompts=1, batches=(1,), windows=(16,), workers=0)
+
+
+def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
+    """Train the model, and then time exact decodings without training beside plain decoding."""
+    sizes = TINY_IMAGE if tiny else GpuImageSizes()
+    with TemporaryDirectory() as folder:
+        pipe = _pipeline(sizes, Path(folder), device)
+    transformer, resources = pipe.model.transformer, ImageResources(pipe, "world text to image")
+    parameters = sum(one.numel() for one in transformer.parameters())
+    dtype = str(next(transformer.parameters()).dtype)[6:]
+    for batch in sizes.batches:
+        setting = ImageSetting(batch=batch, temperature=1.0, prompts=sizes.prompts * batch, seed=0,
+                               guidance=pipe.guidance_scale, top_k=pipe.top_k)  # fmt: skip
+        runners = {one.key: runner(one, resources, setting) for one in _methods(sizes)}
+        shared = {**setting.row(), "model": resources.name, "parameters": parameters, "dtype": dtype}
+        yield from comparison_rows(runners, cases(resources, setting), BASELINES["image"], shared, device)
+
+
+def image_recipe(sizes: GpuImageSizes) -> GptRecipe:
+    """The zoo's own training, of another size."""
+    shipped = t2i_recipe(sizes.steps)
+    config = replace(shipped.config, dim=sizes.dim, n_layer=sizes.layers, n_head=sizes.heads, multiple_of=256)
+    return replace(shipped, name="t2i", config=config, lr=sizes.lr)
+
+
+def _pipeline(sizes: GpuImageSizes, folder: Path, device: torch.device) -> LlamaGenPipeline:
+    """The trained model between the zoo's tokenizer and caption encoder."""
+    whole = zoo.load("t2i")
+    shared, how = whole.model, image_recipe(sizes)
+    gpt, _ = train_llamagen(how, shared.vq, shared.captions, folder / "t2i", device=str(device), workers=sizes.workers)
+    pipe = LlamaGenPipeline(
+        gpt.eval(), shared.vq, shared.captions, guidance_scale=whole.guidance_scale, top_k=whole.top_k
+    )
+    return pipe.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+
+
+def _methods(sizes: GpuImageSizes) -> list[ImageMethod]:
+    made = [ImageMethod(PLAIN, PLAIN)]
+    for window in sizes.windows:
+        for name, make in ((f"SJD {window}", jacobi(window)), (f"SCD {window}", scd(window))):
+            made.append(ImageMethod(name, name, make=make))
+    return made

@@ -58,7 +58,7 @@ def test_vbench_names_films_by_their_prompts(ffmpeg: bool, tmp_path: Path, monke
     if ffmpeg:
         pytest.importorskip("imageio_ffmpeg", reason='ffmpeg comes with "mmspec[video]"')
     else:
-        monkeypatch.setattr("mmspec.evaluate.exports.find_spec", lambda name: None)
+        monkeypatch.setattr("mmspec.evaluate.exports.has_mp4_writer", lambda: False)
     film = np.zeros((3, 16, 16, 3), np.uint8)
     one = sample(
         "ar", 0, shows="film", model="video", domain="video", asked={"text": "a person, swimming", "source": None}

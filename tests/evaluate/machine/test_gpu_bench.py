@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from mmspec.cli.bench import app
-from mmspec.evaluate.machine import trained_image, trained_vlm
 from mmspec.evaluate.machine.gpu_bench import COST, run, shown
 from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
+from mmspec.evaluate.machine.trained_models import AGAINST, BASELINES, GpuImageSizes, GpuVlmSizes, image_recipe
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.zoo.architectures.llava import new_model, new_tokenizer
 
@@ -36,14 +36,14 @@ def test_the_curve_of_every_shape_starts_at_one() -> None:
 
 @pytest.mark.whole
 def test_models_trained_on_the_spot_meet_their_baselines() -> None:
-    found = run("cpu", tiny=True, steps=("texts", "images"))["rows"]
-    for step, peer in (("texts", trained_vlm), ("images", trained_image)):
+    found = run("cpu", tiny=True, steps=("vlm", "image"))["rows"]
+    for step in ("vlm", "image"):
         mine = [row for row in found if row["step"] == step]
         assert not any(row["failed"] for row in mine) and len({row["method"] for row in mine}) >= 3
         for row in mine:
-            assert row["seconds"] is None and all(row[f"speedup_vs_{name}"] > 0 for name in peer.BASELINES)
+            assert row["seconds"] is None and all(row[f"speedup_vs_{name}"] > 0 for name in BASELINES[step])
             assert row["identical"] == ("1/1" if row["temperature"] == 0 else None)
-            assert all(field in row for field in peer.AGAINST) and row["method"] in shown(row)["what"]
+            assert all(field in row for field in AGAINST[step]) and row["method"] in shown(row)["what"]
     captured = [row for row in found if row["method"].endswith("captured")]
     assert captured and {row["accept_length"] for row in captured} != {None}
 
@@ -51,10 +51,8 @@ def test_models_trained_on_the_spot_meet_their_baselines() -> None:
 @pytest.mark.whole
 def test_the_models_to_train_are_of_100_million_parameters() -> None:
     with torch.device("meta"):
-        text = sum(one.numel() for one in new_model(new_tokenizer(), trained_vlm.GpuVlmSizes().size).parameters())
-        image = sum(
-            one.numel() for one in Transformer(trained_image.recipe(trained_image.GpuImageSizes()).config).parameters()
-        )
+        text = sum(one.numel() for one in new_model(new_tokenizer(), GpuVlmSizes().size).parameters())
+        image = sum(one.numel() for one in Transformer(image_recipe(GpuImageSizes()).config).parameters())
     assert 1e8 < text < 2e8 and 1e8 < image < 2e8
 
 
@@ -74,7 +72,7 @@ def test_all_steps_go_into_one_file(tmp_path: Path) -> None:
         (("--device", "cpu"), "--device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run"),
         (
             ("--device", "cpu", "--tiny", "--steps", "magic"),
-            "--steps: expected some of kernels, cost, texts, images, got 'magic'",
+            "--steps: expected some of kernels, cost, vlm, image, got 'magic'",
         ),
         (("--device", "cpu", "--tiny", "--repeats", "0"), "--repeats: expected at least 1, got 0, change it"),
     ],

@@ -1,0 +1,111 @@
+"""What the benches of drawn images and videos share: methods with a knob, settings, suites, and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import ClassVar
+
+from mmspec.evaluate.engine.config import BenchConfig, flag_of, option
+from mmspec.evaluate.engine.suite import Method, Setting, Suite
+
+LARGEST = 1 << 12  # prompts of a seed
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnMethod(Method):
+    """A method whose family differs in one setting.   knob: its value, which plots join."""
+
+    knob: float | None = field(default=None, kw_only=True)
+
+    def row(self) -> dict:
+        return {"method": self.title, "key": self.key, "family": self.family, "knob": self.knob}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnSetting(Setting):
+    """How output is drawn.
+
+    model: of the zoo, or a folder.   judged: the quality of the output is measured, not the time it takes.
+    varied: the fields beside batch and temperature that tell settings apart.
+    """
+
+    varied: ClassVar[tuple[str, ...]] = ()
+
+    model: str
+    judged: bool = False
+
+    def name(self) -> dict:
+        drawn = {name: getattr(self, name) for name in self.varied}
+        return {"batch": self.batch, **drawn, "temperature": self.temperature}
+
+    def row(self) -> dict:
+        count = self.judged_count() if self.judged else {"prompts": self.cases * self.batch}
+        return {"model": self.model, **self.name(), **count, "seed": self.seed}
+
+    def judged_count(self) -> dict:
+        """The row field that says how much output is judged."""
+        return {"images": self.prompts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnSuite(Suite):
+    """timed: every method is interleaved with plain decoding on the same prompts.   judged: the output of every method is
+    held against plain decoding's.   prompts: of what is timed.   plot: has a curve.
+    """
+
+    timed: bool
+    judged: bool
+    prompts: int = 16
+    batches: tuple[int, ...] = (1, 8)
+    temperatures: tuple[float, ...] = (1.0,)
+    plot: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnBenchConfig(BenchConfig):
+    """Options of a bench of drawn output.
+
+    setting: its class.   copied: fields that a setting takes over as they are.   output: what is judged.
+    judged_prompts_field: the field with the number of judged prompts.   judged_batch: judged prompts drawn at once.
+    """
+
+    setting: ClassVar[type[DrawnSetting]]
+    copied: ClassVar[tuple[str, ...]] = ("model", "seed")
+    output: ClassVar[str] = "images"
+    judged_prompts_field: ClassVar[str] = "images"
+    judged_batch: ClassVar[int] = 16
+
+    prompts: int | None = option(None, "Held-out prompts that are timed.", least=1, most=LARGEST)
+    batches: tuple[int, ...] | None = option(None, "Batch sizes that are timed.", flag="--batch", shown="N,N", least=1)
+
+    def __post_init__(self) -> None:
+        suite = self.plan()
+        self.refuse("times requests", not suite.timed, "prompts", "batches")
+        self.refuse(f"judges {self.output}", not suite.judged, self.judged_prompts_field)
+        super().__post_init__()
+
+    def refuse(self, purpose: str, is_idle: bool, *names: str) -> None:
+        """Raises ValueError for options that mean nothing where the suite does not do what they are for."""
+        for name in names:
+            if is_idle and getattr(self, name) is not None:
+                flag = flag_of(self, name)
+                raise ValueError(f"{flag}: expected a suite that {purpose}, got {self.suite!r}, leave {flag} out")
+
+    def settings(self) -> Iterator[DrawnSetting]:
+        for batch in self.batches if self.plan().timed else ():
+            yield from self.drawn(batch, self.prompts, judged=False)
+
+    def judged(self) -> Iterator[DrawnSetting]:
+        if self.plan().judged:
+            prompts = getattr(self, self.judged_prompts_field)
+            yield from self.drawn(min(self.judged_batch, prompts), prompts, judged=True)
+
+    def drawn(self, batch: int, prompts: int, *, judged: bool) -> Iterator[DrawnSetting]:
+        """The settings of one batch size: every combination of temperatures and varied fields."""
+        shared = {name: getattr(self, name) for name in self.copied}
+        names = self.setting.varied
+        for temperature, *values in product(self.temperatures, *(getattr(self, name) for name in names)):
+            varied = dict(zip(names, values, strict=True))
+            yield self.setting(batch=batch, temperature=temperature, prompts=prompts, judged=judged, **varied, **shared)

@@ -1,0 +1,81 @@
+"""Video files: frames as MP4 through ffmpeg, or as GIF; whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmspec.io.files import WriteError, replacing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+VIDEO_SUFFIXES = (".mp4", ".gif")
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_SHORTEST_GIF_FRAME = 20  # milliseconds; players take less for a tenth of a second
+
+
+def has_mp4_writer() -> bool:
+    """Return whether imageio-ffmpeg, which brings an ffmpeg with H.264, is installed."""
+    return find_spec("imageio_ffmpeg") is not None
+
+
+def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
+    """Write a video to a file whose suffix names the format.
+
+    Args:
+        frames: uint8 [N, H, W, 3], at least one frame.
+        out: the file, which ends in .mp4 or .gif.
+        fps: frames a second.
+
+    Raises:
+        ValueError: for frames of another shape or type, another suffix, and where ffmpeg fails.
+        WriteError: where the file cannot be written.
+    """
+    if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != "uint8" or not len(frames):
+        raise ValueError(f"frames: expected uint8 [N, H, W, 3] with N >= 1, got {frames.dtype} {list(frames.shape)}; "
+                         "convert them")  # fmt: skip
+    suffix = out.suffix.lower()
+    if suffix not in VIDEO_SUFFIXES:
+        raise ValueError(
+            f"--out: expected a file that ends in {' or '.join(VIDEO_SUFFIXES)}, got {str(out)!r}, rename it"
+        )
+    (_write_mp4 if suffix == ".mp4" else _write_gif)(frames, out, fps)
+
+
+def _write_gif(frames: np.ndarray, out: Path, fps: float) -> None:
+    from PIL import Image
+
+    first, *more = (Image.fromarray(frame) for frame in frames)
+    milliseconds = max(_SHORTEST_GIF_FRAME, round(1000 / fps))
+    with replacing(out) as path:
+        first.save(path, save_all=True, append_images=more, duration=milliseconds, loop=0)
+
+
+def _write_mp4(frames: np.ndarray, out: Path, fps: float) -> None:
+    from imageio_ffmpeg import get_ffmpeg_exe
+
+    _, rows, columns, _ = frames.shape
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{columns}x{rows}", "-r", f"{fps:g}", "-i", "-"]
+    # players want chroma at half the size, so sides are made even
+    encoding = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16"]
+    layout = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-movflags", "+faststart"]
+    with replacing(out) as path:
+        command = [get_ffmpeg_exe(), "-y", "-v", "error", *source, *encoding, *layout, str(path)]
+        # in a session of its own, so that Ctrl-C ends the drawing and not the file
+        done = subprocess.run(command, input=frames.tobytes(), check=False, capture_output=True,
+                              start_new_session=True, restore_signals=False)  # fmt: skip
+        if done.returncode:
+            _raise_ffmpeg_error(out, done.stderr.decode(errors="replace"))
+
+
+def _raise_ffmpeg_error(out: Path, message: str) -> None:
+    for number in _DISK_FULL:
+        if os.strerror(number) in message:
+            raise WriteError(out, os.strerror(number), number)
+    last = " ".join((message.strip().splitlines() or ["nothing"])[-1].split())
+    raise ValueError(f"--out: expected ffmpeg to write {str(out)!r} with libx264, got {last!r}, write a .gif")
