@@ -54,7 +54,7 @@ def published_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def block_drafter_fields(
     state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None = None
 ) -> dict[str, Any]:
-    """The fields of a ContextConfig from a published config, that of `speculators` where it has a
+    """The fields of a BlockDrafterConfig from a published config, that of `speculators` where it has a
     `transformer_layer_config`, else z-lab's.
 
     target: whose vocabulary it is where the config does not say, as Muse Glimmer's.

@@ -100,8 +100,8 @@ class PathSelector(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class DFlash2Config(BlockDrafterConfig):
-    """A ContextConfig, and: conv_taps: rows a convolution mixes.   conv_group: channels that share a kernel.
-    selector_rank: width of the codebooks.   selector_top: candidates of each row."""
+    """conv_taps: rows a convolution mixes.   conv_group: channels that share a kernel.   selector_rank: width of the
+    codebooks.   selector_top: candidates of each row."""
 
     conv_taps: int = 2
     conv_group: int = 16

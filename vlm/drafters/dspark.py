@@ -104,8 +104,8 @@ class _ConfidenceGrowth:
 
 @dataclass(frozen=True, slots=True)
 class DSparkConfig(BlockDrafterConfig):
-    """A ContextConfig, and: markov_rank, markov_head_type: of the correction.   confidence_head: whether acceptance is
-    predicted, `confidence_with_markov`: from the token before too."""
+    """markov_rank, markov_head_type: of the correction.   confidence_head: whether the drafter predicts acceptance.
+    confidence_with_markov: whether that prediction also reads the token before."""
 
     markov_rank: int = 256
     markov_head_type: str = "vanilla"

@@ -34,7 +34,7 @@ class TokenRecycling:
     Large Language Models with Token Recycling", Luo et al. 2024).
 
     width: successors remembered per token.
-    template: parents of the draft tree, root first; a node's sibling rank picks the successor. See `templates.py`.
+    template: parents of the draft tree, root first; a node's sibling rank picks the successor.
     table: None gives every row of every request an empty table, so outputs depend on nothing that ran before; a
         RecyclingTable is read and written by all requests that use this drafter.
     Deterministic, so exact with every exact rule for deterministic trees. Never proposes ids of visual placeholders.

@@ -1,4 +1,4 @@
-"""The state of drafters that read pairs of a hidden feature and the token that followed it, and the pairs they have yet to read.
+"""The state of drafters that read pairs of a hidden feature and the token behind it.
 
 Pairs are noted after every round and read in one pass before the next draft.
 """
@@ -94,7 +94,7 @@ def _latest(pairs: PendingFeatures | FixedPendingFeatures) -> tuple[Tensor, Tens
 class PairState:
     """Base of the states that `growth.py` steps, over a `BatchTarget`: pairs are noted as they are accepted, read in one pass
     before the next draft, and drafted ones are forgotten again. A domain says how its pairs pass the layer (`read`) and what
-    scores the features (`logits` and `law`, see `growth.Stepping`).
+    scores the features (`logits` and `law`, see `growth.LevelwiseState`).
 
     cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
     root: float [B, F], the predicted feature behind the last committed pair: what depth 1 is drawn from.
@@ -215,7 +215,7 @@ class PairState:
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Predicted features [B, n, F] of one level of drafted nodes, which all share a position; see `growth.Stepping`."""
+        """Predicted features [B, n, F] of one level of drafted nodes, which share a position; see `LevelwiseState`."""
         out = self.read(token, hidden, depth - 1, ancestor, back)
         self.cache.advance(token.shape[1])
         return out

@@ -1,4 +1,4 @@
-"""Shapes of drafts: dynamic trees, static trees and chains, the likeliest tree of a size, and the mixin of drafters that take them."""
+"""Shapes of drafts (dynamic trees, static trees, chains), and the mixin of drafters that take them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ Shape = DynamicTree | StaticTree | Chain
 
 
 class ShapeMixin:
-    """Mixin of drafters whose drafts are grown level by level (`grow.py`). shapes: of greedy and of sampled requests."""
+    """Mixin of drafters whose drafts are grown level by level (see `growth.py`). shapes: of greedy and of sampled requests."""
 
     shapes: tuple[Shape, Shape]
 

@@ -81,7 +81,7 @@ class BlockDrafter(ShapedDrafter):
     def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> PromptSlots:
         """What of a prompt becomes context: every token, or of a picture as many rows as it is pooled into.
 
-        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `pictures`.
+        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `picture_numbers`.
         """
         context, keep = self.pooled(self.context(states), real, picture)
         return pack_slots(context, context, keep, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
@@ -103,7 +103,7 @@ class BlockDrafter(ShapedDrafter):
     def forward(self, embeds: Tensor, rotary: Tensor, cache: SlotCache, biases: Sequence[Tensor | None]) -> Tensor:
         """Normed outputs [B, n, H] of blocks' embeddings [B, n, H], whose keys and values go to `cache`, behind the context.
 
-        rotary: rows of `layer.rotary()` at their positions.   biases: one for each layer, see `context_layer.biases`.
+        rotary: rows of `layer.rotary()` at their positions.   biases: one for each layer, see `attention_biases`.
         """
         rows = embeds * self.config.embedding_scale if self.config.embedding_scale != 1 else embeds
         for index, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):

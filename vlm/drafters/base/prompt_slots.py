@@ -19,7 +19,7 @@ class PromptView:
     real: bool [B, S], slots that hold a pair; None when all do.
     in_prompt: bool [B, S], pairs within the prompt, all that drafting has when it reads one; None when all are.
     shown: whether pictures stand before the view, in a conversation that goes on.   context: float [B, M], what they tell the
-        text before the view's own pictures, for drafters that have something of the kind (`Slots.last_context`).
+        text before the view's own pictures, for drafters that have something of the kind (`PromptSlots.last_context`).
     place: int64 [B, S] or [A, B, S], where the target has tokens 1..S; None where nobody said.
     """
 

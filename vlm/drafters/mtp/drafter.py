@@ -37,7 +37,7 @@ class Mtp(ShapedDrafter):
     Report"); the target's head reads token j + 2 from that. Recursion feeds the normed output back, to any depth and on
     trees. Slot j stands at the position of token j + 1, on all axes the target has.
 
-    Its weights are part of the checkpoint, and it is no drafter without its target; `published.write` gives one that was
+    Its weights are part of the checkpoint, and it is no drafter without its target; `write_mtp` gives one that was
     trained here a folder like a checkpoint's.
     """
 
