@@ -23,8 +23,8 @@ class Goodput:
     number of values, as images have, the slowest row ends the request: what counts is how far the last of them all comes.
 
     drafter: any; its states should be lazy (`open_without_prefill`, where it has one, is called instead of `open`). States
-        with `deepest` and `longest` are told how long a draft to make (levels of a tree, values of a window), and with
-        `lengths` say which are worth telling apart; of others it is all or nothing. States with `settling` are kept at a
+        with `deepest` take the length of the draft (levels of a tree, values of a window) as a third argument of `propose`,
+        and with `lengths` say which lengths are worth telling apart; of others it is all or nothing. States with `settling` are kept at a
         length for that many rounds before it counts what they yield. States that say `may_miss` are not shown rounds
         without a draft while drafting does not pay.
     explore: the share of time that trying out other lengths may cost.   clock: seconds, for tests.
@@ -129,9 +129,7 @@ class GoodputState:
             self.length = agreed(self.length)
         if self.length == 0:
             return root_only(target.pending)
-        if self.seat.deepest is not None:
-            self.inner.longest = self.length
-        return self.inner.propose(target, keys)
+        return self.inner.propose(target, keys, *(() if self.seat.deepest is None else (self.length,)))
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Measures the round and passes it on; the first call, behind the prefill, measures nothing."""

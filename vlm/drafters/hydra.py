@@ -150,7 +150,7 @@ class HydraState(HeadState):
     known: Tensor
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         if self.root is None:
             self.passes += 1
             self.known = self.target.parts.embed(self.target.pending[:, None])
@@ -181,9 +181,9 @@ class HydraPrefixState(HydraState):
         FeatureState.observe(self, target, draft, evidence, verdict)
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         if self.next_position is None or self.pending_features:
-            FeatureState.ready(self)
+            FeatureState.ready(self, depth)
             self.source, self.root = self.root[:, None], None
         HydraState.ready(self)
 

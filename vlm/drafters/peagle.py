@@ -70,12 +70,9 @@ class PEagle(Eagle3):
         self.rest = nn.ModuleList(PEagleLayer(LayerConfig.of(config)) for _ in range(config.num_hidden_layers - 1))
         self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(config.levels) * width))
         self.embed_tokens = nn.Embedding(config.vocab_size, width)
+        self.trained_depth = config.depths
         block = FixedLength(config.depths)
         self.shapes = (Chain(block), Chain(block, "deterministic"))
-
-    @property
-    def most_levels(self) -> int:
-        return self.config.depths
 
     def open_without_prefill(self, target: object) -> object:
 
@@ -134,12 +131,12 @@ class PEagleState(FeatureState):
         self.drafter(attend, slots.carry, rotary, self.cache, bias)
         self.cache.advance(slots.count.tolist())
 
-    def catch_up(self) -> None:
+    def catch_up(self, depth: int | None = None) -> None:
         """One pass over the pairs noted since the last draft and the masks behind each row's own."""
         drafter, target = self.drafter, self.target
         hidden, value, self.counts = self.pending_features.take()
         batch, pairs = value.shape
-        masks = self.most_levels() - 1
+        masks = (self.deepest if depth is None else depth) - 1
         blank, states = drafter.masks(batch, masks)
         embeds = torch.cat([drafter.embed_tokens(value), blank], 1)
         attend, carry = drafter.fuse(embeds, torch.cat([hidden, states], 1))

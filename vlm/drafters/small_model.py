@@ -69,7 +69,7 @@ class SmallModel:
 class SmallModelState:
     """One request. taken: per row, generated tokens the model has read; ahead: drafted tokens it has read on top.
 
-    longest: at most so many tokens in the next draft, None for as many as `length` allows.   deepest: what it may ask for.
+    deepest: the most tokens a draft can have.
     """
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
@@ -77,7 +77,7 @@ class SmallModelState:
         room = min(target.stopping.most or 512, 512) + self.length.longest
         self.context = SmallModelContext(self.parts, target.prompt.shape[1] + room)
         self.taken, self.ahead = [0] * target.batch, 0
-        self.deepest, self.longest = self.length.longest, None
+        self.deepest = self.length.longest
 
     def prefill(self, target: TextTarget) -> None:
         """Reads the prompt."""
@@ -88,8 +88,9 @@ class SmallModelState:
         return self.context.passes
 
     @torch.no_grad()
-    def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
+    def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
+        """A chain.   longest: at most so many tokens; None for `deepest`."""
+        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
         if self.context.next_position is None:

@@ -71,28 +71,22 @@ class VisionSkipState:
     def deepest(self) -> int | None:
         return self.inner.deepest
 
-    @property
-    def longest(self) -> int | None:
-        return self.inner.longest
-
-    @longest.setter
-    def longest(self, longest: int | None) -> None:
-        self.inner.longest = longest
-
-    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+    def propose(self, target: TextTarget, keys: Keys, *longest: int) -> Draft:
+        """The drafter's draft, without rows that lean on the pictures.   longest: see `PairState.propose`, if any."""
         if not self.shown:
-            return self.inner.propose(target, keys)
+            return self.inner.propose(target, keys, *longest)
         if not any(target.rooms(1)):
             return root_only(target.pending)
         if not self.checked:
             self._check()
-        self.inner.ready()
+        budget = self.inner.draft_budget(*longest)
+        self.inner.ready(budget.depth)
         leans = reliance(self.inner) > self.threshold
         skips = [leaning and alive for leaning, alive in zip(leans.tolist(), target.live, strict=True)]
         self.skipped += sum(skips)
         if sum(skips) == sum(target.live):
             return root_only(target.pending)
-        draft = self.inner.propose(target, keys)
+        draft = self.inner.draft(target, keys, budget)
         if any(skips):
             stays = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid.clone()
             stays[:, 1:] &= ~leans[:, None]

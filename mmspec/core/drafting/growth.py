@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -45,15 +46,33 @@ class LevelwiseState(Protocol):
         """
 
 
-def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, rooms: Sequence[int] | Tensor) -> Draft:
-    """A draft in that shape. rooms: per row, how many levels can still be of use to it; a row near its end drafts no further
-    than it would alone. As int64 [B] nothing is asked of the device: all levels are drafted, and those beyond are invalid.
-    The draft's own slots are forgotten again: accepted ones come back with the target's true hidden states."""
-    lengths = list(state.cache.lengths), state.cache.length
+@dataclass(frozen=True, slots=True)
+class DraftBudget:
+    """The size of the next draft: `depth` levels for all rows, of which row b has use for `rooms[b]`.
+
+    rooms: a list, or int64 [B] in a captured round, where the host reads nothing from the device.
+    """
+
+    depth: int
+    rooms: Sequence[int] | Tensor
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has use for a draft."""
+        return not isinstance(self.rooms, Tensor) and not any(self.rooms)
+
+
+def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, budget: DraftBudget) -> Draft:
+    """A draft in that shape, at most `budget.depth` levels deep.
+
+    A row near its end drafts no further than it would alone. In a captured round all levels are drafted, and those beyond a
+    row's room are invalid. The draft's own slots leave the cache again: accepted ones come back with the target's states.
+    """
+    rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     if isinstance(shape, DynamicTree):
         made = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
     elif isinstance(shape, Chain):
-        made = chain_draft(state, target, shape, keys, shape.longest if isinstance(rooms, Tensor) else max(rooms))
+        made = chain_draft(state, target, shape, keys, budget.depth if isinstance(rooms, Tensor) else max(rooms))
     else:
         made = static_draft(state, target, shape, keys)
     state.cache.lengths, state.cache.length = lengths
@@ -205,12 +224,12 @@ def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys:
     return Draft(value, plan.tree, law, valid)
 
 
-def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys, room: int) -> Draft:
-    """A chain of at most `room`: the top token each time for a greedy request and a deterministic chain, else a draw from the
-    law on record."""
+def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys, longest: int) -> Draft:
+    """A chain of at most `longest`: the top token each time for a greedy request and a deterministic chain, else a draw from
+    the law on record."""
     out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
     tokens, valid, laws = [], [], []
-    longest, growth = min(shape.longest, room), shape.length.begin()
+    growth = shape.length.begin()
     uniform = None if picked else keys.uniform(Purpose.DRAFT, longest)
     for step in range(longest):
         scores = state.logits(out, step + 1) if picked else state.law(out, step + 1)

@@ -172,9 +172,13 @@ Shape = DynamicTree | StaticTree | Chain
 
 
 class ShapeMixin:
-    """Mixin of drafters whose drafts are grown level by level (see `growth.py`). shapes: of greedy and of sampled requests."""
+    """Mixin of drafters whose drafts are grown level by level (see `growth.py`).
+
+    shapes: of greedy and of sampled requests.   trained_depth: the most levels the drafter can draft; None for no limit.
+    """
 
     shapes: tuple[Shape, Shape]
+    trained_depth: int | None = None
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
         """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own."""

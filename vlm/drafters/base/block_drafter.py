@@ -39,6 +39,7 @@ class BlockDrafter(ShapedDrafter):
     def __init__(self, config: BlockDrafterConfig):
         super().__init__(config)
         width, eps = config.hidden_size, config.rms_norm_eps
+        self.trained_depth = config.drafted
         self.levels = tuple(LayerOutput(layer) for layer in config.taps)
         self.fc = nn.Linear(len(config.taps) * config.tapped, width, bias=False)
         self.hidden_norm = nn.RMSNorm(width, eps=eps)
@@ -62,10 +63,6 @@ class BlockDrafter(ShapedDrafter):
 
     @property
     def own_depths(self) -> int:
-        return self.config.drafted
-
-    @property
-    def most_levels(self) -> int:
         return self.config.drafted
 
     def open_without_prefill(self, target: object) -> object:
@@ -238,10 +235,10 @@ class BlockDrafterState(FeatureState):
             self.cache.write(index, *layer.context(context, rotary))
         self.cache.advance(counts)
 
-    def catch_up(self) -> None:
+    def catch_up(self, depth: int | None = None) -> None:
         """Adds the context of what was accepted since the last draft, then makes the block behind it."""
         self.take_in()
-        self.draw_block()
+        self.draw_block(self.deepest if depth is None else depth)
 
     def take_in(self) -> None:
         """Adds the context of what was accepted since the last draft."""
@@ -252,8 +249,8 @@ class BlockDrafterState(FeatureState):
         self.absorb(context, self.next_position[:, None] + ahead, self.counts)
         self.next_position = self.next_position + torch.tensor(self.counts, device=states.device)
 
-    def draw_block(self) -> None:
-        """One pass over the block behind the pending token."""
+    def draw_block(self, depth: int) -> None:
+        """One pass over the block behind the pending token, of which the first `depth` rows that draft are scored."""
         drafter, target = self.drafter, self.target
         embeds = shared_embedding(target.parts.embed, drafter.block(target.pending))
         ahead = torch.arange(embeds.shape[1], device=embeds.device)
@@ -262,7 +259,7 @@ class BlockDrafterState(FeatureState):
         rows = drafter(
             embeds, rotary, self.cache, attention_biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype)
         )
-        self.rows = drafter.drafting(rows)[:, : self.most_levels()]
+        self.rows = drafter.drafting(rows)[:, :depth]
         self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
 

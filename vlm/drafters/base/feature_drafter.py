@@ -192,7 +192,7 @@ class FeatureState(PairState):
     @property
     def slots_ahead(self) -> int:
         """How many positions behind the pending token a draft's slots can have."""
-        return self.shape.longest
+        return self.deepest
 
     def _append(self, view: PromptView, slots: PromptSlots) -> None:
         """Takes up what was read of a view."""
@@ -223,19 +223,6 @@ class FeatureState(PairState):
         self.passes += 1
         bias = self.bias(ancestor, back, attend.dtype)
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, bias)
-
-    def ready(self) -> None:
-        if self.next_position is None:
-            self.prefill()
-        super().ready()
-
-    @property
-    def deepest(self) -> int:
-        most = self.drafter.most_levels
-        return super().deepest if most is None else min(super().deepest, most)
-
-    def most_levels(self) -> int:
-        return min(super().most_levels(), self.deepest)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""

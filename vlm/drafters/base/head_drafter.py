@@ -63,6 +63,7 @@ class HeadDrafter(ShapedDrafter):
 
     def __init__(self, config: HeadConfig):
         super().__init__(config)
+        self.trained_depth = config.heads
         own = config.heads if config.own_head else 0
         self.heads = nn.ModuleList(
             nn.Linear(config.hidden_size, config.vocab_size, bias=self.head_bias) for _ in range(own)
@@ -79,10 +80,6 @@ class HeadDrafter(ShapedDrafter):
     def from_ids(self) -> bool:
         """See `Drafter`: without a layer over them, nothing of a prompt's states is kept."""
         return self.layer is None
-
-    @property
-    def most_levels(self) -> int:
-        return self.config.heads
 
     def adopt(self, parts: Parts) -> None:
         """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
@@ -145,7 +142,7 @@ class HeadState(FeatureState):
         self.source, self.root = gather_nodes(evidence.hidden, verdict.node[:, None]), None
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         """Brings `root` up to date."""
         if self.root is None:
             self.passes += 1

@@ -45,11 +45,6 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     any_target: ClassVar[bool] = True
 
     @property
-    def most_levels(self) -> int | None:
-        """Levels a draft can have; None where the drafter sets no limit."""
-        return None
-
-    @property
     def own_depths(self) -> int:
         """Depths of a draft that have weights of their own, which nothing but training at that depth ever reaches."""
         return 1
@@ -66,7 +61,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
 
     def _cut(self, shape: Shape) -> Shape:
-        most = self.most_levels
+        most = self.trained_depth
         if most is None or isinstance(shape, Chain) or shape.longest <= most:
             return shape  # a request ends chains by itself, so that length control keeps its settings
         if isinstance(shape, StaticTree):

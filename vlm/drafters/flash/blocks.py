@@ -31,8 +31,8 @@ class FlashState(FeatureState):
         self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the block under way: tokens and own features
         self.scored: tuple[Tensor, Tensor] | None = None  # the block a chain is in, and its offsets' logits
 
-    def catch_up(self) -> None:
-        super().catch_up()
+    def catch_up(self, depth: int | None = None) -> None:
+        super().catch_up(depth)
         self.root = self.drafter.layer.expansion(self.root, self.drafter.block)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:

@@ -163,7 +163,7 @@ class Gemma4AssistantState(HeadState):
         self.turnings: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         """Drafts the first token's row behind the root."""
         if self.root is None:
             self._look()
