@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from mmspec.io.pretrained import drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.io.pretrained import drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 
 
@@ -51,7 +51,4 @@ class Eagle(FeatureDrafter):
 def load_eagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle:
     """fc has a bias unless the config says otherwise; the file's embedding is the target's own and is not kept."""
     fields = drafter_sizes(config)
-    names = {**layer_names("layers.0.", fields["qkv_bias"]), "fc.weight": ("fc.weight",)}
-    if fields["bias"]:
-        names["fc.bias"] = ("fc.bias",)
-    return fill_drafter(Eagle(EagleConfig(**fields)), state, names)
+    return fill_drafter(Eagle(EagleConfig(**fields)), state, one_layer_names(fields))

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState, shift_rows
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
 
 
 class HydraInputBlock(nn.Module):
@@ -134,8 +134,7 @@ class Hydra(HeadDrafter):
         if self.layer is not None:
             rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
             states = self._finished(self.layer.unroll(slots.attend, slots.carry, rotary, first, 1, None)[0])
-        origin = slots.origin[:, first:].clamp(min=0)
-        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
+        embeds = view.embeds_of(slots, first)
         outputs = []
         for depth in range(min(depths, self.config.heads)):
             path = torch.cat([shift_rows(embeds, back) for back in range(depth, -1, -1)], -1)

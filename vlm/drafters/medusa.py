@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from mmspec.io.pretrained import fill_drafter
-from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, shift_rows
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
 
 
 class Medusa(HeadDrafter):

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 
 
@@ -50,9 +50,7 @@ def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module
     told = config.get("model_type") or (None if target is None else target.config.model_type)
     qwen = _NORM in state if told is None else str(told).startswith("qwen2")
     fields = {**fields, "qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
-    names = {**layer_names("layers.0.", fields["qkv_bias"]), "fc.weight": ("fc.weight",)}
-    if fields["bias"]:
-        names["fc.bias"] = ("fc.bias",)
+    names = one_layer_names(fields)
     if qwen:
         names["norm.weight"] = (_NORM,)
     try:

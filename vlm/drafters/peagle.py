@@ -14,11 +14,10 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.io.pretrained import fill_drafter, layer_names
-from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
-from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
-from mmspec.vlm.drafters.eagle3.published import check_vocabulary, configured_levels, eagle3_fields
+from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
+from mmspec.vlm.drafters.eagle3.published import check_vocabulary, eagle3_fields, published_levels
 
 
 class PEagleLayer(DraftLayer):
@@ -180,15 +179,10 @@ def load_peagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
         raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with")
     one = dict(inner, num_hidden_layers=1)
     fields = eagle3_fields(dict(config, transformer_layer_config=one) if inner is not config else one)
-    if (levels := configured_levels(config)) is None:
-        if target is None:
-            raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
-                             "got neither; give the target")  # fmt: skip
-        levels = levels_of(take_apart(target).layers)
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     drafter = PEagle(
         PEagleConfig(
-            **fields, levels=tuple(levels), mask_token_id=mask, num_hidden_layers=layers,
+            **fields, levels=published_levels(config, target), mask_token_id=mask, num_hidden_layers=layers,
             depths=methods[0].get("speculative_tokens") or 7,
         )
     )  # fmt: skip

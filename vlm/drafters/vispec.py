@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import LayerConfig
-from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.eagle import Eagle
@@ -154,8 +154,7 @@ def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     if _QUERIES not in state:
         raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
     names = {
-        **layer_names("layers.0.", fields["qkv_bias"]),
-        "fc.weight": ("fc.weight",),
+        **one_layer_names(fields),
         "inject.weight": ("img_fc.weight",),
         "adaptor.q": (_QUERIES,),
         **{f"adaptor.{x}_proj.weight": (f"imadpt.{x}_proj.weight",) for x in "kvo"},
@@ -163,5 +162,5 @@ def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     if fields["qkv_bias"]:
         names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
     if fields["bias"]:
-        names |= {"fc.bias": ("fc.bias",), "inject.bias": ("img_fc.bias",)}
+        names["inject.bias"] = ("img_fc.bias",)
     return fill_drafter(ViSpec(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +15,9 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.picture_pooling import pool_pictures
+from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, pack_slots, picture_numbers
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter, shared_embedding
-from mmspec.vlm.drafters.flash.head import LatentPool
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
 from mmspec.vlm.hidden_states import LayerOutput
 
@@ -191,31 +189,15 @@ class BlockDrafterState(FeatureState):
     def slots_ahead(self) -> int:
         return self.drafter.config.block_size
 
-    @torch.no_grad()
-    def prefill(self) -> None:
-        """Reads the prompt but for its last token, whose states come with the first pass."""
-        target, drafter = self.target, self.drafter
-        spare = target.cache.capacity - target.prompt.shape[1] + 64 + drafter.config.block_size
-        self.cache.capacity = target.prompt.shape[1] + spare
-        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
-        self._append(None if target.padding is None else ~target.padding[:, :-1])
+    def stale_slots(self, target: object) -> int:
+        """A slot is a token's own, so none of those that the target holds is read again."""
+        return target.turn.forget - (target.turn.before is not None)
 
-    @torch.no_grad()
-    def follow(self, target: object) -> Self:
-        """See `FeatureState.follow`; a slot is a token's own, so none of those the target holds is read again."""
-        if self.next_position is None:
-            self.prefill()
-        if self.pending_features:
-            self.take_in()
-        self.rewind(target.turn.forget - (target.turn.before is not None))
-        self.serve(target)
-        self.rows = self.unary = self.root = None
-        self._append(None)
-        return self
-
-    def _append(self, real: Tensor | None) -> None:
-        """Adds the context of what the target's prompt adds.   real: bool [B, n], where that is no padding."""
+    def read_prompt(self) -> None:
+        """Adds the context of what the target's prompt adds, but for its last token, whose states come with the first pass."""
         target, states = self.target, self.target.prompt_hidden[:, :-1]
+        self.rows = self.unary = self.root = None
+        real = None if target.padding is None or self.cache.width else ~target.padding[:, :-1]
         ids = target.prompt[:, target.prompt.shape[1] - states.shape[1] - 1 : -1]
         slots = self.drafter.read(
             states, real, picture_numbers(ids, target.parts.placeholders, target.parts.tokens_per_image)
@@ -237,10 +219,10 @@ class BlockDrafterState(FeatureState):
 
     def catch_up(self, depth: int | None = None) -> None:
         """Adds the context of what was accepted since the last draft, then makes the block behind it."""
-        self.take_in()
+        self.read_pending()
         self.draw_block(self.deepest if depth is None else depth)
 
-    def take_in(self) -> None:
+    def read_pending(self) -> None:
         """Adds the context of what was accepted since the last draft."""
         states, _, self.counts = self.pending_features.take()
         context = self.drafter.context(states)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.fingerprint import module_like
+from mmspec.io.pretrained import layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
@@ -46,6 +48,12 @@ class FeatureConfig:
     def layer(self) -> LayerConfig:
         """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
         return LayerConfig.of(self)
+
+
+def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dict[str, tuple[str, ...]]:
+    """Our names of a feature drafter's weights, and the published ones.   fields: see `drafter_sizes`."""
+    names = layer_names(prefix, fields["qkv_bias"]) | {"fc.weight": ("fc.weight",)}
+    return names | {"fc.bias": ("fc.bias",)} if fields["bias"] else names
 
 
 class FeatureDrafter(ShapedDrafter):
@@ -102,8 +110,7 @@ class FeatureDrafter(ShapedDrafter):
 
         Depth d of slot r is what a draft that started d slots earlier holds there.
         """
-        origin = slots.origin[:, first:].clamp(min=0)
-        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
+        embeds = view.embeds_of(slots, first)
         context = None if slots.context is None else slots.context[:, first:]
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
         return self.layer.unroll(
@@ -139,12 +146,10 @@ class FeatureState(PairState):
     @torch.no_grad()
     def prefill(self) -> None:
         """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
-        target, view = self.target, self.view()
-        slots = self.drafter.read(view)
-        # room for what will be generated; the pool doubles when that is not enough
-        self.cache.capacity = slots.attend.shape[1] + target.cache.capacity - target.prompt.shape[1] + 64
-        self.next_position = torch.zeros_like(slots.next_position)
-        self._append(view, slots)
+        self.next_position = torch.zeros(self.target.batch, dtype=torch.long, device=self.target.device)
+        # room for what the target can generate; the pool doubles when that is not enough
+        self.cache.capacity = self.target.cache.capacity + self.slots_ahead + 64
+        self.read_prompt()
 
     @torch.no_grad()
     def follow(self, target: object) -> Self:
@@ -156,12 +161,19 @@ class FeatureState(PairState):
         if self.next_position is None:
             self.prefill()
         if self.pending_features:
-            self.catch_up()
-        self.rewind(target.turn.forget)
+            self.read_pending()
+        self.rewind(self.stale_slots(target))
         self.serve(target)
-        view = self.view()
-        self._append(view, self.drafter.read(view))
+        self.read_prompt()
         return self
+
+    def read_pending(self) -> None:
+        """Reads the pairs noted since the last draft."""
+        self.catch_up()
+
+    def stale_slots(self, target: object) -> int:
+        """How many of its last slots hold what is no longer in the prompt of `target`, the request that follows."""
+        return target.turn.forget
 
     def unread(self) -> tuple[Tensor, Tensor, Tensor]:
         """What the target's prompt adds to the pairs kept: ids int64 [B, n], embeddings and states [B, n, .]; without earlier
@@ -194,9 +206,10 @@ class FeatureState(PairState):
         """How many positions behind the pending token a draft's slots can have."""
         return self.deepest
 
-    def _append(self, view: PromptView, slots: PromptSlots) -> None:
-        """Takes up what was read of a view."""
-        before = self.cache.width
+    def read_prompt(self) -> None:
+        """Reads what the target's prompt adds to the slots of earlier turns."""
+        view, before = self.view(), self.cache.width
+        slots = self.drafter.read(view)
         self._reach(slots.attend.dtype)
         self.fill(slots)
         self.next_position = self.next_position + slots.next_position

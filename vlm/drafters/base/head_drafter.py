@@ -114,11 +114,6 @@ class HeadDrafter(ShapedDrafter):
         return DraftPrediction(made.student, teacher, token, depth) if self.config.own_head else made
 
 
-def shift_rows(rows: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of [B, n, H], zeros before the start."""
-    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]
-
-
 class HeadState(FeatureState):
     """Keeps the target's state a draft starts from, behind the token before the root; no cache, so a prompt costs nothing.
 

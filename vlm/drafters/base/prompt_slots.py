@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -61,6 +62,10 @@ class PromptView:
         if self.real is not None:
             return (self.real.cumsum(1) - 1).clamp(min=0)
         return torch.arange(self.picture.shape[1], device=self.picture.device).expand_as(self.picture)
+
+    def embeds_of(self, slots: PromptSlots, first: int) -> Tensor:
+        """The embeddings [B, R - first, H] of the pairs in slots first.. of R; slots of no pair hold any."""
+        return _gather_rows(self.embeds, slots.origin[:, first:].clamp(min=0))
 
     @property
     def last_picture(self) -> Tensor:
@@ -197,6 +202,11 @@ def pack_slots(
         last_context=last_context,
         place=torch.where(used, order, -1),
     )
+
+
+def shift_rows(rows: Tensor, steps: int) -> Tensor:
+    """Row j of the result is row j - steps of [B, n, H], zeros before the start."""
+    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]
 
 
 def _gather_rows(rows: Tensor, order: Tensor) -> Tensor:

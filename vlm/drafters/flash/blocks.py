@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, shift_rows
 from mmspec.vlm.drafters.flash.head import SarHead
 
 
@@ -121,7 +121,7 @@ def unroll_blocks(
                 head, query[:, 0].unflatten(0, attend.shape[:2]), key, value, *own, sees
             )
         features = head.expansion(head.finish(attended, carry), block).unflatten(-1, (block, -1))  # [B, m, k, H]
-        outputs += [_shift_right(features[:, :, i], begin + i) for i in range(min(block, depths - begin))]
+        outputs += [shift_rows(features[:, :, i], begin + i) for i in range(min(block, depths - begin))]
     return outputs
 
 
@@ -141,8 +141,3 @@ def _attend_true_and_drafted(
 def _shift_left(rows: Tensor, steps: int) -> Tensor:
     """Row j of the result is row j + steps of [B, m, H] (zeros behind the end)."""
     return F.pad(rows, (0, 0, 0, steps))[:, steps:]
-
-
-def _shift_right(rows: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of [B, m, H] (zeros before the start)."""
-    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]

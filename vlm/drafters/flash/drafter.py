@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
-from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.base.picture_pooling import pool_pictures
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
+from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.flash.blocks import unroll_blocks
-from mmspec.vlm.drafters.flash.head import LatentPool, SarConfig, SarHead
+from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,8 @@ class Flash(FeatureDrafter):
             if reveal is not None:
                 raise ValueError("reveal: expected a drafter of blocks, got head 'ar'; train it without glancing")
             return FeatureDrafter.unroll(self, slots, view, first, depths)
-        origin = slots.origin[:, first:].clamp(min=0)
-        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
-        told = None if reveal is None else reveal.gather(1, origin)
-        return unroll_blocks(self, slots, embeds, first, depths, told)
+        revealed = None if reveal is None else reveal.gather(1, slots.origin[:, first:].clamp(min=0))
+        return unroll_blocks(self, slots, view.embeds_of(slots, first), first, depths, revealed)
 
 
 PREFIX, FREQUENCIES = "layers.", "rotary_emb.inv_freq"
@@ -197,18 +195,18 @@ def load_flash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Modu
     if any("ar_proj." in name for name in state):
         state = {name.removeprefix(PREFIX): value for name, value in state.items()}
         fields |= {"intermediate_size": 4 * width, "num_key_value_heads": 0, "block": config.get("k", 5)}
-        names = {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
-                 for x in ("weight", "bias")}  # fmt: skip
+        names = (
+            {f"fc.{x}": (f"fc.{x}",) for x in ("weight", "bias")} if fields["bias"] else {"fc.weight": ("fc.weight",)}
+        )
+        names |= {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
+                  for x in ("weight", "bias")}  # fmt: skip
         if "fc.weight" not in state:
             state["fc.weight"] = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)
             state["fc.bias"] = torch.zeros(width)
             fields["bias"] = True
     else:
         fields |= {"head": "ar", "block": 1}
-        names = layer_names("layers.0.")
-    names["fc.weight"] = ("fc.weight",)
-    if fields["bias"]:
-        names["fc.bias"] = ("fc.bias",)
+        names = one_layer_names(fields)
     if fields["latents"]:
         names["pool.latents"] = ("A",)
     return fill_drafter(Flash(FlashConfig(**fields)), state, names, (EMBEDDING, FREQUENCIES))

@@ -1,4 +1,4 @@
-"""FLASH's semi-autoregressive head (one attention block, then an expansion into k features) and its pool of latents."""
+"""FLASH's semi-autoregressive head: one attention block, then an expansion into k features."""
 
 from __future__ import annotations
 
@@ -113,19 +113,3 @@ class SarHead(nn.Module):
         keys, values = cache.write(0, k, v)
         attended = self.attention(q, keys, values, bias, bias is None and q.shape[1] > 1)
         return self.finish(attended, carry[:, -q.shape[1] :])
-
-
-class LatentPool(nn.Module):
-    """C rows softmax(A h^T) h of a picture's states h: no scaling, no projections, one head.
-
-    latents: A, float [C, H], scaled so that scores of states of unit variance have unit variance.
-    """
-
-    def __init__(self, count: int, width: int):
-        super().__init__()
-        self.latents = nn.Parameter(torch.randn(count, width) * width**-0.5)
-
-    def forward(self, states: Tensor, there: Tensor) -> Tensor:
-        """Rows [K, C, H] of K pictures.   states: float [K, N, H].   there: bool [K, N], places a picture fills."""
-        scores = (self.latents @ states.transpose(1, 2)).float().masked_fill(~there[:, None], -torch.inf)
-        return scores.softmax(-1).to(states.dtype) @ states

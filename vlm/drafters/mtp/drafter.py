@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -75,7 +74,7 @@ class Mtp(ShapedDrafter):
             raise ValueError("teacher: expected batches with the target's positions, got none; train by a live teacher")
         origin = slots.origin.clamp(min=0)
         position = view.place.gather(-1, origin.expand(*view.place.shape[:-2], -1, -1))
-        embeds = view.embeds.gather(1, origin[:, first:, None].expand(-1, -1, view.embeds.shape[-1]))
+        embeds = view.embeds_of(slots, first)
         return unroll_layer(
             self.decoder, slots.attend, position, first, depths, lambda before: self.fuse(embeds, before)
         )
@@ -120,53 +119,38 @@ class MtpState(FeatureState):
     next_position: int64 [B] or [A, B], of the next slot.
     """
 
+    def __init__(self, drafter: object, target: object):
+        super().__init__(drafter, target)
+        self.transform = LogitTransform.of(target.parts)
+
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """See `FeatureState.logits`; with what the target does to its head's logits."""
-        said = self.drafter.logits(out, depth, self.target.parts.head)
-        return LogitTransform.of(self.target.parts)(said) + self.ruling
+        return self.transform(self.drafter.logits(out, depth, self.target.parts.head)) + self.ruling
 
-    @torch.no_grad()
-    def prefill(self) -> None:
-        """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
+    def read_prompt(self) -> None:
+        """See `FeatureState.read_prompt`."""
         target, drafter = self.target, self.drafter
-        positions = target.prompt_positions.expand(*target.prompt_positions.shape[:-2], target.batch, -1)
-        embeds, hidden = target.prompt_embeds[:, 1:], target.prompt_hidden[:, :-1]
-        batch, count = hidden.shape[:2]
+        _, embeds, hidden = self.unread()
+        embeds, hidden = embeds[:, 1:], hidden[:, :-1]
+        batch, pairs = hidden.shape[:2]
+        positions = target.prompt_positions.expand(*target.prompt_positions.shape[:-2], batch, -1)
         self.next_position = positions[..., -1] + 1
-        self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
-        counts, places = [count] * batch, positions[..., 1:]
-        if not count:  # a prompt of one token
+        if not pairs:  # a prompt of one token
             empty = embeds.new_empty(batch, 1, 0, 1)
             return self.cache.reserve(empty, empty)
-        if target.padding is not None:  # rows are moved to the left, so that the padding takes no slots
+        places, counts, causal = positions[..., -pairs:], [pairs] * batch, None
+        if self.cache.width:
+            causal = torch.ones(1, pairs, pairs, dtype=torch.bool, device=target.device).tril()
+        elif target.padding is not None:  # rows are moved to the left, so that the padding takes no slots
             padding = target.padding[:, :-1]
             order = padding.long().argsort(dim=1, stable=True)
             counts = (~padding).sum(1).tolist()
             embeds, hidden = (x.gather(1, order[..., None].expand_as(x)) for x in (embeds, hidden))
             places = places.gather(-1, order.expand_as(places))
         self.passes += 1
-        drafter(drafter.fuse(embeds, hidden), places, self.cache, None)
+        read = drafter.fuse(embeds, hidden)
+        drafter(read, places, self.cache, None if causal is None else self.bias(causal, 0, read.dtype))
         self.cache.advance(counts)
-
-    @torch.no_grad()
-    def follow(self, target: object) -> Self:
-        """See `FeatureState.follow`."""
-        if self.next_position is None:
-            self.prefill()
-        if self.pending_features:
-            self.catch_up()
-        self.rewind(target.turn.forget)
-        self.serve(target)
-        _, embeds, hidden = self.unread()
-        pairs = hidden.shape[1] - 1
-        places = target.prompt_positions[..., -pairs:].expand(*target.prompt_positions.shape[:-2], 1, -1)
-        read = self.drafter.fuse(embeds[:, 1:], hidden[:, :-1])
-        causal = torch.ones(1, pairs, pairs, dtype=torch.bool, device=target.device).tril()
-        self.passes += 1
-        self.drafter(read, places, self.cache, self.bias(causal, 0, read.dtype))
-        self.cache.advance(pairs)
-        self.next_position = places[..., -1] + 1
-        return self
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         read = self.drafter.fuse(self.target.parts.embed(value), hidden)
