@@ -83,11 +83,11 @@ def tensors_of(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ValueError(f"{folder}: expected safetensors files beside {CONFIG}, got none; fetch them")
-    found = {}
+    tensors = {}
     for path in files:
         with open_tensors(path) as file:
-            found |= {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
-    return found
+            tensors |= {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
+    return tensors
 
 
 def _behind(model: nn.Module) -> Callable[[str], bool]:

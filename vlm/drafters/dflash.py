@@ -14,15 +14,12 @@ from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
 
 
 class DFlash(BlockDrafter):
-    """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding"): rows of mask
-    tokens behind the root see the context and each other, and each row predicts the token at its own position.
+    """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding").
 
-    No row knows what another one drew, so a level's law is a marginal. By default every row gives its best token and the law
-    on record is one-hot; `Chain` draws from the marginals instead, `StaticTree` siblings of each parent apart, and
-    `DynamicTree` takes the likeliest prefixes under the product of the marginals ("Accelerating Speculative Decoding with
-    Block Diffusion Draft Trees"). Lossless in every shape: what is on record is what was drawn from.
-
-    Positions are the tokens' places in the row, pictures' tokens like others, whatever positions the target has.
+    Rows of mask tokens behind the root see the context and each other, and each row predicts the token at its own position. A
+    level's law is a marginal, since no row knows the tokens of the others. By default each row gives its best token with a
+    one-hot law; `Chain` draws from the marginals, and `DynamicTree` takes the likeliest prefixes ("Accelerating Speculative
+    Decoding with Block Diffusion Draft Trees"). Exact in every shape.
     """
 
     kind: ClassVar[str] = "dflash"
@@ -73,11 +70,11 @@ def block_drafter_fields(
         raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
-    if target is not None and (told := config.get("num_target_layers")) not in (
+    if target is not None and (declared := config.get("num_target_layers")) not in (
         None,
         count := take_apart(target).layers,
     ):
-        raise ValueError(f"num_target_layers: expected {count} as in the target, got {told}; load the drafter of this "
+        raise ValueError(f"num_target_layers: expected {count} as in the target, got {declared}; load the drafter of this "
                          "target")  # fmt: skip
     heads = layer["num_attention_heads"]
     fields = {name: layer[name] for name in _SIZE_FIELDS} | {
@@ -86,23 +83,23 @@ def block_drafter_fields(
         "rope_theta": rotary_base(layer),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
     }
-    told = _speculators_fields(state, config, layer) if inner is not None else _zlab_fields(config)
-    return fields | told
+    declared = _speculators_fields(state, config, layer) if inner is not None else _zlab_fields(config)
+    return fields | declared
 
 
 def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     own = config.get("dflash_config") or {}
     windows, sliding = _windows(config, own.get("swa_window_size"))
-    said = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
+    causal = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
     # a window of W shows W tokens with the row's own; Muse Glimmer's, transformers' own class, one more on each side
     assistant = config.get("model_type") == "muse_glimmer_assistant"
-    said = False if assistant and said is None else said
+    causal = False if assistant and causal is None else causal
     return {
         "taps": tuple(single_value(config, own, "target_layer_ids")),
         "mask_token_id": single_value(config, own, "mask_token_id"),
         "block_size": single_value(config, own, "block_size"),
         "reach": tuple(UNLIMITED if window is None else window - (not assistant) for window in windows),
-        "causal": tuple(slides if said is None else bool(said) for slides in sliding),
+        "causal": tuple(slides if causal is None else bool(causal) for slides in sliding),
         "target_hidden_size": config.get("target_hidden_size") or 0,
         "embedding_scale": float(own.get("input_embedding_scale") or 1.0),
         "output_multiplier": float(own.get("output_multiplier") or 1.0),
@@ -138,14 +135,14 @@ def _speculators_fields(
 def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> Any:
     """A field that may stand in the config or in the drafter's part of it.   Raises ValueError where it stands in neither, or
     in both with two values."""
-    found = [place[name] for place in (config, own) if place.get(name) is not None]
-    if not found:
+    values = [place[name] for place in (config, own) if place.get(name) is not None]
+    if not values:
         raise ValueError(f"config: expected the field {name}, got none; give the config the file was made with")
-    if any(value != found[0] for value in found):
+    if any(value != values[0] for value in values):
         raise ValueError(
-            f"{name}: expected one value, got {found[0]} and, inside dflash_config, {found[1]}; correct it"
+            f"{name}: expected one value, got {values[0]} and, inside dflash_config, {values[1]}; correct it"
         )
-    return found[0]
+    return values[0]
 
 
 def _windows(layer: Mapping[str, Any], given: int | None) -> tuple[list[int | None], list[bool]]:

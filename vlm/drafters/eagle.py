@@ -27,11 +27,9 @@ class EagleConfig(FeatureConfig):
 class Eagle(FeatureDrafter):
     """Drafts from features ("EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees").
 
-    As in the public code there is no norm in front of the attention and none in front of the head. EAGLE-2 was made for
-    text; the slots of pictures are fused like any other, or left out.
-
-    Any shape is lossless under its rule: dynamic trees are deterministic picks (target-match), static trees and chains of
-    sampled requests are drawn without replacement (traversal, block verification).
+    No norm stands in front of the attention or the head, as in the public code. The slots of pictures are fused like text, or
+    left out. Exact in every shape under its rule: dynamic trees are deterministic picks (target-match), static trees and
+    chains of sampled requests are drawn without replacement (traversal, block verification).
     """
 
     kind: ClassVar[str] = "eagle2"

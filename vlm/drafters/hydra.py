@@ -68,16 +68,12 @@ class HydraConfig(HeadConfig):
 
 
 class Hydra(HeadDrafter):
-    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"): head i reads the prefix
-    state and the embeddings of the i + 1 tokens behind it, through one residual block with a linear skip and `layers - 1`
-    plain ones, then a linear map to the vocabulary with bias.
+    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"). Exact in every shape.
 
-    The prefix state is the target's last one, or with `prefix_layer` (Hydra++) what one Llama layer over the target's
-    states makes of it: its input is normed, and with `final_norm`, as published, its output too (a Llama model of one
-    layer). Every block has weights of its own, as in the paper; the public code makes the plain ones by multiplying a
-    list, so that they share one weight. The linear skip starts as the identity on the prefix state where the public code
-    starts it at random; `adopt` starts the vocabulary heads from the target's as it does. Lossless in every shape, see
-    `Eagle`.
+    Head i reads the prefix state and the embeddings of the i + 1 tokens behind it, through a residual block with a linear
+    skip and `layers - 1` plain ones, then a linear map to the vocabulary with bias. The prefix state is the target's last
+    one, or with `prefix_layer` (Hydra++) the output of one Llama layer over the target's states. Every block has weights of
+    its own.
     """
 
     kind: ClassVar[str] = "hydra"
@@ -259,11 +255,20 @@ def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.M
         "rms_norm_eps",
     )
     sources = (theirs, config)
-    found = {name: source[name] for source in sources for name in (*wanted, *ROTATION) if source.get(name) is not None}
-    if "num_attention_heads" not in found:
+    settings = {
+        name: source[name] for source in sources for name in (*wanted, *ROTATION) if source.get(name) is not None
+    }
+    if "num_attention_heads" not in settings:
         raise ValueError("config: expected num_attention_heads of the prefix layer or the target to take it of, got neither; "
                          "give the target")  # fmt: skip
     gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing one is listed with all others
-    fields = drafter_sizes({"intermediate_size": len(gate)} | found | {"hidden_size": 1, "vocab_size": 1})
-    kept = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps")
-    return {name: fields[name] for name in kept}
+    fields = drafter_sizes({"intermediate_size": len(gate)} | settings | {"hidden_size": 1, "vocab_size": 1})
+    sizes = (
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "rope_theta",
+        "rms_norm_eps",
+    )
+    return {name: fields[name] for name in sizes}

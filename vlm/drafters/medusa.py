@@ -15,10 +15,8 @@ class Medusa(HeadDrafter):
     """Predicts each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
     Decoding Heads"): residual blocks x + SiLU(Wx + b), then a linear map to the vocabulary without bias.
 
-    Every block has weights of its own, as in the paper; the public code makes them by multiplying a list, so that the
-    blocks of a head share one weight when it has several. Defaults are its recipe's, 3 heads of 1 block (its class
-    defaults to 5). Drafts are judged by the exact rules and so lossless in every shape, see `Eagle`; the paper's typical
-    acceptance is the relaxed `TypicalAcceptance`.
+    Every block has weights of its own. Exact in every shape; the paper's typical acceptance is the relaxed rule
+    `TypicalAcceptance`.
     """
 
     kind: ClassVar[str] = "medusa"

@@ -13,15 +13,10 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_
 
 class Msd(FeatureDrafter):
     """Keeps text and vision apart inside the drafter ("Speculative Decoding Reimagined for Multimodal Large Language
-    Models").
+    Models"). Exact in every shape.
 
-    A text slot is fc([embedding ; hidden]); a picture slot is the projected vision embedding itself, with neither the
-    target's state nor the fusing layer. All picture slots stay. Any number of pictures, anywhere: the public code takes
-    the place of the single image sentinel and fails on two. Positions count slots on one axis, as in the public code,
-    for Qwen2-VL too (where it copies them on three axes, which is the same rotation); its drafter for Qwen2-VL norms the
-    layer's input (`input_norm`), the one for LLaVA does not.
-
-    Lossless in every shape, see `Eagle`.
+    A text slot is fc([embedding ; hidden]); a picture slot is the projected vision embedding itself. All picture slots stay,
+    of any number of pictures. Positions count slots on one axis, for Qwen2-VL too.
     """
 
     kind: ClassVar[str] = "msd"
@@ -47,8 +42,8 @@ def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module
     Raises ValueError also where the file contradicts `model_type`.
     """
     fields = drafter_sizes(config, ONE_AXIS)
-    told = config.get("model_type") or (None if target is None else target.config.model_type)
-    qwen = _NORM in state if told is None else str(told).startswith("qwen2")
+    model_type = config.get("model_type") or (None if target is None else target.config.model_type)
+    qwen = _NORM in state if model_type is None else str(model_type).startswith("qwen2")
     fields = {**fields, "qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
     names = one_layer_names(fields)
     if qwen:
@@ -58,5 +53,5 @@ def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module
     except ValueError as error:
         if qwen == (_NORM in state):
             raise
-        raise ValueError(f"{error}; model_type decides about {_NORM} and the biases, and is {told!r}: give the config the "
-                         "file was made with") from error  # fmt: skip
+        raise ValueError(f"{error}; model_type decides about {_NORM} and the biases, and is {model_type!r}: give the config "
+                         "the file was made with") from error  # fmt: skip

@@ -49,12 +49,11 @@ class PEagleConfig(Eagle3Config):
 
 
 class PEagle(Eagle3):
-    """Drafts all depths in one pass ("P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"). Depth 1 is EAGLE-3's: the
-    pair of the target's states and the token behind them. Each further depth reads the embedding of a mask token and one
-    learned state in the place of the pair, stands one position further and sees all pairs and the masks before it. No depth
-    knows what another one drew, so laws are marginals, as DFlash's, and drafts take the same forms.
+    """Drafts all depths in one pass ("P-EAGLE: Parallel-Drafting EAGLE with Scalable Training").
 
-    Its embedding is its own: it was trained.
+    Depth 1 is EAGLE-3's. Each further depth reads the embedding of a mask token and one learned state in the place of the
+    pair, stands one position further, and sees all pairs and the masks before it. Laws are marginals, as DFlash's, and drafts
+    take the same forms. Its embedding is its own, since it was trained.
     """
 
     kind: ClassVar[str] = "peagle"

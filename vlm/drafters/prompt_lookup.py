@@ -73,9 +73,9 @@ class NgramIndex:
         """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
         end = len(self.ids)
         for size in self.sizes:
-            found = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
-            if found is not None and not self._bars(self.ids[found]):
-                copied = self.ids[found : found + longest]
+            start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
+            if start is not None and not self._bars(self.ids[start]):
+                copied = self.ids[start : start + longest]
                 return list(takewhile(lambda token: not self._bars(token), copied))
         return []
 

@@ -64,8 +64,8 @@ def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tenso
 
 
 def _restore_ids(head: ReducedHead, keys: object) -> None:
-    found = head.d2t + torch.arange(head.size, device=head.d2t.device)
-    head.ids = found if found.is_meta else check_token_ids(found, head.vocab, head.size)
+    ids = head.d2t + torch.arange(head.size, device=head.d2t.device)
+    head.ids = ids if ids.is_meta else check_token_ids(ids, head.vocab, head.size)
 
 
 @dataclass(frozen=True, slots=True)

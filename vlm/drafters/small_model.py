@@ -23,16 +23,12 @@ from mmspec.vlm.target import TextTarget
 
 
 class SmallModel:
-    """Chain drafts from any smaller transformers model ("Fast Inference from Transformers via Speculative Decoding").
+    """Chain drafts from a smaller transformers model ("Fast Inference from Transformers via Speculative Decoding"). Exact.
 
-    model: of the target's class, then it sees the whole prompt, images included; or text-only, then it sees the text.
-        Its vocabulary must be the target's (a shorter one, as padded sizes differ, never proposes the rest).
-    length: FixedLength, ConfidenceStop...; decides before each draw, so sampled drafts keep their law.
-
-    Greedy requests draft the argmax (deterministic); sampled ones draw from the model's law after the request's own
-    temperature, top-k, top-p..., which goes on record. Exact with every exact rule for chains. Never proposes ids of
-    visual placeholders. Raises ValueError for unsupported models, and when a request's target has another vocabulary,
-    class or device.
+    model: of the target's class, which sees the whole prompt, or text-only, which sees the text. It has the
+        target's vocabulary or a prefix of it.
+    length: FixedLength, ConfidenceStop...; decides before each draw, so that sampled drafts keep their law.
+    Raises ValueError for unsupported models, and for a target of another vocabulary, class or device.
     """
 
     name = "small_model"
@@ -140,13 +136,13 @@ class SmallModelState:
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Forgets what was read of rejected drafts; a row keeps what it read of the accepted run."""
-        kept = [
+        accepted = [
             min(len(tokens) - n - 1, self.ahead) if alive else 0
             for tokens, n, alive in zip(target.tokens, self.taken, target.live, strict=True)
         ]
         if self.ahead:
-            self.context.forget([self.ahead - n for n in kept])
-            self.taken = [n + k for n, k in zip(self.taken, kept, strict=True)]
+            self.context.forget([self.ahead - n for n in accepted])
+            self.taken = [n + k for n, k in zip(self.taken, accepted, strict=True)]
         self.ahead = 0
 
 
@@ -236,12 +232,12 @@ class SmallModelContext:
 
 def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
     """The prompt of every row as plain ids below `vocab_size`, without padding and placeholders of visual features."""
-    kept = target.prompt < vocab_size
+    is_text = target.prompt < vocab_size
     for placeholder in target.parts.placeholders:
-        kept &= target.prompt != placeholder
+        is_text &= target.prompt != placeholder
     if target.padding is not None:
-        kept &= ~target.padding
-    return [row[keep].tolist() for row, keep in zip(target.prompt, kept, strict=True)]
+        is_text &= ~target.padding
+    return [row[keep].tolist() for row, keep in zip(target.prompt, is_text, strict=True)]
 
 
 def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:

@@ -13,20 +13,12 @@ from mmspec.vlm.target import TextTarget
 
 
 class VisionSkip:
-    """Leaves out drafts in rounds whose next token leans heavily on the pictures, in the manner of ViSkip ("MMSpec:
-    Benchmarking Speculative Decoding for Vision-Language Models").
-
-    The paper decides per step between a draft and plain decoding by how much the step depends on image tokens. Its code is
-    not public; how the dependence is measured here is ours: the share of attention the drafter's newest slot gives to
-    picture slots (`reliance`). That costs the drafter's pass over the accepted tokens, which a draft needs anyway, and one
-    product with its keys; what is saved is the rest of the draft and its verification.
+    """Skips the draft where the next token leans on the pictures, in the manner of ViSkip ("MMSpec: Benchmarking
+    Speculative Decoding for Vision-Language Models"). Exact whenever the drafter is: it decides before anything is drawn.
 
     drafter: a feature drafter that keeps slots of pictures, whole or compressed.
-    threshold: rows above this share get no draft in this round; where all are, the round is a plain one.
-
-    Exact whenever the drafter is: decided before anything of the draft is drawn. One transfer to the host per round.
-    Raises ValueError for a threshold outside [0, 1], and at a request's first draft when its prompt shows pictures and the
-    drafter keeps no slot of them.
+    threshold: rows whose newest slot pays pictures a larger share of its attention get no draft in this round.
+    Raises ValueError for a threshold outside [0, 1], and for pictures of which the drafter keeps no slot.
     """
 
     def __init__(self, drafter: object, threshold: float = 0.3):
@@ -97,8 +89,8 @@ class VisionSkipState:
         ready = getattr(self.inner, "ready", None)
         if ready is not None:
             ready()
-        kept = getattr(self.inner, "pictures", None)
-        if kept is None or not bool(kept.any()):
+        pictures = getattr(self.inner, "pictures", None)
+        if pictures is None or not bool(pictures.any()):
             raise ValueError(f"drafter: expected one that keeps slots of the prompt's pictures, got {self.name!r}, which "
                              "keeps none; wrap one that does, as msd or vispec")  # fmt: skip
         self.checked = True

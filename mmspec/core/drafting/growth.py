@@ -70,22 +70,22 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     """
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     if isinstance(shape, DynamicTree):
-        made = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
+        draft = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
     elif isinstance(shape, Chain):
-        made = chain_draft(state, target, shape, keys, budget.depth if isinstance(rooms, Tensor) else max(rooms))
+        draft = chain_draft(state, target, shape, keys, budget.depth if isinstance(rooms, Tensor) else max(rooms))
     else:
-        made = static_draft(state, target, shape, keys)
+        draft = static_draft(state, target, shape, keys)
     state.cache.lengths, state.cache.length = lengths
     if isinstance(rooms, Tensor):
-        inside = made.tree.depth <= rooms[:, None]
-        made.valid = inside if made.valid is None else made.valid & inside
-        return made
-    if made.valid is not None and not isinstance(shape, Chain):
-        made.valid = _unless_all(made.valid)
-    if any(room < made.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
-        inside = made.tree.depth <= torch.tensor(rooms, device=made.value.device)[:, None]
-        made.valid = inside if made.valid is None else made.valid & inside
-    return made
+        inside = draft.tree.depth <= rooms[:, None]
+        draft.valid = inside if draft.valid is None else draft.valid & inside
+        return draft
+    if draft.valid is not None and not isinstance(shape, Chain):
+        draft.valid = _unless_all(draft.valid)
+    if any(room < draft.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
+        inside = draft.tree.depth <= torch.tensor(rooms, device=draft.value.device)[:, None]
+        draft.valid = inside if draft.valid is None else draft.valid & inside
+    return draft
 
 
 def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
@@ -106,10 +106,10 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> 
         if level + 1 == shape.depth:
             break
         score, best = total.topk(width, -1)
-        came = best // width
+        parent = best // width
         token = tokens[-1].gather(1, best)
-        hidden = out.gather(1, came[..., None].expand(-1, -1, out.shape[-1]))
-        seen = ancestor.expand(batch, -1, -1).gather(1, came[..., None].expand(-1, -1, ancestor.shape[-1]))
+        hidden = out.gather(1, parent[..., None].expand(-1, -1, out.shape[-1]))
+        seen = ancestor.expand(batch, -1, -1).gather(1, parent[..., None].expand(-1, -1, ancestor.shape[-1]))
         ancestor = torch.cat([seen, eye.expand(batch, -1, -1)], -1)
         frontier = best + width + (level - 1) * width * width
     first = torch.full_like(tokens[0], -1)

@@ -92,17 +92,13 @@ def _latest(pairs: PendingFeatures | FixedPendingFeatures) -> tuple[Tensor, Tens
 
 
 class PairState:
-    """Base of the states that `growth.py` steps, over a `BatchTarget`: pairs are noted as they are accepted, read in one pass
-    before the next draft, and drafted ones are forgotten again. A domain says how its pairs pass the layer (`read`) and what
-    scores the features (`logits` and `law`, see `growth.LevelwiseState`).
+    """Base of the states that `growth.py` steps over a `BatchTarget`. A domain adds `read`, `logits` and `law`.
 
     cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
-    root: float [B, F], the predicted feature behind the last committed pair: what depth 1 is drawn from.
-    deepest: the most levels a draft can have: the shape's, cut to the drafter's `trained_depth`.
-    pending_features: pairs the target has accepted since.   counts: per row, how many pairs the last `catch_up` read.
-    passes: of the drafter's layer.
-    held: what of one request lasts from round to round beside the cache and the pairs, by name; a class that says so itself
-        can draft in captured rounds, see `mmspec.core.graphs`.
+    root: float [B, F], the predicted feature behind the last committed pair, which depth 1 is drawn from.
+    deepest: the most levels of a draft: the shape's, cut to the drafter's `trained_depth`.   passes: of the drafter's layer.
+    pending_features: pairs accepted since.   counts: per row, how many pairs the last `catch_up` read.
+    held: names of what else lasts from round to round; a class that lists it can draft in captured rounds.
     """
 
     cache: SlotPool

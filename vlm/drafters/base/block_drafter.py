@@ -23,12 +23,11 @@ from mmspec.vlm.hidden_states import LayerOutput
 
 
 class BlockDrafter(ShapedDrafter):
-    """Base of drafters whose layers read one context state for each committed token, made of the target's states at `taps`,
-    and a block of the root and mask tokens, whose rows each predict a token.
+    """Base of drafters whose layers read a context state of each committed token, made of the target's states at `taps`, and
+    a block of the root and mask tokens, whose rows each predict a token.
 
-    Embedding and head are the target's and are not stored here. A committed token's keys and values never change; those of
-    a block are never kept. Subclasses make a level's law depend on the token drafted before it with `after` and `logits`.
-    Weights and settings only: a request's state is what `open` returns.
+    Embedding and head are the target's. The keys and values of a block are never kept. Subclasses make a level's law depend
+    on the token drafted before it with `after` and `logits`.
     """
 
     config: BlockDrafterConfig
@@ -43,8 +42,8 @@ class BlockDrafter(ShapedDrafter):
         self.hidden_norm = nn.RMSNorm(width, eps=eps)
         self.layers = nn.ModuleList(self.new_layer() for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(width, eps=eps)
-        kept = config.draft_vocab_size
-        self.head = ReducedHead(width, config.vocab_size, kept) if kept else None
+        reduced = config.draft_vocab_size
+        self.head = ReducedHead(width, config.vocab_size, reduced) if reduced else None
         self.pool = LatentPool(config.latents, width) if config.latents else None
         block = FixedLength(config.drafted)
         # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
@@ -138,14 +137,14 @@ class BlockDrafter(ShapedDrafter):
 
         rows: [N, D, H], of `drafting`.   before: int64 [N, D], the token right before each level's.
         """
-        unary, made, said = self.unary(rows, head), [], []
+        unary, features, scores = self.unary(rows, head), [], []
         if self.independent:
             return unary, rows
         for depth in range(rows.shape[1]):
             place = slice(depth, depth + 1)
-            made.append(self.after(rows[:, place], before[:, place], made[-1] if made else None))
-            said.append(self.logits(made[-1], depth + 1, unary[:, place]))
-        return torch.cat(said, 1), torch.cat(made, 1)
+            features.append(self.after(rows[:, place], before[:, place], features[-1] if features else None))
+            scores.append(self.logits(features[-1], depth + 1, unary[:, place]))
+        return torch.cat(scores, 1), torch.cat(features, 1)
 
     def acceptance(self, out: Tensor) -> Tensor | None:
         """The logit of a level's token being accepted, [...], of what the level is made of, [..., F]; None where it is not

@@ -57,12 +57,11 @@ def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dic
 
 
 class FeatureDrafter(ShapedDrafter):
-    """Slot j sees the target's state h_j and the embedding of token j + 1, fused by one linear layer (embedding first), and
-    predicts h_{j+1}; the target's own head turns that into token j + 2.
+    """Slot j fuses the target's state h_j and the embedding of token j + 1 by one linear layer and predicts h_{j+1}, from
+    which the target's own head reads token j + 2.
 
-    There is no norm in front of the head. Positions are 1-D whatever the target's are. Embeddings and head are the
-    target's and are not stored here. Subclasses say what of a prompt becomes a slot (`read`) and may change `fuse` and
-    `logits`. Weights and settings only: a request's state is what `open` returns.
+    No norm stands in front of the head. Positions are 1-D, whatever the target's are. Embeddings and head are the target's.
+    Subclasses choose the slots of a prompt (`read`) and may change `fuse` and `logits`.
     """
 
     config: FeatureConfig
@@ -121,10 +120,9 @@ class FeatureDrafter(ShapedDrafter):
 class FeatureState(PairState):
     """Keeps the slots of committed pairs (h_j, e_{j+1}) in a cache of its own.
 
-    Three counters, none derived from another: committed ids are the target's, `cache.lengths` counts slots (fewer than ids
-    where pictures are compressed), `next_position` is the position of the next slot.
+    `cache.lengths` counts slots, fewer than ids where pictures are compressed; `next_position` is that of the next slot.
     pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
-    latest: what the last pass attended from, and its positions; right behind `ready`, the pass over committed pairs.
+    latest: the input and the positions of the last pass; right behind `ready`, of the pass over committed pairs.
     """
 
     held: ClassVar[tuple[str, ...]] = ("next_position", "context")

@@ -49,11 +49,10 @@ class HeadBlock(nn.Module):
 
 
 class HeadDrafter(ShapedDrafter):
-    """Base of drafters whose depth i is predicted by head i (from 0) from the target's state behind the token before the root.
+    """Base of drafters whose head i (from 0) predicts depth i from the target's state behind the token before the root.
 
-    Slot j holds the target's state h_j and the embedding of token j + 1; head i of a draft from slot j predicts token
-    j + i + 2. A draft has at most `heads` levels: chains and dynamic trees are cut to that, the default static tree too,
-    another static tree that is deeper is refused. Weights and settings only: a request's state is what `open` returns.
+    Slot j holds the target's state h_j and the embedding of token j + 1; its head i predicts token j + i + 2.
+    Chains and dynamic trees are cut to `heads` levels; a deeper static tree is refused.
 
     head_bias: of the vocabulary-wide heads.   layer: a decoder layer over the target's states, None without one.
     """
@@ -110,8 +109,8 @@ class HeadDrafter(ShapedDrafter):
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
         """See `ShapedDrafter.prediction`; heads with a vocabulary of their own predict no state."""
-        made = super().prediction(out, depth, parts, teacher, token, truth)
-        return DraftPrediction(made.student, teacher, token, depth) if self.config.own_head else made
+        whole = super().prediction(out, depth, parts, teacher, token, truth)
+        return DraftPrediction(whole.student, teacher, token, depth) if self.config.own_head else whole
 
 
 class HeadState(FeatureState):

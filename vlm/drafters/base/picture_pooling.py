@@ -21,13 +21,13 @@ def absorbed_attention(
     key: weight [heads * dim, H].   there: bool [K, N] or None.
     """
     number, heads, dim = query.shape
-    asked = torch.einsum("qhd,hdw->qhw", query, key.unflatten(0, (heads, dim))).flatten(0, 1)
-    scores = (read @ asked.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
+    folded = torch.einsum("qhd,hdw->qhw", query, key.unflatten(0, (heads, dim))).flatten(0, 1)
+    scores = (read @ folded.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
     if there is not None:
         scores = scores.masked_fill(~there[:, None], -torch.inf)
     means = (scores.softmax(-1).to(taken.dtype) @ taken).unflatten(1, (number, heads))
-    found = torch.einsum("kqhw,hdw->kqhd", means, value.weight.unflatten(0, (heads, dim))).flatten(2)
-    return found if value.bias is None else found + value.bias
+    rows = torch.einsum("kqhw,hdw->kqhd", means, value.weight.unflatten(0, (heads, dim))).flatten(2)
+    return rows if value.bias is None else rows + value.bias
 
 
 def pool_pictures(

@@ -14,16 +14,11 @@ from mmspec.vlm.drafters.flash.head import SarHead
 
 
 class FlashState(FeatureState):
-    """Runs the drafter only where a block ends: within a block, deeper levels read the remaining offsets of its source.
+    """Runs the drafter only where a block ends: within a block, deeper levels read the other offsets of its source.
 
-    What is carried from node to child is the whole block of the source, [B, n, k * H]; depth d reads offset (d - 1) % k of
-    it. Where nodes of the last level of a block are expanded, all nodes expanded in the block are read in one pass, each as
-    the pair of its own predicted feature and its token, and the last level's outputs are the next blocks. No node of a
-    block has seen another one's token: tokens of one block are drawn independently given the prefix, and the law on record
-    is the law of each depth. A draft of k * m levels costs m passes, the one over the accepted pairs included.
-
-    Drafted slots are always forgotten after a draft and accepted ones read again with the target's own states, so no
-    committed slot was ever computed beside a rejected token (what Falcon's code has to drop and recompute).
+    A node passes the block of its source, [B, n, k * H], on to its children; depth d reads offset (d - 1) % k of it. At the
+    end of a block, one pass reads all nodes expanded in it, each as the pair of its predicted feature and its token. Tokens
+    of a block are drawn independently given the prefix, and the law on record is that of each depth.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -106,11 +101,11 @@ def unroll_blocks(
             ahead = torch.stack([_shift_left(embeds, t) for t in steps], 2)
             attend, carry = drafter.fuse(ahead, features)
             if reveal is not None:
-                told = torch.stack([_shift_left(reveal[..., None], t) for t in steps], 2)
+                revealed = torch.stack([_shift_left(reveal[..., None], t) for t in steps], 2)
                 true = torch.stack([_shift_left(slots.attend[:, first:], t) for t in steps], 2)
-                attend = torch.where(told, true, attend)
+                attend = torch.where(revealed, true, attend)
                 carry = torch.where(
-                    told, torch.stack([_shift_left(slots.carry[:, first:], t) for t in steps], 2), carry
+                    revealed, torch.stack([_shift_left(slots.carry[:, first:], t) for t in steps], 2), carry
                 )
             turned = table[start[..., None] + torch.tensor(list(steps), device=start.device)]
             query, k, v = head.heads(attend.flatten(0, 1), turned.flatten(0, 1), 1)

@@ -20,14 +20,12 @@ from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 
 @dataclass(frozen=True, slots=True)
 class FlashConfig(FeatureConfig):
-    """latents: rows a picture is pooled into; 0 pools nothing and fuses pictures like text, as the public code's
-        autoregressive drafter does.
-    head: "sar", the semi-autoregressive head, or "ar", one Llama layer.   block: features a pass of "sar" predicts; 1 for
-        "ar".
-    residual: of "sar", see `SarConfig`; the published head has none.
-    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code),
-    num_key_value_heads the groups (0 for its 4), and qkv_bias and rms_norm_eps have nothing to act on: all projections have
-    biases, and there is no norm beyond `input_norm`.
+    """latents: rows a picture is pooled into; 0 pools nothing and fuses pictures like text.
+    head: "sar", the semi-autoregressive head, or "ar", one Llama layer.   residual: of "sar", see `SarConfig`.
+    block: features that a pass of "sar" predicts; 1 for "ar".
+
+    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code), num_key_value_heads
+    the groups (0 for its 4), and qkv_bias and rms_norm_eps have no effect.
     """
 
     latents: int = 64
@@ -62,29 +60,11 @@ class FlashConfig(FeatureConfig):
 
 class Flash(FeatureDrafter):
     """Drafts from pooled pictures, k tokens a pass ("FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for
-    Multimodal Tasks").
+    Multimodal Tasks"). Exact in every shape.
 
-    The states of a picture are pooled by learned queries into `latents` rows that take its place; positions count what is
-    left. A picture of no more slots keeps its states as they are. Text before the first picture enters as the target's
-    states, unfused; text after it, and all text of a prompt without pictures, fused. Offset i of the head at slot j
-    predicts the target's state behind token j + 1 + i.
-
-    Where code and paper leave things open or disagree:
-    - the public compression writes the text after the picture to its old rows and cuts the last N - C, so that text is lost
-      (and it casts to half); here the tail moves down behind the pooled rows.
-    - it takes one picture per row, found by a fixed id, of equal length in a batch; here any number, anywhere, of any size.
-    - no inference code goes with the published head: here each block but the first is conditioned on the drafted pairs
-      (predicted feature, embedding) before it, as the paper describes, and verified in a chain or tree like any other.
-    - training can cover depths beyond one block in the same way as drafting does; the public code, and the published
-      recipe here, train single blocks.
-    - the head as published adds nothing to what it predicts. With `residual` the slot's input is added to attention's output
-      and that to every feature, which learns about twice as fast; the zoo's drafter has it.
-    - k is 5 here as in the published configuration; `with_block` drafts with fewer offsets of the same weights.
-    The block-of-k seat is shared with "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
-    Semi-Autoregressive Drafting and Custom-Designed Decoding Tree": its glancing training is `Glancing`, its LSTM drafter
-    is not built.
-
-    Lossless in every shape, see `Eagle`: tokens of one block are drawn independently, each from the law on record.
+    Learned queries pool the states of a picture into `latents` rows that take its place. Text before the first picture enters
+    as the target's states, all other text as fused pairs. Offset i of the head at slot j predicts the state behind token
+    j + 1 + i. docs/concepts/drafters.md lists the differences from the paper and the public code.
     """
 
     kind: ClassVar[str] = "flash"
@@ -129,8 +109,8 @@ class Flash(FeatureDrafter):
         text = view.picture == 0
         before = (view.last_picture == 0) & ~text.all(1, keepdim=True) & (not view.shown)
         fused = text & ~before
-        _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
-        rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
+        _, states = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
+        rows = view.hidden.to(states.dtype).masked_scatter(fused[..., None], states)
         keep = torch.ones_like(text) if view.real is None else view.real.clone()
         rows = pool_pictures(self.pool, self.config.latents, rows, keep, view.hidden, spans)
         return pack_slots(self.normed(rows), rows, keep, fused)

@@ -85,15 +85,15 @@ class SarHead(nn.Module):
 
     def finish(self, attended: Tensor, carry: Tensor) -> Tensor:
         """The block's output [..., H] from attended values [..., heads, dim] and the slots' inputs [..., H]."""
-        made = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
-        return made + carry if self.config.residual else made
+        out = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
+        return out + carry if self.config.residual else out
 
     def expansion(self, seen: Tensor, count: int) -> Tensor:
         """The first `count` features of slots, [..., count * H], from the block's output [..., H]."""
         rows = count * self.config.width
         inner = F.silu(F.linear(seen, self.up.weight, self.up.bias))
-        made = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
-        return made + seen.repeat(*[1] * (seen.dim() - 1), count) if self.config.residual else made
+        features = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
+        return features + seen.repeat(*[1] * (seen.dim() - 1), count) if self.config.residual else features
 
     def forward(
         self,

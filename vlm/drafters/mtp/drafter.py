@@ -31,13 +31,12 @@ class MtpConfig:
 
 
 class Mtp(ShapedDrafter):
-    """Slot j sees the embedding of token j + 1 and the target's state behind token j, each normed, joined by a linear layer,
-    and passes them through a decoder of one layer of the target's class and a norm of its own ("DeepSeek-V3 Technical
-    Report"); the target's head reads token j + 2 from that. Recursion feeds the normed output back, to any depth and on
-    trees. Slot j stands at the position of token j + 1, on all axes the target has.
+    """One more decoder layer of the target's class, from the target's own checkpoint ("DeepSeek-V3 Technical Report").
 
-    Its weights are part of the checkpoint, and it is no drafter without its target; `write_mtp` gives one that was
-    trained here a folder like a checkpoint's.
+    Slot j joins the normed embedding of token j + 1 and the normed state behind token j by a linear layer, and passes the
+    result through the layer and a norm; the target's head reads token j + 2 from that. Its own output is the state of the
+    next depth. Slot j stands at the position of token j + 1, on all axes of the target. `write_mtp` saves a layer that was
+    trained here.
     """
 
     name = "mtp"
@@ -102,15 +101,15 @@ def one_layer_decoder(decoder: nn.Module) -> nn.Module:
     """A decoder of the same class with one layer, of full attention and with experts where the target has any, and without
     embeddings."""
     config = copy.deepcopy(decoder.config)
-    told = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": None, "first_k_dense_replace": 0,
+    changes = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": None, "first_k_dense_replace": 0,
             "mlp_only_layers": [], "decoder_sparse_step": 1, "vocab_size": 1, "pad_token_id": None}  # fmt: skip
-    for name, value in told.items():
+    for name, value in changes.items():
         if getattr(config, name, None) is not None:
             setattr(config, name, [config.mlp_layer_types[-1]] if name == "mlp_layer_types" else value)
     with torch.random.fork_rng():
-        made = type(decoder)(config)
-    made.embed_tokens = nn.Identity()
-    return made
+        single = type(decoder)(config)
+    single.embed_tokens = nn.Identity()
+    return single
 
 
 class MtpState(FeatureState):

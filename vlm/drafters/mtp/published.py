@@ -65,14 +65,14 @@ def write_mtp(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.
         raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
                          "them in front of the norm; train one that does")  # fmt: skip
     theirs = {ours: name for name, ours in reversed(_OWN_NAMES.items())}  # Qwen's stand first
-    found = {}
+    tensors = {}
     for name, value in drafter.state_dict().items():
         stored = theirs.get(name, name.removeprefix("decoder."))
-        found[f"mtp.{stored}"] = value.detach().to(dtype or value.dtype).contiguous()
+        tensors[f"mtp.{stored}"] = value.detach().to(dtype or value.dtype).contiguous()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as path:
-        save_file(found, path)
+        save_file(tensors, path)
     config = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
     write_json_atomic(folder / CONFIG, config)
 
