@@ -11,6 +11,7 @@ from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_ba
 from mmspec.vlm.architectures import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
+from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 class DFlash(BlockDrafter):
@@ -62,22 +63,20 @@ def block_drafter_fields(
     layer = dict(config if inner is None else inner)
     if "vocab_size" not in layer and target is not None:
         layer["vocab_size"] = take_apart(target).vocab_size
-    if missing := [name for name in _SIZE_FIELDS if name not in layer]:
-        raise ValueError(f"config: expected the fields {', '.join(_SIZE_FIELDS)}, got none for {', '.join(missing)}")
+    sizes = dict(zip(_SIZE_FIELDS, require_fields(layer, *_SIZE_FIELDS), strict=True))
     if layer.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no drafter here has another")
     if layer.get("attention_bias") or layer.get("mlp_bias"):
         raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
-    if target is not None and (declared := config.get("num_target_layers")) not in (
-        None,
-        count := take_apart(target).layers,
-    ):
-        raise ValueError(f"num_target_layers: expected {count} as in the target, got {declared}; load the drafter of this "
-                         "target")  # fmt: skip
+    declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers
+    if None not in (declared, count) and declared != count:
+        raise ValueError(
+            f"num_target_layers: expected {count} as in the target, got {declared}; load this target's drafter"
+        )
     heads = layer["num_attention_heads"]
-    fields = {name: layer[name] for name in _SIZE_FIELDS} | {
+    fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
         "rope_theta": rotary_base(layer),
@@ -180,14 +179,12 @@ def unused_tensors(state: Mapping[str, Tensor], reduced: bool) -> list[str]:
 
 
 def load_dflash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DFlash:
-    """Which layers are read: `target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of
-    `speculators` are larger by one.
+    """`target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are larger by one.
 
-    What block rows see, by the config. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind
-    them, unless `is_causal`, or else `dflash_config.causal`, says for all layers. `speculators`: full layers alike, sliding
-    ones W tokens back from the root for every row, and none behind them unless `sliding_window_non_causal`. Muse Glimmer's
-    assistant: W tokens to both sides.
-    Raises ValueError also for scaled or partial rotary positions, biases, and a field that stands twice with two values.
+    What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
+    `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root, and
+    behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
+    Raises ValueError also for scaled or partial rotary positions, biases, and a field with two values.
     """
     state = published_tensors(state)
     drafter = DFlash(BlockDrafterConfig(**block_drafter_fields(state, config, target)))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mmspec.io.pretrained import fill_drafter
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
+from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 class Medusa(HeadDrafter):
@@ -47,11 +48,7 @@ def load_medusa(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     none. Names start with "medusa_head." in files of the whole model, whose other tensors are the target's own and are not
     kept, and with the number of the head in files of the heads alone.
     """
-    needed = ("medusa_num_heads", "medusa_num_layers")
-    missing = [name for name in needed if name not in config]
-    if missing:
-        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
-    heads, layers = (config[name] for name in needed)
+    heads, layers = require_fields(config, "medusa_num_heads", "medusa_num_layers")
     prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
     last = f"{prefix}0.{layers}.weight"
     if last not in state:

@@ -34,11 +34,9 @@ _NORM = "layers.0.input_layernorm.weight"
 
 
 def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Msd:
-    """The layer of a Qwen2-VL drafter norms its input and has biased queries, keys and values, which no field of its config
-    says; the LLaVA one has neither. The public code tells them apart by the target's path. Here `model_type` of the config
-    does, where there is none that of the target, and without either the file itself, which holds the norm or does not.
+    """The layer of a Qwen2-VL drafter norms its input and has biased queries, keys and values; the LLaVA one has neither.
 
-    Its M-RoPE sections are not needed: the public code gives all three axes the same positions.
+    No config field says so: `model_type` of the config decides, else that of the target, else the norm in the file.
     Raises ValueError also where the file contradicts `model_type`.
     """
     fields = drafter_sizes(config, ONE_AXIS)

@@ -72,9 +72,7 @@ class PEagle(Eagle3):
         block = FixedLength(config.depths)
         self.shapes = (Chain(block), Chain(block, "deterministic"))
 
-    def open_without_prefill(self, target: object) -> object:
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> PEagleState:
         return PEagleState(self, target)
 
     def masks(self, batch: int, count: int) -> tuple[Tensor, Tensor]:

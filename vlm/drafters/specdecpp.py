@@ -13,7 +13,7 @@ from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
+from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, require_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +130,8 @@ class AcceptanceGrowth:
 
 def load_specdecpp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> AcceptanceHead:
     """config: hidden_size and num_layers. The file holds one block num_layers times; each copy becomes a block of ours."""
-    missing = [name for name in ("hidden_size", "num_layers") if name not in config]
-    if missing:
-        raise ValueError(f"config: expected the fields hidden_size and num_layers, got none for {', '.join(missing)}")
-    layers = config["num_layers"]
+    width, layers = require_fields(config, "hidden_size", "num_layers")
     names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
     for layer in range(layers):
         names |= {f"blocks.{layer}.{x}": (f"model.{layer}.linear.{x}",) for x in ("weight", "bias")}
-    return fill_drafter(AcceptanceHead(AcceptanceConfig(config["hidden_size"], layers)), state, names, unused=())
+    return fill_drafter(AcceptanceHead(AcceptanceConfig(width, layers)), state, names, unused=())

@@ -132,11 +132,9 @@ _QUERIES = "imadpt.q"
 
 
 def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> ViSpec:
-    """num_q is no field of the config: it is read off the adaptor's queries. Biases of queries, keys and values, the
-    adaptor's among them, are there where the config says `qkv_bias`; fc and the injection have theirs unless it says
-    `bias` false.
-
-    Raises ValueError also for a file of the first stage, which has no adaptor: load that one as "eagle2".
+    """The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection unless
+    `bias` is false.   Raises ValueError also for a file of the first stage, which has no adaptor: load that one as
+    "eagle2".
     """
     fields = drafter_sizes(config, ONE_AXIS)
     if _QUERIES not in state:

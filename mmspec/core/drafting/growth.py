@@ -119,10 +119,8 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> 
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
     """The `nodes` likeliest prefixes under the product of the levels' laws, `width` tokens of each ("Accelerating Speculative
-    Decoding with Block Diffusion Draft Trees").
-
-    No prefix is likelier than the one it extends, so the likeliest of a level extend the likeliest of the level before:
-    this finds what a best-first search with a heap finds, without asking the host.
+    Decoding with Block Diffusion Draft Trees"): a best-first search without the host, since no prefix is likelier than its
+    own.
     """
     score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
     scores, tokens, parents, start = [], [], [], 0
@@ -158,11 +156,11 @@ def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor,
 
 
 class _LevelPlan:
-    """What growing a static tree needs per level, worked out once per shape and device.
+    """The tensors that growing a static tree needs per level, computed once per shape and device.
 
     row, level: int64 [N], for nodes with children the place among these and the depth, -1 for leaves.
-    Per level: `node` [n] the nodes of that depth; `source`, `rank` [n] which expanded parent each comes from and as which
-    child; `keep` [m] the ones that have children themselves; `seen` bool [1, m, so far] over all expanded nodes.
+    levels: per level, its nodes [n], the place of their parent among the expanded ones and their rank [n], which of them have
+    children [m], what these see, bool [1, m, so far], and how many nodes were expanded before.
     """
 
     def __init__(self, tree: Tree):

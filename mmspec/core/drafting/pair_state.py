@@ -139,11 +139,10 @@ class PairState:
         return self.cache.bias(ancestor, dtype, back)
 
     def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
-        """Writes a prompt to the empty cache, or behind what it holds where all rows have S slots.
-        attend: float [R, S, A], row r's first `count[r]` slots in use, R cache rows.
-        rotary: see `DraftLayer.heads`.   count: int64 [R].
+        """Writes a prompt to the empty cache, or behind its slots where all rows have S slots; later slots attend only these
+        keys.
 
-        A single layer has no use for what it would put out here: later slots only attend the keys and values.
+        attend: float [R, S, A], row r's first `count[r]` slots in use.   rotary: see `DraftLayer.heads`.   count: int64 [R].
         """
         layer, (rows, slots, _) = self.drafter.layer, attend.shape
         if not slots:

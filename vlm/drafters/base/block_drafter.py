@@ -36,7 +36,7 @@ class BlockDrafter(ShapedDrafter):
     def __init__(self, config: BlockDrafterConfig):
         super().__init__(config)
         width, eps = config.hidden_size, config.rms_norm_eps
-        self.trained_depth = config.drafted
+        self.trained_depth = self.own_depths = config.drafted
         self.levels = tuple(LayerOutput(layer) for layer in config.taps)
         self.fc = nn.Linear(len(config.taps) * config.tapped, width, bias=False)
         self.hidden_norm = nn.RMSNorm(width, eps=eps)
@@ -58,14 +58,7 @@ class BlockDrafter(ShapedDrafter):
         """The first layer, whose rotary positions are those of all."""
         return self.layers[0]
 
-    @property
-    def own_depths(self) -> int:
-        return self.config.drafted
-
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> BlockDrafterState:
         return BlockDrafterState(self, target)
 
     def context(self, states: Tensor) -> Tensor:

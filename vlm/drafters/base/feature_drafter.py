@@ -73,10 +73,7 @@ class FeatureDrafter(ShapedDrafter):
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.input_norm else None
         self.layer = DraftLayer(config.layer())
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> FeatureState:
         return FeatureState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:

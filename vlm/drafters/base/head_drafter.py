@@ -62,7 +62,7 @@ class HeadDrafter(ShapedDrafter):
 
     def __init__(self, config: HeadConfig):
         super().__init__(config)
-        self.trained_depth = config.heads
+        self.trained_depth = self.own_depths = config.heads
         own = config.heads if config.own_head else 0
         self.heads = nn.ModuleList(
             nn.Linear(config.hidden_size, config.vocab_size, bias=self.head_bias) for _ in range(own)
@@ -70,10 +70,6 @@ class HeadDrafter(ShapedDrafter):
         self.layer: nn.Module | None = None
         greedy, sampled = self.shapes
         self.shapes = greedy.cut(config.heads), sampled.cut(config.heads)
-
-    @property
-    def own_depths(self) -> int:
-        return self.config.heads
 
     @property
     def from_ids(self) -> bool:
@@ -87,10 +83,7 @@ class HeadDrafter(ShapedDrafter):
             if head.bias is not None:
                 nn.init.zeros_(head.bias) if parts.head.bias is None else head.bias.data.copy_(parts.head.bias)
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> HeadState:
         return HeadState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:

@@ -15,7 +15,7 @@ from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
-from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
+from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
 
 MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
 
@@ -144,11 +144,9 @@ class Eagle3(FeatureDrafter):
 
         most: how many at most; 0 for the config's draft_vocab_size, or 32000 where it has none.
         """
-        from mmspec.vlm.drafters.reduced_vocabulary import reduced_vocabulary
-
         vocab = self.config.vocab_size
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
-        return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never).ids)
+        return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never))
 
     def check(self, parts: Parts) -> None:
         FeatureDrafter.check(self, parts)

@@ -19,13 +19,9 @@ _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")
 def load_eagle3(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle3:
     """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
 
-    Levels are the config's `eagle_aux_hidden_state_layer_ids`, of `speculators` (transformers' hidden_states[v]); where it
-    has none, they follow from the number of the target's layers. SGLang's configs say v - 1 inside `eagle_config`, which is
-    read so. `norm_before_residual` absent is False, as in the original's code, in the `speculators` library and in effect
-    in SGLang; vLLM takes its absence for True, so give it where that is meant.
-    rope_theta is the config's, as in the public inference code; the public training code turned with 10000 whatever the
-    config said, so pass rope_theta 10000 to draft as such a file was trained.
-    d2t holds offsets: row i scores token i + d2t[i]. Without d2t and t2d it drafts the whole vocabulary.
+    Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.   `norm_before_residual` absent is
+    False, as in the original's code; vLLM takes its absence for True.   rope_theta is the config's; pass 10000 to draft as the
+    public training code did.   d2t holds offsets: row i scores token i + d2t[i]; without it the whole vocabulary is drafted.
     Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
     """
     fields = eagle3_fields(config)

@@ -84,9 +84,8 @@ def unroll_blocks(
     """Features [B, m, H] of slots first.. (m of them) at each depth, as drafting computes them.
 
     Depth d of slot r comes from the draft started at slot r - d; zeros where that is before `first`. The first block of a
-    draft is read off its source slot; each later one from a pass over the drafted block before it, in which slots hold
-    their predicted features, or their true states where `reveal` says so.
-    embeds: float [B, m, H], of slots first...   reveal: bool [B, m].
+    draft is read off its source slot, each later one from a pass over the drafted block before it. embeds: float [B, m, H], of
+    slots first...   reveal: bool [B, m], drafted slots that hold their true states.
     """
     head, block = drafter.layer, drafter.block
     table = head.rotary(int(slots.position.max()) + depths + 1, slots.attend.device, slots.attend.dtype)

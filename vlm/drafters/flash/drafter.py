@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
-from mmspec.vlm.drafters.flash.blocks import unroll_blocks
+from mmspec.vlm.drafters.flash.blocks import FlashState, unroll_blocks
 from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 
 
@@ -74,14 +74,10 @@ class Flash(FeatureDrafter):
 
     def __init__(self, config: FlashConfig):
         super().__init__(config)
-        self.block = config.block
+        self.block = self.own_depths = config.block  # the expansion's last map has rows for each offset
         self.pool = LatentPool(config.latents, config.hidden_size) if config.latents else None
         if config.head == "sar":
             self.layer = SarHead(config.sar())
-
-    @property
-    def own_depths(self) -> int:
-        return self.config.block  # rows of the expansion's last map for each offset
 
     def with_block(self, block: int) -> Self:
         """The same weights drafting with the first `block` offsets of every pass.
@@ -94,13 +90,8 @@ class Flash(FeatureDrafter):
         other.block = block
         return other
 
-    def open_without_prefill(self, target: object) -> object:
-        if self.config.head == "ar":
-            return FeatureDrafter.open_without_prefill(self, target)
-        from mmspec.vlm.drafters.flash.blocks import FlashState
-
-        self.check(target.parts)
-        return FlashState(self, target)
+    def new_state(self, target: object) -> FeatureState:
+        return (FeatureState if self.config.head == "ar" else FlashState)(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
         spans = PictureSpans.of(view.picture) if self.pool is not None else None
@@ -160,13 +151,12 @@ _HEAD = {
 
 
 def load_flash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Flash:
-    """The autoregressive drafter (a Llama layer "layers.0." and fc) or, where "ar_proj" is among the names, the
-    semi-autoregressive one (its head under "layers." or by itself, fc, A).
+    """The semi-autoregressive drafter where "ar_proj" is among the names (its head, fc, A), else the autoregressive one (a
+    Llama layer "layers.0." and fc).
 
-    config: as published, with "k" (5 where absent). The query matrix A says how many latents; without one nothing is
-    pooled. A head without fc is given one that passes the target's state on. The rotary base is 10000 and queries, keys and
-    values of the Llama layer have no bias whatever the config says, as in the public classes. The saved rotary frequencies
-    and the embedding are not read.
+    config: as published, with "k" (5 where absent). The query matrix A gives the number of latents; without it nothing is
+    pooled. A head without fc passes the target's state on. As in the public classes, the rotary base is 10000 and the Llama
+    layer has no biases of queries, keys and values, whatever the config says.
     """
     fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
     state = dict(state)

@@ -93,10 +93,7 @@ class Gemma4Assistant(ShapedDrafter):
         if config.clusters:
             self.masked_embedding = ClusteredHead(width, config.vocab_size, config.clusters, config.clusters_read)
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request; nothing of the prompt is read."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> Gemma4AssistantState:
         return Gemma4AssistantState(self, target)
 
     def turnings(self, position: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -137,16 +134,8 @@ class Gemma4Assistant(ShapedDrafter):
         return indices
 
     def check(self, parts: Parts) -> None:
-        config = self.config
-        for field, own, theirs in (
-            ("backbone_hidden_size", config.backbone_hidden_size, parts.hidden_size),
-            ("vocab_size", config.vocab_size, parts.vocab_size),
-        ):
-            if own != theirs:
-                raise ValueError(
-                    f"drafter: expected {field} {theirs} as in the target, got {own}; take its own assistant"
-                )
-        if missing := sorted(set(config.layer_types) - set(self.sources(parts))):
+        self.check_sizes(parts, "backbone_hidden_size", "take its own assistant")
+        if missing := sorted(set(self.config.layer_types) - set(self.sources(parts))):
             raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
                              f"got {type(parts.model).__name__}; take the assistant of this target")  # fmt: skip
 

@@ -51,10 +51,7 @@ class Mtp(ShapedDrafter):
         self.embedding_norm, self.hidden_norm = (copy.deepcopy(norm) for _ in range(2))
         self.fc = nn.Linear(2 * width, width, bias=False)
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> MtpState:
         return MtpState(self, target)
 
     def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
@@ -163,13 +160,10 @@ class MtpState(FeatureState):
 def unroll_layer(
     decoder: nn.Module, read: Tensor, position: Tensor, first: int, depths: int, fuse: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Normed outputs [B, R - first, H] of slots first.. of R at each depth.
+    """Normed outputs [B, R - first, H] of slots first.. of R at each depth; see `DraftLayer.unroll`.
 
-    Depth d of a slot is what a draft that started d slots earlier holds there: it reads the layer's own output of the slot
-    before at depth d - 1, and sees the true slots up to d before it and its own drafted ancestors in between
-    (training-time test of "EAGLE-3").
     read: [B, R, H], of the true slots.   position: int64 [B, R] or [A, B, R].   fuse: from outputs [B, R - first, H] of the
-    slots before, what these slots read.
+    slots before to what these slots read.
     """
     count = read.shape[1]
     place = torch.arange(count, device=read.device)
