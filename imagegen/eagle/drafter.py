@@ -208,11 +208,6 @@ class ImageEagleState(PairState):
         self.cache.capacity = slots + target.total + 64
         self.remember(attend, attend.new_zeros(1, slots, 2, drafter.layer.config.dim), count)
 
-    def ready(self) -> None:
-        if self.next_position is None:
-            self.prefill()
-        super().ready()
-
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         self.passes += 1
         drafter = self.drafter

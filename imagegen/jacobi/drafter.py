@@ -133,7 +133,7 @@ class JacobiState:
 
     The length of a window may differ from round to round, down to none, as long as nothing is looked at for it but what has
     been emitted: positions left out are later drawn as positions that no pass has scored.
-    deepest: the most values a draft can have.   longest: at most so many in the next one, None for `deepest`.
+    deepest: the most values a draft can have.
     lengths: those worth telling apart.   settling: rounds until a window of another length is what it will be: its
     positions have to be scored first.
     laws: `PositionRing` of the newest law of each position, as scores.   unread: what rounds without a draft told since, position
@@ -147,7 +147,6 @@ class JacobiState:
 
     def __init__(self, settings: SJD, target: ImageTarget):
         self.settings, self.deepest = settings, settings.window - 1
-        self.longest: int | None = None
         self.sources = sources_of(target.geometry, target.device)
         self.unread: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.sources.reach(settings.init) + 1)
         self.length = 0  # values on the spine of the last draft, and its shape
@@ -199,8 +198,9 @@ class JacobiState:
         spare[target.model.codes :] = -torch.inf
         return PositionRing(self.sources.reach(self.settings.init) + self.settings.window + 2, len(laws), spare)
 
-    def propose(self, target: ImageTarget, keys: Keys) -> Draft:
-        most = self.deepest if self.longest is None else min(self.longest, self.deepest)
+    def propose(self, target: ImageTarget, keys: Keys, longest: int | None = None) -> Draft:
+        """A window.   longest: at most so many values; None for `deepest`."""
+        most = self.deepest if longest is None else min(longest, self.deepest)
         count = self.length = max(min(most, target.left - 1), 0)
         if not count:
             return root_only(target.pending)

@@ -76,8 +76,8 @@ class RowDraftsState(JacobiState):
         self.judged: Draft | None = None  # the last draft without its probes
         self.place: Tensor | None = None  # int64 [B, lead + 1], probed in this round, the stand-in before them first
 
-    def propose(self, target: ImageTarget, keys: Keys) -> Draft:
-        draft = self.judged = super().propose(target, keys)
+    def propose(self, target: ImageTarget, keys: Keys, longest: int | None = None) -> Draft:
+        draft = self.judged = super().propose(target, keys, longest)
         if not self.length:
             return draft
         spine = target.last[:, None] + torch.arange(1, self.length + 1, device=target.device)

@@ -13,33 +13,13 @@ from mmspec.core.loop import Drafter, DraftState, Target
 
 
 class Goodput:
-    """Any drafter with drafts of the length that yields most tokens per second, which may be none.
+    """Wraps a drafter and picks the length of every draft by measured time, zero included. Exact whenever the drafter is.
 
-    Each round drafts the n that maximises E[tokens(n)] / E[seconds(n)]. Tokens: how often each depth was accepted, over
-    rows and requests, with forgetting. Seconds: rounds as they were measured, drafting, target, verification and the drafter's
-    bookkeeping together. A request's first draft also has to earn what its drafter must read before it, over the tokens that
-    are still expected; until then the drafter costs next to nothing. A drafter that does not pay is tried again at growing
-    intervals, and all trying out together may cost at most the share `explore` of the time. Where all rows have the same
-    number of values, as images have, the slowest row ends the request: what counts is how far the last of them all comes.
-
-    drafter: any; its states should be lazy (`open_without_prefill`, where it has one, is called instead of `open`). States
-        with `deepest` and `longest` are told how long a draft to make (levels of a tree, values of a window), and with
-        `lengths` say which are worth telling apart; of others it is all or nothing. States with `settling` are kept at a
-        length for that many rounds before it counts what they yield. States that say `may_miss` are not shown rounds
-        without a draft while drafting does not pay.
-    explore: the share of time that trying out other lengths may cost.   clock: seconds, for tests.
-
-    Made once and given to every request: it learns as they run, apart for each batch size, for guided and for greedy
-    requests, and may be shared by interleaved requests and threads. Needs a target that keeps `paths` and ends its commits
-    in a transfer to the host, as a BatchTarget does, or times would mean nothing on a GPU.
-
-    Exact whenever the drafter is: n depends on how many values earlier rounds accepted and on their seconds, and is fixed
-    before anything of the draft is drawn; a round keeps the target's law for every n. Of values that were drawn and not
-    yet judged, as coupled Jacobi windows keep them, nothing is looked at: a length that depended on them would say
-    something about them that the law on record does not. Greedy output never depends on n; which values of the law a seed
-    gives does, as it depends on where drafts end, and so may differ between two runs.
-    Raises ValueError for an `explore` outside [0, 1) and, on use, for states that say `every_round`: they have to draft.
-    """
+    drafter: any. States with `deepest` take the length as a third argument of `propose`; others draft in full or not at all.
+        A state's `lengths` and `settling` are read as in `BanditRequest`; one with `may_miss` skips rounds while it rests.
+    explore: the share of time that trying other lengths may cost.   clock: seconds, for tests.
+    Raises ValueError for an `explore` outside [0, 1) and, on use, for states with `every_round`.
+    See docs/concepts/drafters.md."""
 
     def __init__(self, drafter: Drafter, *, explore: float = 0.005, clock: Callable[[], float] = perf_counter):
         if not 0 <= explore < 1:
@@ -129,9 +109,7 @@ class GoodputState:
             self.length = agreed(self.length)
         if self.length == 0:
             return root_only(target.pending)
-        if self.seat.deepest is not None:
-            self.inner.longest = self.length
-        return self.inner.propose(target, keys)
+        return self.inner.propose(target, keys, *(() if self.seat.deepest is None else (self.length,)))
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Measures the round and passes it on; the first call, behind the prefill, measures nothing."""

@@ -99,11 +99,11 @@ class Script:
     passes = 0
 
     def __init__(self, drafter: Scripted):
-        self.world, self.read, self.unread, self.longest = drafter.world, False, 0, None
+        self.world, self.read, self.unread, self.always = drafter.world, False, 0, None
         self.deepest = None if drafter.fixed else DEEPEST
 
-    def propose(self, target: Answer, keys: object) -> Draft:
-        count = DEEPEST if self.longest is None else self.longest
+    def propose(self, target: Answer, keys: object, longest: int | None = None) -> Draft:
+        count = next((n for n in (longest, self.always) if n is not None), DEEPEST)
         first = 0.0 if self.read else self.world.prompt
         self.world.take(first + self.world.fixed + self.world.step * count + self.world.catch * self.unread)
         self.read, self.unread = True, 0
@@ -122,7 +122,7 @@ class Always:
 
     def open(self, target: Answer) -> Script:
         state = self.drafter.open_without_prefill(target)
-        state.longest = self.length
+        state.always = self.length
         return state
 
 

@@ -130,8 +130,8 @@ def test_trees_of_trained_drafters_are_cut_to_the_length(temperature: float) -> 
             state = super().open(target)
             propose = state.inner.propose
 
-            def watched(target, keys):
-                draft = propose(target, keys)
+            def watched(target, keys, longest):
+                draft = propose(target, keys, longest)
                 seen.append((state.length, draft.tree.max_depth))
                 return draft
 

@@ -43,12 +43,11 @@ _SPECULATORS = ("dflash", "dflash2", "dspark", "eagle3", "peagle")
 
 
 def load_drafter(path_or_repo: str | Path, target: nn.Module | None = None) -> PretrainedDrafter:
-    """The drafter in a folder, or in a hub repository named by its id (the only case that uses the network): one saved here,
-    a published one that its config names (DFlash, DFlash2, DSpark, a Gemma 4 or Muse Glimmer assistant, EAGLE-3 and P-EAGLE
-    of `speculators`), or the MTP layer of the target's own checkpoint.
+    """The drafter in a folder, or in a hub repository (the only case that uses the network): saved here, published with a
+    config that names its kind, or the MTP layer of the target's own checkpoint.
 
-    target: the model it will draft for, adapters around it or not; when given, sizes are checked now instead of at the
-        first request, and the drafter takes its device and dtype. An MTP layer cannot do without.
+    target: the model it will draft for, which checks sizes now and gives the drafter its device and dtype; an MTP layer
+        needs it.
     Raises ValueError when the folder holds no drafter or the drafter does not fit the target.
     """
     folder = folder_of(path_or_repo)
@@ -83,11 +82,11 @@ def tensors_of(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ValueError(f"{folder}: expected safetensors files beside {CONFIG}, got none; fetch them")
-    found = {}
+    tensors = {}
     for path in files:
         with open_tensors(path) as file:
-            found |= {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
-    return found
+            tensors |= {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
+    return tensors
 
 
 def _behind(model: nn.Module) -> Callable[[str], bool]:
@@ -126,9 +125,8 @@ def drafter_from_state_dict(
     kind: "dflash", "dflash2", "dspark", "eagle" or "eagle2", "eagle3", "vispec", "msd", "flash", "gemma4_assistant",
         "hydra", "medusa", "mtp", "peagle" or "specdecpp".
     sd: tensors under the published names, of any size.   config: fields of the published config file.
-    target: the model it will draft for; when given, sizes are checked now, and the drafter takes its device and dtype.
-    Raises ValueError for an unknown kind, for missing or unknown keys (all of them listed), for shapes that do not fit the
-    config, and for a drafter that does not fit the target.
+    target: the model it will draft for, which checks sizes now and gives the drafter its device and dtype.
+    Raises ValueError for an unknown kind, missing or unknown keys, and sizes that fit neither the config nor the target.
     """
     if kind not in _LOADERS:
         raise ValueError(f"kind: expected one of {', '.join(_LOADERS)}, got {kind!r}")

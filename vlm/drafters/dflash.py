@@ -11,18 +11,16 @@ from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_ba
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
+from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 class DFlash(BlockDrafter):
-    """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding"): rows of mask
-    tokens behind the root see the context and each other, and each row predicts the token at its own position.
+    """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding").
 
-    No row knows what another one drew, so a level's law is a marginal. By default every row gives its best token and the law
-    on record is one-hot; `Chain` draws from the marginals instead, `StaticTree` siblings of each parent apart, and
-    `DynamicTree` takes the likeliest prefixes under the product of the marginals ("Accelerating Speculative Decoding with
-    Block Diffusion Draft Trees"). Lossless in every shape: what is on record is what was drawn from.
-
-    Positions are the tokens' places in the row, pictures' tokens like others, whatever positions the target has.
+    Rows of mask tokens behind the root see the context and each other, and each row predicts the token at its own position. A
+    level's law is a marginal, since no row knows the tokens of the others. By default each row gives its best token with a
+    one-hot law; `Chain` draws from the marginals, and `DynamicTree` takes the likeliest prefixes ("Accelerating Speculative
+    Decoding with Block Diffusion Draft Trees"). Exact in every shape.
     """
 
     kind: ClassVar[str] = "dflash"
@@ -54,7 +52,7 @@ def published_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def block_drafter_fields(
     state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None = None
 ) -> dict[str, Any]:
-    """The fields of a ContextConfig from a published config, that of `speculators` where it has a
+    """The fields of a BlockDrafterConfig from a published config, that of `speculators` where it has a
     `transformer_layer_config`, else z-lab's.
 
     target: whose vocabulary it is where the config does not say, as Muse Glimmer's.
@@ -65,44 +63,42 @@ def block_drafter_fields(
     layer = dict(config if inner is None else inner)
     if "vocab_size" not in layer and target is not None:
         layer["vocab_size"] = take_apart(target).vocab_size
-    if missing := [name for name in _SIZE_FIELDS if name not in layer]:
-        raise ValueError(f"config: expected the fields {', '.join(_SIZE_FIELDS)}, got none for {', '.join(missing)}")
+    sizes = dict(zip(_SIZE_FIELDS, require_fields(layer, *_SIZE_FIELDS), strict=True))
     if layer.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no drafter here has another")
     if layer.get("attention_bias") or layer.get("mlp_bias"):
         raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
-    if target is not None and (told := config.get("num_target_layers")) not in (
-        None,
-        count := take_apart(target).layers,
-    ):
-        raise ValueError(f"num_target_layers: expected {count} as in the target, got {told}; load the drafter of this "
-                         "target")  # fmt: skip
+    declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers
+    if None not in (declared, count) and declared != count:
+        raise ValueError(
+            f"num_target_layers: expected {count} as in the target, got {declared}; load this target's drafter"
+        )
     heads = layer["num_attention_heads"]
-    fields = {name: layer[name] for name in _SIZE_FIELDS} | {
+    fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
         "rope_theta": rotary_base(layer),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
     }
-    told = _speculators_fields(state, config, layer) if inner is not None else _zlab_fields(config)
-    return fields | told
+    declared = _speculators_fields(state, config, layer) if inner is not None else _zlab_fields(config)
+    return fields | declared
 
 
 def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     own = config.get("dflash_config") or {}
     windows, sliding = _windows(config, own.get("swa_window_size"))
-    said = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
+    causal = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
     # a window of W shows W tokens with the row's own; Muse Glimmer's, transformers' own class, one more on each side
     assistant = config.get("model_type") == "muse_glimmer_assistant"
-    said = False if assistant and said is None else said
+    causal = False if assistant and causal is None else causal
     return {
         "taps": tuple(single_value(config, own, "target_layer_ids")),
         "mask_token_id": single_value(config, own, "mask_token_id"),
         "block_size": single_value(config, own, "block_size"),
         "reach": tuple(UNLIMITED if window is None else window - (not assistant) for window in windows),
-        "causal": tuple(slides if said is None else bool(said) for slides in sliding),
+        "causal": tuple(slides if causal is None else bool(causal) for slides in sliding),
         "target_hidden_size": config.get("target_hidden_size") or 0,
         "embedding_scale": float(own.get("input_embedding_scale") or 1.0),
         "output_multiplier": float(own.get("output_multiplier") or 1.0),
@@ -138,14 +134,14 @@ def _speculators_fields(
 def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> Any:
     """A field that may stand in the config or in the drafter's part of it.   Raises ValueError where it stands in neither, or
     in both with two values."""
-    found = [place[name] for place in (config, own) if place.get(name) is not None]
-    if not found:
+    values = [place[name] for place in (config, own) if place.get(name) is not None]
+    if not values:
         raise ValueError(f"config: expected the field {name}, got none; give the config the file was made with")
-    if any(value != found[0] for value in found):
+    if any(value != values[0] for value in values):
         raise ValueError(
-            f"{name}: expected one value, got {found[0]} and, inside dflash_config, {found[1]}; correct it"
+            f"{name}: expected one value, got {values[0]} and, inside dflash_config, {values[1]}; correct it"
         )
-    return found[0]
+    return values[0]
 
 
 def _windows(layer: Mapping[str, Any], given: int | None) -> tuple[list[int | None], list[bool]]:
@@ -183,14 +179,12 @@ def unused_tensors(state: Mapping[str, Tensor], reduced: bool) -> list[str]:
 
 
 def load_dflash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DFlash:
-    """Which layers are read: `target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of
-    `speculators` are larger by one.
+    """`target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are larger by one.
 
-    What block rows see, by the config. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind
-    them, unless `is_causal`, or else `dflash_config.causal`, says for all layers. `speculators`: full layers alike, sliding
-    ones W tokens back from the root for every row, and none behind them unless `sliding_window_non_causal`. Muse Glimmer's
-    assistant: W tokens to both sides.
-    Raises ValueError also for scaled or partial rotary positions, biases, and a field that stands twice with two values.
+    What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
+    `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root, and
+    behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
+    Raises ValueError also for scaled or partial rotary positions, biases, and a field with two values.
     """
     state = published_tensors(state)
     drafter = DFlash(BlockDrafterConfig(**block_drafter_fields(state, config, target)))

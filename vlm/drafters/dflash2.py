@@ -100,8 +100,8 @@ class PathSelector(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class DFlash2Config(BlockDrafterConfig):
-    """A ContextConfig, and: conv_taps: rows a convolution mixes.   conv_group: channels that share a kernel.
-    selector_rank: width of the codebooks.   selector_top: candidates of each row."""
+    """conv_taps: rows a convolution mixes.   conv_group: channels that share a kernel.   selector_rank: width of the
+    codebooks.   selector_top: candidates of each row."""
 
     conv_taps: int = 2
     conv_group: int = 16
@@ -124,9 +124,10 @@ class DFlash2Config(BlockDrafterConfig):
 
 
 class DFlash2(BlockDrafter):
-    """Walks through each row's best tokens: a token's score is what the head says of it and an edge from the token before
-    (z-lab's DFlash2, as vLLM runs it). The law of a level is the softmax over its candidates, given the token before; it is
-    what goes on record, so that drawn walks are exact, and trees have a law for each node.
+    """Follows a path through each row's best tokens (z-lab's DFlash2, as vLLM runs it). Exact in every shape.
+
+    A token's score is the head's plus that of an edge from the token before. The law of a level is the softmax over its
+    candidates, given the token before, so every node of a tree has a law of its own.
     """
 
     kind: ClassVar[str] = "dflash2"

@@ -104,8 +104,8 @@ class _ConfidenceGrowth:
 
 @dataclass(frozen=True, slots=True)
 class DSparkConfig(BlockDrafterConfig):
-    """A ContextConfig, and: markov_rank, markov_head_type: of the correction.   confidence_head: whether acceptance is
-    predicted, `confidence_with_markov`: from the token before too."""
+    """markov_rank, markov_head_type: of the correction.   confidence_head: whether the drafter predicts acceptance.
+    confidence_with_markov: whether that prediction also reads the token before."""
 
     markov_rank: int = 256
     markov_head_type: str = "vanilla"
@@ -170,17 +170,17 @@ def load_dspark(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     """The heads' sizes stand at the top of the config or in `dflash_config`; names with "logit_head." in front are older
     files'. Rows are read as they were trained, the root's with them, unless `sample_from_anchor` is false."""
     state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
-    said = (config.get("dflash_config") or {}) | config
+    settings = (config.get("dflash_config") or {}) | config
     fields = block_drafter_fields(state, config, target) | {
-        "from_root": said.get("sample_from_anchor", True) is not False
+        "from_root": settings.get("sample_from_anchor", True) is not False
     }
     drafter = DSpark(
         DSparkConfig(
             **fields,
-            markov_rank=said.get("markov_rank", 256),
-            markov_head_type=str(said.get("markov_head_type", "vanilla")).lower(),
-            confidence_head=bool(said.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
-            confidence_with_markov=bool(said.get("confidence_head_with_markov", True)),
+            markov_rank=settings.get("markov_rank", 256),
+            markov_head_type=str(settings.get("markov_head_type", "vanilla")).lower(),
+            confidence_head=bool(settings.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
+            confidence_with_markov=bool(settings.get("confidence_head_with_markov", True)),
         )
     )
     reduced = bool(drafter.config.draft_vocab_size)

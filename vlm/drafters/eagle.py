@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from mmspec.io.pretrained import drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.io.pretrained import drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 
 
@@ -27,11 +27,9 @@ class EagleConfig(FeatureConfig):
 class Eagle(FeatureDrafter):
     """Drafts from features ("EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees").
 
-    As in the public code there is no norm in front of the attention and none in front of the head. EAGLE-2 was made for
-    text; the slots of pictures are fused like any other, or left out.
-
-    Any shape is lossless under its rule: dynamic trees are deterministic picks (target-match), static trees and chains of
-    sampled requests are drawn without replacement (traversal, block verification).
+    No norm stands in front of the attention or the head, as in the public code. The slots of pictures are fused like text, or
+    left out. Exact in every shape under its rule: dynamic trees are deterministic picks (target-match), static trees and
+    chains of sampled requests are drawn without replacement (traversal, block verification).
     """
 
     kind: ClassVar[str] = "eagle2"
@@ -51,7 +49,4 @@ class Eagle(FeatureDrafter):
 def load_eagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle:
     """fc has a bias unless the config says otherwise; the file's embedding is the target's own and is not kept."""
     fields = drafter_sizes(config)
-    names = {**layer_names("layers.0.", fields["qkv_bias"]), "fc.weight": ("fc.weight",)}
-    if fields["bias"]:
-        names["fc.bias"] = ("fc.bias",)
-    return fill_drafter(Eagle(EagleConfig(**fields)), state, names)
+    return fill_drafter(Eagle(EagleConfig(**fields)), state, one_layer_names(fields))

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState, shift_rows
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
+from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 class HydraInputBlock(nn.Module):
@@ -68,16 +69,12 @@ class HydraConfig(HeadConfig):
 
 
 class Hydra(HeadDrafter):
-    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"): head i reads the prefix
-    state and the embeddings of the i + 1 tokens behind it, through one residual block with a linear skip and `layers - 1`
-    plain ones, then a linear map to the vocabulary with bias.
+    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"). Exact in every shape.
 
-    The prefix state is the target's last one, or with `prefix_layer` (Hydra++) what one Llama layer over the target's
-    states makes of it: its input is normed, and with `final_norm`, as published, its output too (a Llama model of one
-    layer). Every block has weights of its own, as in the paper; the public code makes the plain ones by multiplying a
-    list, so that they share one weight. The linear skip starts as the identity on the prefix state where the public code
-    starts it at random; `adopt` starts the vocabulary heads from the target's as it does. Lossless in every shape, see
-    `Eagle`.
+    Head i reads the prefix state and the embeddings of the i + 1 tokens behind it, through a residual block with a linear
+    skip and `layers - 1` plain ones, then a linear map to the vocabulary with bias. The prefix state is the target's last
+    one, or with `prefix_layer` (Hydra++) the output of one Llama layer over the target's states. Every block has weights of
+    its own.
     """
 
     kind: ClassVar[str] = "hydra"
@@ -97,8 +94,7 @@ class Hydra(HeadDrafter):
         self.layer = DraftLayer(config.layer()) if config.prefix_layer else None
         self.final_norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.final_norm else None
 
-    def open_without_prefill(self, target: object) -> object:
-        self.check(target.parts)
+    def new_state(self, target: object) -> HydraState:
         return (HydraState if self.layer is None else HydraPrefixState)(self, target)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -134,8 +130,7 @@ class Hydra(HeadDrafter):
         if self.layer is not None:
             rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
             states = self._finished(self.layer.unroll(slots.attend, slots.carry, rotary, first, 1, None)[0])
-        origin = slots.origin[:, first:].clamp(min=0)
-        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
+        embeds = view.embeds_of(slots, first)
         outputs = []
         for depth in range(min(depths, self.config.heads)):
             path = torch.cat([shift_rows(embeds, back) for back in range(depth, -1, -1)], -1)
@@ -150,7 +145,7 @@ class HydraState(HeadState):
     known: Tensor
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         if self.root is None:
             self.passes += 1
             self.known = self.target.parts.embed(self.target.pending[:, None])
@@ -181,9 +176,9 @@ class HydraPrefixState(HydraState):
         FeatureState.observe(self, target, draft, evidence, verdict)
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         if self.next_position is None or self.pending_features:
-            FeatureState.ready(self)
+            FeatureState.ready(self, depth)
             self.source, self.root = self.root[:, None], None
         HydraState.ready(self)
 
@@ -195,18 +190,14 @@ _UNUSED = ("input_embed_fn.weight", f"{_PREFIX}embed_tokens.weight", f"{_LAYER}s
 
 
 def load_hydra(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Hydra:
-    """hydra_num_heads and hydra_num_layers are read from the config; whether there is a prefix layer (Hydra++), and whether
-    dropout was placed between the blocks, from the names; widths from the tensors.
+    """The config gives hydra_num_heads and hydra_num_layers, the names whether there is a prefix layer and dropout, the
+    tensors the widths.
 
-    The published config says nothing of the prefix layer, which is a Llama model of one layer in the target's settings: its
-    heads, norm epsilon and rotary base are taken from the target, or from the config where they have been added to it.
-    A file holds the one block that all but the first of a head share once for each; each copy becomes a block of ours.
+    The config does not describe the prefix layer, a Llama model of one layer in the target's settings: its heads, norm epsilon
+    and rotary base come from the target, or from the config where they have been added. Blocks that share a weight are copied.
     Raises ValueError also for heads that do not read the drafted tokens, and for states of earlier layers.
     """
-    needed = ("hydra_num_heads", "hydra_num_layers")
-    missing = [name for name in needed if name not in config]
-    if missing:
-        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
+    heads, layers = require_fields(config, "hydra_num_heads", "hydra_num_layers")
     if config.get("hydra_head_arch", "mlp") not in ("mlp", "prefix-mlp"):
         raise ValueError(f"hydra_head_arch: expected 'mlp' or 'prefix-mlp', got {config['hydra_head_arch']!r}")
     if config.get("hidden_state_offset"):
@@ -217,7 +208,6 @@ def load_hydra(state: dict[str, Tensor], config: dict[str, Any], target: nn.Modu
         raise ValueError(
             "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
         )
-    heads, layers = (config[name] for name in needed)
     names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
     if last not in state:
         raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
@@ -247,24 +237,23 @@ def _head_names(heads: int, layers: int, dropped: bool) -> tuple[dict[str, tuple
     return names, names["heads.0.weight"][0]
 
 
+_LAYER_FIELDS = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
+
+
 def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> dict[str, Any]:
     theirs = {} if target is None else target.config.get_text_config(decoder=True).to_dict()
     if any(name in config for name in ROTATION):  # one of them says it all
         theirs = {name: value for name, value in theirs.items() if name not in ROTATION}
-    wanted = (
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "hidden_act",
-        "rms_norm_eps",
-    )
     sources = (theirs, config)
-    found = {name: source[name] for source in sources for name in (*wanted, *ROTATION) if source.get(name) is not None}
-    if "num_attention_heads" not in found:
+    settings = {
+        name: source[name]
+        for source in sources
+        for name in ("hidden_act", *_LAYER_FIELDS, *ROTATION)
+        if source.get(name) is not None
+    }
+    if "num_attention_heads" not in settings:
         raise ValueError("config: expected num_attention_heads of the prefix layer or the target to take it of, got neither; "
                          "give the target")  # fmt: skip
     gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing one is listed with all others
-    fields = drafter_sizes({"intermediate_size": len(gate)} | found | {"hidden_size": 1, "vocab_size": 1})
-    kept = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps")
-    return {name: fields[name] for name in kept}
+    fields = drafter_sizes({"intermediate_size": len(gate)} | settings | {"hidden_size": 1, "vocab_size": 1})
+    return {name: fields[name] for name in (*_LAYER_FIELDS, "rope_theta")}

@@ -7,18 +7,17 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from mmspec.io.pretrained import fill_drafter
-from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, shift_rows
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
+from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 class Medusa(HeadDrafter):
     """Predicts each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
     Decoding Heads"): residual blocks x + SiLU(Wx + b), then a linear map to the vocabulary without bias.
 
-    Every block has weights of its own, as in the paper; the public code makes them by multiplying a list, so that the
-    blocks of a head share one weight when it has several. Defaults are its recipe's, 3 heads of 1 block (its class
-    defaults to 5). Drafts are judged by the exact rules and so lossless in every shape, see `Eagle`; the paper's typical
-    acceptance is the relaxed `TypicalAcceptance`.
+    Every block has weights of its own. Exact in every shape; the paper's typical acceptance is the relaxed rule
+    `TypicalAcceptance`.
     """
 
     kind: ClassVar[str] = "medusa"
@@ -49,11 +48,7 @@ def load_medusa(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     none. Names start with "medusa_head." in files of the whole model, whose other tensors are the target's own and are not
     kept, and with the number of the head in files of the heads alone.
     """
-    needed = ("medusa_num_heads", "medusa_num_layers")
-    missing = [name for name in needed if name not in config]
-    if missing:
-        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
-    heads, layers = (config[name] for name in needed)
+    heads, layers = require_fields(config, "medusa_num_heads", "medusa_num_layers")
     prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
     last = f"{prefix}0.{layers}.weight"
     if last not in state:

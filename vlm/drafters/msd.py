@@ -6,22 +6,17 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 
 
 class Msd(FeatureDrafter):
     """Keeps text and vision apart inside the drafter ("Speculative Decoding Reimagined for Multimodal Large Language
-    Models").
+    Models"). Exact in every shape.
 
-    A text slot is fc([embedding ; hidden]); a picture slot is the projected vision embedding itself, with neither the
-    target's state nor the fusing layer. All picture slots stay. Any number of pictures, anywhere: the public code takes
-    the place of the single image sentinel and fails on two. Positions count slots on one axis, as in the public code,
-    for Qwen2-VL too (where it copies them on three axes, which is the same rotation); its drafter for Qwen2-VL norms the
-    layer's input (`input_norm`), the one for LLaVA does not.
-
-    Lossless in every shape, see `Eagle`.
+    A text slot is fc([embedding ; hidden]); a picture slot is the projected vision embedding itself. All picture slots stay,
+    of any number of pictures. Positions count slots on one axis, for Qwen2-VL too.
     """
 
     kind: ClassVar[str] = "msd"
@@ -39,20 +34,16 @@ _NORM = "layers.0.input_layernorm.weight"
 
 
 def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Msd:
-    """The layer of a Qwen2-VL drafter norms its input and has biased queries, keys and values, which no field of its config
-    says; the LLaVA one has neither. The public code tells them apart by the target's path. Here `model_type` of the config
-    does, where there is none that of the target, and without either the file itself, which holds the norm or does not.
+    """The layer of a Qwen2-VL drafter norms its input and has biased queries, keys and values; the LLaVA one has neither.
 
-    Its M-RoPE sections are not needed: the public code gives all three axes the same positions.
+    No config field says so: `model_type` of the config decides, else that of the target, else the norm in the file.
     Raises ValueError also where the file contradicts `model_type`.
     """
     fields = drafter_sizes(config, ONE_AXIS)
-    told = config.get("model_type") or (None if target is None else target.config.model_type)
-    qwen = _NORM in state if told is None else str(told).startswith("qwen2")
+    model_type = config.get("model_type") or (None if target is None else target.config.model_type)
+    qwen = _NORM in state if model_type is None else str(model_type).startswith("qwen2")
     fields = {**fields, "qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
-    names = {**layer_names("layers.0.", fields["qkv_bias"]), "fc.weight": ("fc.weight",)}
-    if fields["bias"]:
-        names["fc.bias"] = ("fc.bias",)
+    names = one_layer_names(fields)
     if qwen:
         names["norm.weight"] = (_NORM,)
     try:
@@ -60,5 +51,5 @@ def load_msd(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module
     except ValueError as error:
         if qwen == (_NORM in state):
             raise
-        raise ValueError(f"{error}; model_type decides about {_NORM} and the biases, and is {told!r}: give the config the "
-                         "file was made with") from error  # fmt: skip
+        raise ValueError(f"{error}; model_type decides about {_NORM} and the biases, and is {model_type!r}: give the config "
+                         "the file was made with") from error  # fmt: skip

@@ -14,11 +14,10 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.io.pretrained import fill_drafter, layer_names
-from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
-from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
-from mmspec.vlm.drafters.eagle3.published import check_vocabulary, configured_levels, eagle3_fields
+from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
+from mmspec.vlm.drafters.eagle3.published import check_vocabulary, eagle3_fields, published_levels
 
 
 class PEagleLayer(DraftLayer):
@@ -50,12 +49,11 @@ class PEagleConfig(Eagle3Config):
 
 
 class PEagle(Eagle3):
-    """Drafts all depths in one pass ("P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"). Depth 1 is EAGLE-3's: the
-    pair of the target's states and the token behind them. Each further depth reads the embedding of a mask token and one
-    learned state in the place of the pair, stands one position further and sees all pairs and the masks before it. No depth
-    knows what another one drew, so laws are marginals, as DFlash's, and drafts take the same forms.
+    """Drafts all depths in one pass ("P-EAGLE: Parallel-Drafting EAGLE with Scalable Training").
 
-    Its embedding is its own: it was trained.
+    Depth 1 is EAGLE-3's. Each further depth reads the embedding of a mask token and one learned state in the place of the
+    pair, stands one position further, and sees all pairs and the masks before it. Laws are marginals, as DFlash's, and drafts
+    take the same forms. Its embedding is its own, since it was trained.
     """
 
     kind: ClassVar[str] = "peagle"
@@ -70,16 +68,11 @@ class PEagle(Eagle3):
         self.rest = nn.ModuleList(PEagleLayer(LayerConfig.of(config)) for _ in range(config.num_hidden_layers - 1))
         self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(config.levels) * width))
         self.embed_tokens = nn.Embedding(config.vocab_size, width)
+        self.trained_depth = config.depths
         block = FixedLength(config.depths)
         self.shapes = (Chain(block), Chain(block, "deterministic"))
 
-    @property
-    def most_levels(self) -> int:
-        return self.config.depths
-
-    def open_without_prefill(self, target: object) -> object:
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> PEagleState:
         return PEagleState(self, target)
 
     def masks(self, batch: int, count: int) -> tuple[Tensor, Tensor]:
@@ -134,12 +127,12 @@ class PEagleState(FeatureState):
         self.drafter(attend, slots.carry, rotary, self.cache, bias)
         self.cache.advance(slots.count.tolist())
 
-    def catch_up(self) -> None:
+    def catch_up(self, depth: int | None = None) -> None:
         """One pass over the pairs noted since the last draft and the masks behind each row's own."""
         drafter, target = self.drafter, self.target
         hidden, value, self.counts = self.pending_features.take()
         batch, pairs = value.shape
-        masks = self.most_levels() - 1
+        masks = (self.deepest if depth is None else depth) - 1
         blank, states = drafter.masks(batch, masks)
         embeds = torch.cat([drafter.embed_tokens(value), blank], 1)
         attend, carry = drafter.fuse(embeds, torch.cat([hidden, states], 1))
@@ -183,15 +176,10 @@ def load_peagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
         raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with")
     one = dict(inner, num_hidden_layers=1)
     fields = eagle3_fields(dict(config, transformer_layer_config=one) if inner is not config else one)
-    if (levels := configured_levels(config)) is None:
-        if target is None:
-            raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
-                             "got neither; give the target")  # fmt: skip
-        levels = levels_of(take_apart(target).layers)
     methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
     drafter = PEagle(
         PEagleConfig(
-            **fields, levels=tuple(levels), mask_token_id=mask, num_hidden_layers=layers,
+            **fields, levels=published_levels(config, target), mask_token_id=mask, num_hidden_layers=layers,
             depths=methods[0].get("speculative_tokens") or 7,
         )
     )  # fmt: skip

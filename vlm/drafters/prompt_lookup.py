@@ -73,9 +73,9 @@ class NgramIndex:
         """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
         end = len(self.ids)
         for size in self.sizes:
-            found = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
-            if found is not None and not self._bars(self.ids[found]):
-                copied = self.ids[found : found + longest]
+            start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
+            if start is not None and not self._bars(self.ids[start]):
+                copied = self.ids[start : start + longest]
                 return list(takewhile(lambda token: not self._bars(token), copied))
         return []
 
@@ -83,14 +83,14 @@ class NgramIndex:
 class LookupState:
     """One request's indices, one per row; prompt and answer are read before a draft.
 
-    deepest: the most tokens a draft can have.   longest: at most so many in the next one, None for `deepest`.
+    deepest: the most tokens a draft can have.
     may_miss: what it was not shown it reads from the target.
     """
 
     passes, may_miss = 0, True
 
     def __init__(self, drafter: PromptLookup, target: TextTarget):
-        self.deepest, self.longest = drafter.longest, None
+        self.deepest = drafter.longest
         barred = frozenset(target.parts.placeholders)
         self.rows = [NgramIndex(drafter, barred, target.parts.vocab_size) for _ in range(target.batch)]
         self.taken: list[int] | None = None
@@ -105,9 +105,10 @@ class LookupState:
             self.rows[row].extend(tokens[self.taken[row] :])
             self.taken[row] = len(tokens)
 
-    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+    def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
+        """A copied chain.   longest: at most so many tokens; None for `deepest`."""
         self._read(target)
-        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
+        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
         longest = max(map(len, runs))
         if longest == 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -64,27 +63,8 @@ def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tenso
 
 
 def _restore_ids(head: ReducedHead, keys: object) -> None:
-    found = head.d2t + torch.arange(head.size, device=head.d2t.device)
-    head.ids = found if found.is_meta else check_token_ids(found, head.vocab, head.size)
-
-
-@dataclass(frozen=True, slots=True)
-class ReducedVocabulary:
-    """Rising ids out of `vocab_size` tokens.   share: of the counted answer tokens that are in it."""
-
-    ids: tuple[int, ...]
-    vocab_size: int
-    share: float = 1.0
-
-    @property
-    def d2t(self) -> Tensor:
-        """int64 [k], what is added to a drafted index to get the token's id."""
-        return torch.tensor(self.ids) - torch.arange(len(self.ids))
-
-    @property
-    def t2d(self) -> Tensor:
-        """bool [vocab_size], which tokens are in it."""
-        return torch.zeros(self.vocab_size, dtype=torch.bool).index_fill_(0, torch.tensor(self.ids), True)
+    ids = head.d2t + torch.arange(head.size, device=head.d2t.device)
+    head.ids = ids if ids.is_meta else check_token_ids(ids, head.vocab, head.size)
 
 
 def reduced_vocabulary(
@@ -93,13 +73,11 @@ def reduced_vocabulary(
     most: int,
     always: Iterable[int] = (),
     never: Iterable[int] = (),
-) -> ReducedVocabulary:
-    """The most frequent tokens of answers ("EAGLE-3" counts the assistant's part of its training set).
+) -> tuple[int, ...]:
+    """The most frequent tokens of answers, as rising ids ("EAGLE-3"); of equally frequent tokens the smaller id stays.
 
-    answers: token ids of answers alone, so that multimodal answers decide: a table counted over chat text lacks the
-    numbers, names and scripts that pictures are read with.   most: so many tokens at most; tokens that no answer holds
-    are left out.   always: kept whatever their count (the end token).   never: left out whatever their count (image
-    placeholders). Of equally frequent tokens the smaller id stays.
+    answers: token ids, of answers about pictures where the target sees pictures.   most: so many tokens at most.
+    always, never: in it and out of it whatever their count (the end token, image placeholders).
     Raises ValueError when nothing is left, when `always` holds more than `most`, and for ids that are no tokens.
     """
     counts = Counter(token for answer in answers for token in answer)
@@ -115,13 +93,10 @@ def reduced_vocabulary(
     ids = tuple(sorted(always | set(ranked[: most - len(always)])))
     if not ids:
         raise ValueError("answers: expected at least one token to keep, got none")
-    return ReducedVocabulary(ids, vocab_size, _counted_share(ids, counts))
+    return ids
 
 
 def vocabulary_share(ids: Iterable[int], answers: Iterable[Sequence[int]]) -> float:
     """Which share of the answers' tokens these are; 0 where there are none."""
-    return _counted_share(ids, Counter(token for answer in answers for token in answer))
-
-
-def _counted_share(ids: Iterable[int], counts: Counter[int]) -> float:
+    counts = Counter(token for answer in answers for token in answer)
     return sum(counts[i] for i in ids) / max(counts.total(), 1)

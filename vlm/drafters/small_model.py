@@ -24,16 +24,12 @@ from mmspec.vlm.target import TextTarget
 
 
 class SmallModel:
-    """Chain drafts from any smaller transformers model ("Fast Inference from Transformers via Speculative Decoding").
+    """Chain drafts from a smaller transformers model ("Fast Inference from Transformers via Speculative Decoding"). Exact.
 
-    model: of the target's class, then it sees the whole prompt, images included; or text-only, then it sees the text.
-        Its vocabulary must be the target's (a shorter one, as padded sizes differ, never proposes the rest).
-    length: FixedLength, ConfidenceStop...; decides before each draw, so sampled drafts keep their law.
-
-    Greedy requests draft the argmax (deterministic); sampled ones draw from the model's law after the request's own
-    temperature, top-k, top-p..., which goes on record. Exact with every exact rule for chains. Never proposes ids of
-    visual placeholders. Raises ValueError for unsupported models, and when a request's target has another vocabulary,
-    class or device.
+    model: of the target's class, which sees the whole prompt, or text-only, which sees the text. It has the
+        target's vocabulary or a prefix of it.
+    length: FixedLength, ConfidenceStop...; decides before each draw, so that sampled drafts keep their law.
+    Raises ValueError for unsupported models, and for a target of another vocabulary, class or device.
     """
 
     name = "small_model"
@@ -70,7 +66,7 @@ class SmallModel:
 class SmallModelState:
     """One request. taken: per row, generated tokens the model has read; ahead: drafted tokens it has read on top.
 
-    longest: at most so many tokens in the next draft, None for as many as `length` allows.   deepest: what it may ask for.
+    deepest: the most tokens a draft can have.
     """
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
@@ -78,7 +74,7 @@ class SmallModelState:
         room = min(target.stopping.most or 512, 512) + self.length.longest
         self.context = SmallModelContext(self.parts, target.prompt.shape[1] + room)
         self.taken, self.ahead = [0] * target.batch, 0
-        self.deepest, self.longest = self.length.longest, None
+        self.deepest = self.length.longest
 
     def prefill(self, target: TextTarget) -> None:
         """Reads the prompt."""
@@ -89,8 +85,9 @@ class SmallModelState:
         return self.context.passes
 
     @torch.no_grad()
-    def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = target.rooms(self.deepest if self.longest is None else min(self.longest, self.deepest))
+    def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
+        """A chain.   longest: at most so many tokens; None for `deepest`."""
+        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
         if self.context.next_position is None:
@@ -140,13 +137,13 @@ class SmallModelState:
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Forgets what was read of rejected drafts; a row keeps what it read of the accepted run."""
-        kept = [
+        accepted = [
             min(len(tokens) - n - 1, self.ahead) if alive else 0
             for tokens, n, alive in zip(target.tokens, self.taken, target.live, strict=True)
         ]
         if self.ahead:
-            self.context.forget([self.ahead - n for n in kept])
-            self.taken = [n + k for n, k in zip(self.taken, kept, strict=True)]
+            self.context.forget([self.ahead - n for n in accepted])
+            self.taken = [n + k for n, k in zip(self.taken, accepted, strict=True)]
         self.ahead = 0
 
 
@@ -236,12 +233,12 @@ class SmallModelContext:
 
 def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
     """The prompt of every row as plain ids below `vocab_size`, without padding and placeholders of visual features."""
-    kept = target.prompt < vocab_size
+    is_text = target.prompt < vocab_size
     for placeholder in target.parts.placeholders:
-        kept &= target.prompt != placeholder
+        is_text &= target.prompt != placeholder
     if target.padding is not None:
-        kept &= ~target.padding
-    return [row[keep].tolist() for row, keep in zip(target.prompt, kept, strict=True)]
+        is_text &= ~target.padding
+    return [row[keep].tolist() for row, keep in zip(target.prompt, is_text, strict=True)]
 
 
 def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:

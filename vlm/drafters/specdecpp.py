@@ -13,7 +13,7 @@ from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
+from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, require_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,12 @@ class AcceptanceConfig:
 
 
 class AcceptanceHead(PretrainedDrafter):
-    """Blocks x + SiLU(W x + b), then two logits: reject and accept ("SpecDec++: Boosting Speculative Decoding via Adaptive
+    """Blocks x + SiLU(W x + b), then two logits, reject and accept ("SpecDec++: Boosting Speculative Decoding via Adaptive
     Candidate Lengths").
 
-    It reads the drafter's last hidden state at a drafted token and judges that token. Saved and loaded like a drafter,
-    whose size it has to fit; it drafts nothing itself. As in Medusa's, a new block starts as the identity.
-
-    Where we differ from the public code: that one makes its blocks by multiplying a list, so all of them are one block with
-    one set of weights; here each block has its own, as the paper has it. Published files, which hold the one block several
-    times, load as they are (`drafter_from_state_dict("specdecpp", ...)`) and compute what they always did.
+    It reads the drafter's last hidden state at a drafted token and predicts the acceptance of that token. It is saved and
+    loaded like a drafter but drafts nothing. Each block has its own weights; published files, whose blocks share one, load as
+    they are.
     """
 
     kind: ClassVar[str] = "specdecpp"
@@ -76,15 +73,13 @@ class AcceptanceHead(PretrainedDrafter):
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceStop:
-    """Ends a row's draft where some token of it is likelier than `threshold` to be rejected: 1 - prod P(accept) > threshold.
+    """Ends a row's draft where a rejection is likelier than `threshold`: 1 - prod P(accept) > threshold.
 
     head: trained for the drafter that uses this.   shortest, longest: bounds of a draft, the paper's.
-    newest: judge the token drawn last, too. The public code draws one more token than it has judged, as its head reads the
-        state behind the token before; so does this by default. A chain here has read its last token when it asks, so judging
-        it costs nothing and ends drafts one token sooner.
+    newest: include the token drawn last, which ends drafts one token sooner than the public code.
 
-    Judged are tokens drawn already, the law of the next one is not bent: sampled drafts stay on record. Rows of a batch end
-    on their own.   Raises ValueError for a threshold that is no probability and for bounds out of order.
+    Exact: it reads tokens that are already drawn and never changes the law of the next one.
+    Raises ValueError for a threshold that is no probability and for bounds out of order.
     """
 
     head: AcceptanceHead
@@ -105,11 +100,11 @@ class AcceptanceStop:
 
 
 class AcceptanceGrowth:
-    """One draft. kept: float32 [B], the chance that all judged tokens are accepted."""
+    """One draft. survival: float32 [B], the chance that all judged tokens are accepted."""
 
     def __init__(self, control: AcceptanceStop):
         self.control = control
-        self.kept: Tensor | None = None
+        self.survival: Tensor | None = None
         self.head = control.head
 
     @torch.no_grad()
@@ -120,26 +115,23 @@ class AcceptanceGrowth:
             raise ValueError(
                 "head: expected a drafter that tells its hidden state, got none; use ConfidenceStop with it"
             )
-        if self.kept is None:
-            self.kept = torch.ones_like(confidence, dtype=torch.float32)
+        if self.survival is None:
+            self.survival = torch.ones_like(confidence, dtype=torch.float32)
             self.head = module_like(control.head, feature)
-        before = self.kept
+        before = self.survival
         if step:
-            self.kept = before * self.head.accepts(feature)
+            self.survival = before * self.head.accepts(feature)
         if step >= control.longest:
             return confidence < 0
         if step < control.shortest:
             return confidence >= 0
-        return 1 - (self.kept if control.newest else before) <= control.threshold
+        return 1 - (self.survival if control.newest else before) <= control.threshold
 
 
 def load_specdecpp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> AcceptanceHead:
     """config: hidden_size and num_layers. The file holds one block num_layers times; each copy becomes a block of ours."""
-    missing = [name for name in ("hidden_size", "num_layers") if name not in config]
-    if missing:
-        raise ValueError(f"config: expected the fields hidden_size and num_layers, got none for {', '.join(missing)}")
-    layers = config["num_layers"]
+    width, layers = require_fields(config, "hidden_size", "num_layers")
     names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
     for layer in range(layers):
         names |= {f"blocks.{layer}.{x}": (f"model.{layer}.linear.{x}",) for x in ("weight", "bias")}
-    return fill_drafter(AcceptanceHead(AcceptanceConfig(config["hidden_size"], layers)), state, names, unused=())
+    return fill_drafter(AcceptanceHead(AcceptanceConfig(width, layers)), state, names, unused=())

@@ -31,13 +31,10 @@ def paper_template() -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class TokenRecycling:
     """Tree drafts from a table of successors, without a model ("Turning Trash into Treasure: Accelerating Inference of
-    Large Language Models with Token Recycling", Luo et al. 2024).
+    Large Language Models with Token Recycling"). Deterministic, so exact.
 
-    width: successors remembered per token.
-    template: parents of the draft tree, root first; a node's sibling rank picks the successor. See `templates.py`.
-    table: None gives every row of every request an empty table, so outputs depend on nothing that ran before; a
-        RecyclingTable is read and written by all requests that use this drafter.
-    Deterministic, so exact with every exact rule for deterministic trees. Never proposes ids of visual placeholders.
+    width: successors per token.   template: parents of the draft tree, root first; a node's sibling rank picks the successor.
+    table: None gives every row of a request an empty table; all requests of this drafter share a RecyclingTable.
     Raises ValueError for a template wider than the table.
     """
 
@@ -91,10 +88,10 @@ class RecyclingState:
         value[:, 0] = pending
         valid = self.tree.depth <= torch.tensor(rooms, device=pending.device)[:, None]
         for node, parent, rank in self.levels:
-            found = self.table.look(value[:, parent], rank)
-            known = valid[:, node] & valid[:, parent] & (found >= 0)
+            successor = self.table.look(value[:, parent], rank)
+            known = valid[:, node] & valid[:, parent] & (successor >= 0)
             valid[:, node] = known
-            value[:, node] = torch.where(known, found, 0)
+            value[:, node] = torch.where(known, successor, 0)
         return value, valid
 
     def _cut(self, nodes: int) -> Tree:

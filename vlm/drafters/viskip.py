@@ -13,20 +13,12 @@ from mmspec.vlm.target import TextTarget
 
 
 class VisionSkip:
-    """Leaves out drafts in rounds whose next token leans heavily on the pictures, in the manner of ViSkip ("MMSpec:
-    Benchmarking Speculative Decoding for Vision-Language Models").
-
-    The paper decides per step between a draft and plain decoding by how much the step depends on image tokens. Its code is
-    not public; how the dependence is measured here is ours: the share of attention the drafter's newest slot gives to
-    picture slots (`reliance`). That costs the drafter's pass over the accepted tokens, which a draft needs anyway, and one
-    product with its keys; what is saved is the rest of the draft and its verification.
+    """Skips the draft where the next token leans on the pictures, in the manner of ViSkip ("MMSpec: Benchmarking
+    Speculative Decoding for Vision-Language Models"). Exact whenever the drafter is: it decides before anything is drawn.
 
     drafter: a feature drafter that keeps slots of pictures, whole or compressed.
-    threshold: rows above this share get no draft in this round; where all are, the round is a plain one.
-
-    Exact whenever the drafter is: decided before anything of the draft is drawn. One transfer to the host per round.
-    Raises ValueError for a threshold outside [0, 1], and at a request's first draft when its prompt shows pictures and the
-    drafter keeps no slot of them.
+    threshold: rows whose newest slot pays pictures a larger share of its attention get no draft in this round.
+    Raises ValueError for a threshold outside [0, 1], and for pictures of which the drafter keeps no slot.
     """
 
     def __init__(self, drafter: object, threshold: float = 0.3):
@@ -71,28 +63,22 @@ class VisionSkipState:
     def deepest(self) -> int | None:
         return self.inner.deepest
 
-    @property
-    def longest(self) -> int | None:
-        return self.inner.longest
-
-    @longest.setter
-    def longest(self, longest: int | None) -> None:
-        self.inner.longest = longest
-
-    def propose(self, target: TextTarget, keys: Keys) -> Draft:
+    def propose(self, target: TextTarget, keys: Keys, *longest: int) -> Draft:
+        """The drafter's draft, without rows that lean on the pictures.   longest: see `PairState.propose`, if any."""
         if not self.shown:
-            return self.inner.propose(target, keys)
+            return self.inner.propose(target, keys, *longest)
         if not any(target.rooms(1)):
             return root_only(target.pending)
         if not self.checked:
             self._check()
-        self.inner.ready()
+        budget = self.inner.draft_budget(*longest)
+        self.inner.ready(budget.depth)
         leans = reliance(self.inner) > self.threshold
         skips = [leaning and alive for leaning, alive in zip(leans.tolist(), target.live, strict=True)]
         self.skipped += sum(skips)
         if sum(skips) == sum(target.live):
             return root_only(target.pending)
-        draft = self.inner.propose(target, keys)
+        draft = self.inner.draft(target, keys, budget)
         if any(skips):
             stays = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid.clone()
             stays[:, 1:] &= ~leans[:, None]
@@ -103,8 +89,8 @@ class VisionSkipState:
         ready = getattr(self.inner, "ready", None)
         if ready is not None:
             ready()
-        kept = getattr(self.inner, "pictures", None)
-        if kept is None or not bool(kept.any()):
+        pictures = getattr(self.inner, "pictures", None)
+        if pictures is None or not bool(pictures.any()):
             raise ValueError(f"drafter: expected one that keeps slots of the prompt's pictures, got {self.name!r}, which "
                              "keeps none; wrap one that does, as msd or vispec")  # fmt: skip
         self.checked = True

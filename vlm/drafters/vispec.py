@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import LayerConfig
-from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
+from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.eagle import Eagle
@@ -39,8 +39,8 @@ class VisionAdaptor(nn.Module):
 
         pictures: float [K, N, H].   there: bool [K, N], rows that belong to the picture, at least one; None for all.
         """
-        found = absorbed_attention(self.q, pictures, pictures, self.k_proj.weight, self.v_proj, there)
-        return self.o_proj(found)
+        attended = absorbed_attention(self.q, pictures, pictures, self.k_proj.weight, self.v_proj, there)
+        return self.o_proj(attended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +56,12 @@ class ViSpecConfig(FeatureConfig):
 
 
 class ViSpec(FeatureDrafter):
-    """Compresses pictures ("ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding").
+    """Compresses pictures ("ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding"). Exact.
 
-    Learned queries read the projected embeddings of one picture (`VisionAdaptor`). Their first num_q - 1 outputs are the
-    layer's input in place of the picture, with neither the target's states nor the fusing layer; they take the last
-    positions of the picture's span, and text keeps the positions it had. The last output is the picture's global vector g:
-    text is fc([e ; h']) with h' = W [h ; g] + b, g of the last picture at or before it, zeros before the first. W starts as
-    [I | 0] and b as 0, so a drafter made by `from_stage1` drafts on text as its stage-1 drafter does.
-
-    Where paper and public code differ: the paper adds W g to h, the code has the more general W [h ; g] + b, for every text
-    slot, also where g is zeros: as here. Where we differ from the code: it measures the text in front of every picture by
-    the first one's and fails on two pictures unless those are equal, here any number may stand anywhere; it keeps g and the
-    cache on the module, so one request at a time, here they belong to the request; the accept lengths it reports leave the
-    bonus token out, ours count it. As in the code, a picture that opens the prompt is read without its first row, which the
-    shift drops. A picture with fewer slots than rows keeps as many rows as it has slots.
-
-    What follows a picture reads g as the context W_g g + b, worked out once per picture.
-
-    Lossless in every shape, see `Eagle`.
+    Learned queries read the projected embeddings of a picture. Their first num_q - 1 outputs take the last slots of the
+    picture, unfused. The last output is the picture's global vector g: text is fc([e ; h']) with h' = W [h ; g] + b, where g
+    is that of the last picture before it, zeros before the first. docs/concepts/drafters.md lists the differences from the
+    public code.
     """
 
     kind: ClassVar[str] = "vispec"
@@ -144,18 +132,15 @@ _QUERIES = "imadpt.q"
 
 
 def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> ViSpec:
-    """num_q is no field of the config: it is read off the adaptor's queries. Biases of queries, keys and values, the
-    adaptor's among them, are there where the config says `qkv_bias`; fc and the injection have theirs unless it says
-    `bias` false.
-
-    Raises ValueError also for a file of the first stage, which has no adaptor: load that one as "eagle2".
+    """The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection unless
+    `bias` is false.   Raises ValueError also for a file of the first stage, which has no adaptor: load that one as
+    "eagle2".
     """
     fields = drafter_sizes(config, ONE_AXIS)
     if _QUERIES not in state:
         raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
     names = {
-        **layer_names("layers.0.", fields["qkv_bias"]),
-        "fc.weight": ("fc.weight",),
+        **one_layer_names(fields),
         "inject.weight": ("img_fc.weight",),
         "adaptor.q": (_QUERIES,),
         **{f"adaptor.{x}_proj.weight": (f"imadpt.{x}_proj.weight",) for x in "kvo"},
@@ -163,5 +148,5 @@ def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     if fields["qkv_bias"]:
         names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
     if fields["bias"]:
-        names |= {"fc.bias": ("fc.bias",), "inject.bias": ("img_fc.bias",)}
+        names["inject.bias"] = ("img_fc.bias",)
     return fill_drafter(ViSpec(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)

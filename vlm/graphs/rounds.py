@@ -87,7 +87,7 @@ class Rounds:
 
 def width_of(state: DraftState) -> int:
     """Nodes of a draft's longest path, the root included."""
-    return 1 if isinstance(state, NoDraft) else state.most_levels() + 1
+    return 1 if isinstance(state, NoDraft) else state.deepest + 1
 
 
 def rows_for(target: TextTarget) -> int:

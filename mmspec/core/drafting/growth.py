@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -45,28 +46,46 @@ class LevelwiseState(Protocol):
         """
 
 
-def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, rooms: Sequence[int] | Tensor) -> Draft:
-    """A draft in that shape. rooms: per row, how many levels can still be of use to it; a row near its end drafts no further
-    than it would alone. As int64 [B] nothing is asked of the device: all levels are drafted, and those beyond are invalid.
-    The draft's own slots are forgotten again: accepted ones come back with the target's true hidden states."""
-    lengths = list(state.cache.lengths), state.cache.length
+@dataclass(frozen=True, slots=True)
+class DraftBudget:
+    """The size of the next draft: `depth` levels for all rows, of which row b has use for `rooms[b]`.
+
+    rooms: a list, or int64 [B] in a captured round, where the host reads nothing from the device.
+    """
+
+    depth: int
+    rooms: Sequence[int] | Tensor
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has use for a draft."""
+        return not isinstance(self.rooms, Tensor) and not any(self.rooms)
+
+
+def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, budget: DraftBudget) -> Draft:
+    """A draft in that shape, at most `budget.depth` levels deep.
+
+    A row near its end drafts no further than it would alone. In a captured round all levels are drafted, and those beyond a
+    row's room are invalid. The draft's own slots leave the cache again: accepted ones come back with the target's states.
+    """
+    rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     if isinstance(shape, DynamicTree):
-        made = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
+        draft = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
     elif isinstance(shape, Chain):
-        made = chain_draft(state, target, shape, keys, shape.longest if isinstance(rooms, Tensor) else max(rooms))
+        draft = chain_draft(state, target, shape, keys, budget.depth if isinstance(rooms, Tensor) else max(rooms))
     else:
-        made = static_draft(state, target, shape, keys)
+        draft = static_draft(state, target, shape, keys)
     state.cache.lengths, state.cache.length = lengths
     if isinstance(rooms, Tensor):
-        inside = made.tree.depth <= rooms[:, None]
-        made.valid = inside if made.valid is None else made.valid & inside
-        return made
-    if made.valid is not None and not isinstance(shape, Chain):
-        made.valid = _unless_all(made.valid)
-    if any(room < made.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
-        inside = made.tree.depth <= torch.tensor(rooms, device=made.value.device)[:, None]
-        made.valid = inside if made.valid is None else made.valid & inside
-    return made
+        inside = draft.tree.depth <= rooms[:, None]
+        draft.valid = inside if draft.valid is None else draft.valid & inside
+        return draft
+    if draft.valid is not None and not isinstance(shape, Chain):
+        draft.valid = _unless_all(draft.valid)
+    if any(room < draft.tree.max_depth for room, alive in zip(rooms, target.live, strict=True) if alive):
+        inside = draft.tree.depth <= torch.tensor(rooms, device=draft.value.device)[:, None]
+        draft.valid = inside if draft.valid is None else draft.valid & inside
+    return draft
 
 
 def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
@@ -87,10 +106,10 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> 
         if level + 1 == shape.depth:
             break
         score, best = total.topk(width, -1)
-        came = best // width
+        parent = best // width
         token = tokens[-1].gather(1, best)
-        hidden = out.gather(1, came[..., None].expand(-1, -1, out.shape[-1]))
-        seen = ancestor.expand(batch, -1, -1).gather(1, came[..., None].expand(-1, -1, ancestor.shape[-1]))
+        hidden = out.gather(1, parent[..., None].expand(-1, -1, out.shape[-1]))
+        seen = ancestor.expand(batch, -1, -1).gather(1, parent[..., None].expand(-1, -1, ancestor.shape[-1]))
         ancestor = torch.cat([seen, eye.expand(batch, -1, -1)], -1)
         frontier = best + width + (level - 1) * width * width
     first = torch.full_like(tokens[0], -1)
@@ -100,10 +119,8 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> 
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
     """The `nodes` likeliest prefixes under the product of the levels' laws, `width` tokens of each ("Accelerating Speculative
-    Decoding with Block Diffusion Draft Trees").
-
-    No prefix is likelier than the one it extends, so the likeliest of a level extend the likeliest of the level before:
-    this finds what a best-first search with a heap finds, without asking the host.
+    Decoding with Block Diffusion Draft Trees"): a best-first search without the host, since no prefix is likelier than its
+    own.
     """
     score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
     scores, tokens, parents, start = [], [], [], 0
@@ -139,11 +156,11 @@ def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor,
 
 
 class _LevelPlan:
-    """What growing a static tree needs per level, worked out once per shape and device.
+    """The tensors that growing a static tree needs per level, computed once per shape and device.
 
     row, level: int64 [N], for nodes with children the place among these and the depth, -1 for leaves.
-    Per level: `node` [n] the nodes of that depth; `source`, `rank` [n] which expanded parent each comes from and as which
-    child; `keep` [m] the ones that have children themselves; `seen` bool [1, m, so far] over all expanded nodes.
+    levels: per level, its nodes [n], the place of their parent among the expanded ones and their rank [n], which of them have
+    children [m], what these see, bool [1, m, so far], and how many nodes were expanded before.
     """
 
     def __init__(self, tree: Tree):
@@ -205,12 +222,12 @@ def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys:
     return Draft(value, plan.tree, law, valid)
 
 
-def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys, room: int) -> Draft:
-    """A chain of at most `room`: the top token each time for a greedy request and a deterministic chain, else a draw from the
-    law on record."""
+def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys, longest: int) -> Draft:
+    """A chain of at most `longest`: the top token each time for a greedy request and a deterministic chain, else a draw from
+    the law on record."""
     out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
     tokens, valid, laws = [], [], []
-    longest, growth = min(shape.longest, room), shape.length.begin()
+    growth = shape.length.begin()
     uniform = None if picked else keys.uniform(Purpose.DRAFT, longest)
     for step in range(longest):
         scores = state.logits(out, step + 1) if picked else state.law(out, step + 1)

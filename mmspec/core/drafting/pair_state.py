@@ -1,4 +1,4 @@
-"""The state of drafters that read pairs of a hidden feature and the token that followed it, and the pairs they have yet to read.
+"""The state of drafters that read pairs of a hidden feature and the token behind it.
 
 Pairs are noted after every round and read in one pass before the next draft.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
-from mmspec.core.drafting import growth
+from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.shapes import Chain, ShapeMixin
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
@@ -92,17 +92,13 @@ def _latest(pairs: PendingFeatures | FixedPendingFeatures) -> tuple[Tensor, Tens
 
 
 class PairState:
-    """Base of the states that `growth.py` steps, over a `BatchTarget`: pairs are noted as they are accepted, read in one pass
-    before the next draft, and drafted ones are forgotten again. A domain says how its pairs pass the layer (`read`) and what
-    scores the features (`logits` and `law`, see `growth.Stepping`).
+    """Base of the states that `growth.py` steps over a `BatchTarget`. A domain adds `read`, `logits` and `law`.
 
     cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
-    root: float [B, F], the predicted feature behind the last committed pair: what depth 1 is drawn from.
-    longest: at most so many levels in the next draft; None for as many as the shape has.
-    pending_features: pairs the target has accepted since.   counts: per row, how many pairs the last `catch_up` read.
-    passes: of the drafter's layer.
-    held: what of one request lasts from round to round beside the cache and the pairs, by name; a class that says so itself
-        can draft in captured rounds, see `mmspec.core.graphs`.
+    root: float [B, F], the predicted feature behind the last committed pair, which depth 1 is drawn from.
+    deepest: the most levels of a draft: the shape's, cut to the drafter's `trained_depth`.   passes: of the drafter's layer.
+    pending_features: pairs accepted since.   counts: per row, how many pairs the last `catch_up` read.
+    held: names of what else lasts from round to round; a class that lists it can draft in captured rounds.
     """
 
     cache: SlotPool
@@ -111,7 +107,6 @@ class PairState:
 
     def __init__(self, drafter: ShapeMixin, target: object):
         self.drafter, self.passes = drafter, 0
-        self.longest: int | None = None
         self.serve(target)
         self.pending_features = PendingFeatures()
         self.counts: list[int] = []
@@ -122,6 +117,8 @@ class PairState:
         """Drafts for `target` from now on."""
         self.target = target
         self.shape = self.drafter.shape_for(target.greedy)
+        limit = self.drafter.trained_depth
+        self.deepest = self.shape.longest if limit is None else min(self.shape.longest, limit)
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         """Predicted features [B, n, F] of new slots, not counted yet: values int64 [B, n] behind features [B, n, F].
@@ -142,11 +139,10 @@ class PairState:
         return self.cache.bias(ancestor, dtype, back)
 
     def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
-        """Writes a prompt to the empty cache, or behind what it holds where all rows have S slots.
-        attend: float [R, S, A], row r's first `count[r]` slots in use, R cache rows.
-        rotary: see `DraftLayer.heads`.   count: int64 [R].
+        """Writes a prompt to the empty cache, or behind its slots where all rows have S slots; later slots attend only these
+        keys.
 
-        A single layer has no use for what it would put out here: later slots only attend the keys and values.
+        attend: float [R, S, A], row r's first `count[r]` slots in use.   rotary: see `DraftLayer.heads`.   count: int64 [R].
         """
         layer, (rows, slots, _) = self.drafter.layer, attend.shape
         if not slots:
@@ -164,8 +160,15 @@ class PairState:
         """Notes the accepted pairs: hidden states of the path, and what followed each. They are read before a draft."""
         self.pending_features.note(target.paths, draft, evidence, verdict)
 
-    def catch_up(self) -> None:
-        """Extends the cache by the pairs noted since the last draft, in one pass."""
+    def prefill(self) -> None:
+        """Reads the prompt."""
+        raise NotImplementedError
+
+    def catch_up(self, depth: int | None = None) -> None:
+        """Extends the cache by the pairs noted since the last draft, in one pass.
+
+        depth: levels of the draft that follows, for drafters that make it in the same pass; None for `deepest`.
+        """
         hidden, value, self.counts = self.pending_features.take()
         counts, tree = self.counts, chain(value.shape[1] - 1, value.device)
         out = self.read(value, hidden, tree.depth, tree.ancestor if value.shape[1] > 1 else None, 0)
@@ -184,38 +187,38 @@ class PairState:
         self.cache.advance(-count)
         self.next_position = self.next_position - count
 
-    def ready(self) -> None:
-        """Reads all that is known so far; `root` is up to date afterwards."""
+    def ready(self, depth: int | None = None) -> None:
+        """Reads all that is known so far; `root` is up to date afterwards.   depth: see `catch_up`."""
+        if self.next_position is None:
+            self.prefill()
         if self.pending_features:
-            self.catch_up()
+            self.catch_up(depth)
 
-    @property
-    def deepest(self) -> int:
-        """Levels `longest` may ask for."""
-        return self.shape.longest
-
-    def most_levels(self) -> int:
-        """How many levels the next draft may have."""
-        return self.shape.longest if self.longest is None else min(self.shape.longest, self.longest)
+    def draft_budget(self, longest: int | None = None) -> DraftBudget:
+        """The size of the next draft: the least of `deepest`, `longest` and each row's room."""
+        depth = self.deepest if longest is None else min(self.deepest, longest)
+        return DraftBudget(depth, self.target.rooms(depth))
 
     @torch.no_grad()
-    def propose(self, target: object, keys: Keys) -> Draft:
-        """A draft in the request's shape."""
-        longest = self.most_levels()
-        rooms = target.rooms(longest)
-        if not isinstance(rooms, Tensor) and not any(rooms):
+    def propose(self, target: object, keys: Keys, longest: int | None = None) -> Draft:
+        """A draft in the request's shape.   longest: at most so many levels; None for `deepest`."""
+        budget = self.draft_budget(longest)
+        if budget.is_empty:
             return root_only(target.pending)
-        self.ready()
-        # levels are left out before anything is drawn; a chain ends where `rooms` do
-        shape = self.shape if isinstance(self.shape, Chain) else self.shape.cut(longest)
-        return growth.grow_draft(self, target, shape, keys, rooms)
+        self.ready(budget.depth)
+        return self.draft(target, keys, budget)
+
+    def draft(self, target: object, keys: Keys, budget: DraftBudget) -> Draft:
+        """The draft behind `root`, right after `ready`; levels are left out before anything is drawn."""
+        whole = isinstance(self.shape, Chain) or budget.depth >= self.deepest
+        return grow_draft(self, target, self.shape if whole else self.shape.cut(budget.depth), keys, budget)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         """The predicted features [B, n, F] that the children at `depth` (from 1) are drawn from."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Predicted features [B, n, F] of one level of drafted nodes, which all share a position; see `growth.Stepping`."""
+        """Predicted features [B, n, F] of one level of drafted nodes, which share a position; see `LevelwiseState`."""
         out = self.read(token, hidden, depth - 1, ancestor, back)
         self.cache.advance(token.shape[1])
         return out

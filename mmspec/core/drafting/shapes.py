@@ -1,4 +1,4 @@
-"""Shapes of drafts: dynamic trees, static trees and chains, the likeliest tree of a size, and the mixin of drafters that take them."""
+"""Shapes of drafts (dynamic trees, static trees, chains), and the mixin of drafters that take them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[
     if nodes < 1 or depth < 1:
         raise ValueError(f"nodes, depth: expected at least 1, got {nodes} and {depth}")
     parents, levels = [0], [0]
-    heap = [(-rate, rank, 0) for rank, rate in enumerate(rates)]  # minus the chance, order of coming, parent
+    heap = [(-rate, rank, 0) for rank, rate in enumerate(rates)]  # minus the chance, order of arrival, parent
     heapq.heapify(heap)
-    came = len(rates)
+    order = len(rates)
     while heap and len(parents) < nodes:
         chance, _, parent = heapq.heappop(heap)
         node = len(parents)
@@ -36,8 +36,8 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[
         levels.append(levels[parent] + 1)
         if levels[node] < depth:
             for rate in rates:
-                heapq.heappush(heap, (chance * rate, came, node))
-                came += 1
+                heapq.heappush(heap, (chance * rate, order, node))
+                order += 1
     if len(parents) < nodes:
         raise ValueError(f"nodes: expected at most {len(parents)} at depth {depth}, width {len(rates)}, got {nodes}")
     return tuple(parents)
@@ -123,8 +123,8 @@ class StaticTree:
 
 @lru_cache(maxsize=256)
 def _cut_static(shape: StaticTree, depth: int) -> StaticTree:
-    kept = [node for node, level in enumerate(_depths(shape.parents)) if level <= depth]
-    return replace(shape, parents=tuple(kept.index(shape.parents[node]) for node in kept))
+    nodes = [node for node, level in enumerate(_depths(shape.parents)) if level <= depth]
+    return replace(shape, parents=tuple(nodes.index(shape.parents[node]) for node in nodes))
 
 
 @lru_cache(maxsize=256)
@@ -172,9 +172,13 @@ Shape = DynamicTree | StaticTree | Chain
 
 
 class ShapeMixin:
-    """Mixin of drafters whose drafts are grown level by level (`grow.py`). shapes: of greedy and of sampled requests."""
+    """Mixin of drafters whose drafts are grown level by level (see `growth.py`).
+
+    shapes: of greedy and of sampled requests.   trained_depth: the most levels the drafter can draft; None for no limit.
+    """
 
     shapes: tuple[Shape, Shape]
+    trained_depth: int | None = None
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
         """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own."""

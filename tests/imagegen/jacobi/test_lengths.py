@@ -62,10 +62,10 @@ class Controlled:
 
 
 class ControlledState(JacobiState):
-    def propose(self, target, keys) -> Draft:
+    def propose(self, target, keys, longest: int | None = None) -> Draft:
         self.gains, self.filled = (*self.gains, target.emitted[0] - self.filled), target.emitted[0]
-        self.longest = self.choose(self.gains)
-        return super().propose(target, keys) if self.longest else root_only(target.pending)
+        longest = self.choose(self.gains)
+        return super().propose(target, keys, longest) if longest else root_only(target.pending)
 
 
 class PeekingAtSurvivors(ControlledState):

@@ -112,8 +112,7 @@ class VisionSkipless:
     def propose(self, target, keys):
         if not self.late:
             self.inner.ready()
-        self.inner.longest = 0
-        return self.inner.propose(target, keys)
+        return self.inner.propose(target, keys, 0)
 
     def observe(self, *round):
         self.inner.observe(*round)
@@ -167,10 +166,17 @@ class Asking:
         self.drafter, self.longest = drafter, longest
 
     def open(self, target):
-        state = self.drafter.open(target)
-        assert state.deepest > self.longest
-        state.longest = self.longest
-        return state
+        self.state = self.drafter.open(target)
+        assert self.state.deepest > self.longest
+        return self
+
+    passes = property(lambda self: self.state.passes)
+
+    def propose(self, target, keys):
+        return self.state.propose(target, keys, self.longest)
+
+    def observe(self, *round):
+        self.state.observe(*round)
 
 
 @pytest.mark.parametrize("name", ("small", "eagle"))

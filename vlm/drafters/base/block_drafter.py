@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -16,21 +15,19 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.picture_pooling import pool_pictures
+from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, pack_slots, picture_numbers
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter, shared_embedding
-from mmspec.vlm.drafters.flash.head import LatentPool
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
 from mmspec.vlm.hidden_states import LayerOutput
 
 
 class BlockDrafter(ShapedDrafter):
-    """Base of drafters whose layers read one context state for each committed token, made of the target's states at `taps`,
-    and a block of the root and mask tokens, whose rows each predict a token.
+    """Base of drafters whose layers read a context state of each committed token, made of the target's states at `taps`, and
+    a block of the root and mask tokens, whose rows each predict a token.
 
-    Embedding and head are the target's and are not stored here. A committed token's keys and values never change; those of
-    a block are never kept. Subclasses make a level's law depend on the token drafted before it with `after` and `logits`.
-    Weights and settings only: a request's state is what `open` returns.
+    Embedding and head are the target's. The keys and values of a block are never kept. Subclasses make a level's law depend
+    on the token drafted before it with `after` and `logits`.
     """
 
     config: BlockDrafterConfig
@@ -39,13 +36,14 @@ class BlockDrafter(ShapedDrafter):
     def __init__(self, config: BlockDrafterConfig):
         super().__init__(config)
         width, eps = config.hidden_size, config.rms_norm_eps
+        self.trained_depth = self.own_depths = config.drafted
         self.levels = tuple(LayerOutput(layer) for layer in config.taps)
         self.fc = nn.Linear(len(config.taps) * config.tapped, width, bias=False)
         self.hidden_norm = nn.RMSNorm(width, eps=eps)
         self.layers = nn.ModuleList(self.new_layer() for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(width, eps=eps)
-        kept = config.draft_vocab_size
-        self.head = ReducedHead(width, config.vocab_size, kept) if kept else None
+        reduced = config.draft_vocab_size
+        self.head = ReducedHead(width, config.vocab_size, reduced) if reduced else None
         self.pool = LatentPool(config.latents, width) if config.latents else None
         block = FixedLength(config.drafted)
         # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
@@ -60,18 +58,7 @@ class BlockDrafter(ShapedDrafter):
         """The first layer, whose rotary positions are those of all."""
         return self.layers[0]
 
-    @property
-    def own_depths(self) -> int:
-        return self.config.drafted
-
-    @property
-    def most_levels(self) -> int:
-        return self.config.drafted
-
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> BlockDrafterState:
         return BlockDrafterState(self, target)
 
     def context(self, states: Tensor) -> Tensor:
@@ -81,7 +68,7 @@ class BlockDrafter(ShapedDrafter):
     def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> PromptSlots:
         """What of a prompt becomes context: every token, or of a picture as many rows as it is pooled into.
 
-        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `pictures`.
+        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `picture_numbers`.
         """
         context, keep = self.pooled(self.context(states), real, picture)
         return pack_slots(context, context, keep, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
@@ -103,7 +90,7 @@ class BlockDrafter(ShapedDrafter):
     def forward(self, embeds: Tensor, rotary: Tensor, cache: SlotCache, biases: Sequence[Tensor | None]) -> Tensor:
         """Normed outputs [B, n, H] of blocks' embeddings [B, n, H], whose keys and values go to `cache`, behind the context.
 
-        rotary: rows of `layer.rotary()` at their positions.   biases: one for each layer, see `context_layer.biases`.
+        rotary: rows of `layer.rotary()` at their positions.   biases: one for each layer, see `attention_biases`.
         """
         rows = embeds * self.config.embedding_scale if self.config.embedding_scale != 1 else embeds
         for index, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
@@ -143,14 +130,14 @@ class BlockDrafter(ShapedDrafter):
 
         rows: [N, D, H], of `drafting`.   before: int64 [N, D], the token right before each level's.
         """
-        unary, made, said = self.unary(rows, head), [], []
+        unary, features, scores = self.unary(rows, head), [], []
         if self.independent:
             return unary, rows
         for depth in range(rows.shape[1]):
             place = slice(depth, depth + 1)
-            made.append(self.after(rows[:, place], before[:, place], made[-1] if made else None))
-            said.append(self.logits(made[-1], depth + 1, unary[:, place]))
-        return torch.cat(said, 1), torch.cat(made, 1)
+            features.append(self.after(rows[:, place], before[:, place], features[-1] if features else None))
+            scores.append(self.logits(features[-1], depth + 1, unary[:, place]))
+        return torch.cat(scores, 1), torch.cat(features, 1)
 
     def acceptance(self, out: Tensor) -> Tensor | None:
         """The logit of a level's token being accepted, [...], of what the level is made of, [..., F]; None where it is not
@@ -194,31 +181,15 @@ class BlockDrafterState(FeatureState):
     def slots_ahead(self) -> int:
         return self.drafter.config.block_size
 
-    @torch.no_grad()
-    def prefill(self) -> None:
-        """Reads the prompt but for its last token, whose states come with the first pass."""
-        target, drafter = self.target, self.drafter
-        spare = target.cache.capacity - target.prompt.shape[1] + 64 + drafter.config.block_size
-        self.cache.capacity = target.prompt.shape[1] + spare
-        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
-        self._append(None if target.padding is None else ~target.padding[:, :-1])
+    def stale_slots(self, target: object) -> int:
+        """A slot is a token's own, so none of those that the target holds is read again."""
+        return target.turn.forget - (target.turn.before is not None)
 
-    @torch.no_grad()
-    def follow(self, target: object) -> Self:
-        """See `FeatureState.follow`; a slot is a token's own, so none of those the target holds is read again."""
-        if self.next_position is None:
-            self.prefill()
-        if self.pending_features:
-            self.take_in()
-        self.rewind(target.turn.forget - (target.turn.before is not None))
-        self.serve(target)
-        self.rows = self.unary = self.root = None
-        self._append(None)
-        return self
-
-    def _append(self, real: Tensor | None) -> None:
-        """Adds the context of what the target's prompt adds.   real: bool [B, n], where that is no padding."""
+    def read_prompt(self) -> None:
+        """Adds the context of what the target's prompt adds, but for its last token, whose states come with the first pass."""
         target, states = self.target, self.target.prompt_hidden[:, :-1]
+        self.rows = self.unary = self.root = None
+        real = None if target.padding is None or self.cache.width else ~target.padding[:, :-1]
         ids = target.prompt[:, target.prompt.shape[1] - states.shape[1] - 1 : -1]
         slots = self.drafter.read(
             states, real, picture_numbers(ids, target.parts.placeholders, target.parts.tokens_per_image)
@@ -238,12 +209,12 @@ class BlockDrafterState(FeatureState):
             self.cache.write(index, *layer.context(context, rotary))
         self.cache.advance(counts)
 
-    def catch_up(self) -> None:
+    def catch_up(self, depth: int | None = None) -> None:
         """Adds the context of what was accepted since the last draft, then makes the block behind it."""
-        self.take_in()
-        self.draw_block()
+        self.read_pending()
+        self.draw_block(self.deepest if depth is None else depth)
 
-    def take_in(self) -> None:
+    def read_pending(self) -> None:
         """Adds the context of what was accepted since the last draft."""
         states, _, self.counts = self.pending_features.take()
         context = self.drafter.context(states)
@@ -252,8 +223,8 @@ class BlockDrafterState(FeatureState):
         self.absorb(context, self.next_position[:, None] + ahead, self.counts)
         self.next_position = self.next_position + torch.tensor(self.counts, device=states.device)
 
-    def draw_block(self) -> None:
-        """One pass over the block behind the pending token."""
+    def draw_block(self, depth: int) -> None:
+        """One pass over the block behind the pending token, of which the first `depth` rows that draft are scored."""
         drafter, target = self.drafter, self.target
         embeds = shared_embedding(target.parts.embed, drafter.block(target.pending))
         ahead = torch.arange(embeds.shape[1], device=embeds.device)
@@ -262,7 +233,7 @@ class BlockDrafterState(FeatureState):
         rows = drafter(
             embeds, rotary, self.cache, attention_biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype)
         )
-        self.rows = drafter.drafting(rows)[:, : self.most_levels()]
+        self.rows = drafter.drafting(rows)[:, :depth]
         self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
 

@@ -16,20 +16,13 @@ UNLIMITED = -1  # reach of a layer without a window
 
 @dataclass(frozen=True, slots=True)
 class BlockDrafterConfig:
-    """hidden_size is the drafter's own and the target's, whose embedding and head it uses; vocab_size the target's.
+    """Sizes of a block drafter; hidden_size and vocab_size are the target's.
 
-    taps: the target's layers whose outputs are read, counted from 0, in order.   target_hidden_size: their width, 0 for
-        hidden_size.   mask_token_id: the row of the target's embedding that stands where a token is to be drafted.
-    block_size: rows of a block, the root included.   from_root: a row predicts the token behind its own position, so that
-        the root's row drafts too, instead of the token at it.
-    draft_vocab_size: tokens it can draft with a head of its own, 0 for all with the target's.
-    reach: per layer, how many positions back a row sees, ALL (-1) without a limit; () for ALL in every layer.
-    reach_from_root: the limit counts from the root for all rows of a block, instead of from each row.
-    causal: per layer, whether a row of a block sees none behind it; () for no layer.
-    embedding_scale, output_multiplier, softcap: what embeddings are multiplied with, and what becomes of the head's logits:
-        softcap * tanh(multiplier * logits / softcap), 0 for none.
-    latents: rows that the context of a picture is pooled into, as FLASH pools states; 0 leaves it a row a token.
-    """
+    taps: the target's layers whose outputs are read, from 0, of width target_hidden_size (0 for hidden_size).
+    mask_token_id: the embedding row of a token to draft.   block_size: rows of a block, with the root.
+    from_root: a row predicts the token behind its position, so the root drafts too.   draft_vocab_size: 0 for all tokens.
+    reach, causal: per layer, how far a row looks back (`reach_from_root`: from the root), and whether no row behind is seen.
+    latents: rows a picture is pooled into, 0 for none.   softcap: as in `LogitTransform`, 0 for none."""
 
     hidden_size: int
     intermediate_size: int
@@ -152,11 +145,11 @@ def attention_biases(
 
     A slot's number is its position: context states stand in the order of their tokens.
     """
-    made: dict[tuple[int, bool], Tensor | None] = {}
+    biases: dict[tuple[int, bool], Tensor | None] = {}
     for kind in zip(config.reach, config.causal, strict=True):
-        if kind not in made:
-            made[kind] = _attention_bias(cache, count, *kind, config.reach_from_root, dtype)
-    return [made[kind] for kind in zip(config.reach, config.causal, strict=True)]
+        if kind not in biases:
+            biases[kind] = _attention_bias(cache, count, *kind, config.reach_from_root, dtype)
+    return [biases[kind] for kind in zip(config.reach, config.causal, strict=True)]
 
 
 def _attention_bias(

@@ -18,7 +18,7 @@ class AnchoredBlocks:
 
     ids: int64 [B, T].   anchor: int64 [B, A], the slots whose tokens are the blocks' roots.
     position: int64 [B, T], of every token.   document: int64 [B, T], tokens of other documents and of negative ones (padding)
-    are no context of a block.   picture: int64 [B, T], see `pictures`, of rows that are one document each; None where
+    are no context of a block.   picture: int64 [B, T], see `picture_numbers`, of rows that are one document each; None where
     pictures are read whole.
     """
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.fingerprint import module_like
+from mmspec.io.pretrained import layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
@@ -48,13 +50,18 @@ class FeatureConfig:
         return LayerConfig.of(self)
 
 
-class FeatureDrafter(ShapedDrafter):
-    """Slot j sees the target's state h_j and the embedding of token j + 1, fused by one linear layer (embedding first), and
-    predicts h_{j+1}; the target's own head turns that into token j + 2.
+def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dict[str, tuple[str, ...]]:
+    """Our names of a feature drafter's weights, and the published ones.   fields: see `drafter_sizes`."""
+    names = layer_names(prefix, fields["qkv_bias"]) | {"fc.weight": ("fc.weight",)}
+    return names | {"fc.bias": ("fc.bias",)} if fields["bias"] else names
 
-    There is no norm in front of the head. Positions are 1-D whatever the target's are. Embeddings and head are the
-    target's and are not stored here. Subclasses say what of a prompt becomes a slot (`read`) and may change `fuse` and
-    `logits`. Weights and settings only: a request's state is what `open` returns.
+
+class FeatureDrafter(ShapedDrafter):
+    """Slot j fuses the target's state h_j and the embedding of token j + 1 by one linear layer and predicts h_{j+1}, from
+    which the target's own head reads token j + 2.
+
+    No norm stands in front of the head. Positions are 1-D, whatever the target's are. Embeddings and head are the target's.
+    Subclasses choose the slots of a prompt (`read`) and may change `fuse` and `logits`.
     """
 
     config: FeatureConfig
@@ -66,10 +73,7 @@ class FeatureDrafter(ShapedDrafter):
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.input_norm else None
         self.layer = DraftLayer(config.layer())
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> FeatureState:
         return FeatureState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
@@ -102,8 +106,7 @@ class FeatureDrafter(ShapedDrafter):
 
         Depth d of slot r is what a draft that started d slots earlier holds there.
         """
-        origin = slots.origin[:, first:].clamp(min=0)
-        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
+        embeds = view.embeds_of(slots, first)
         context = None if slots.context is None else slots.context[:, first:]
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
         return self.layer.unroll(
@@ -114,10 +117,9 @@ class FeatureDrafter(ShapedDrafter):
 class FeatureState(PairState):
     """Keeps the slots of committed pairs (h_j, e_{j+1}) in a cache of its own.
 
-    Three counters, none derived from another: committed ids are the target's, `cache.lengths` counts slots (fewer than ids
-    where pictures are compressed), `next_position` is the position of the next slot.
+    `cache.lengths` counts slots, fewer than ids where pictures are compressed; `next_position` is that of the next slot.
     pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
-    latest: what the last pass attended from, and its positions; right behind `ready`, the pass over committed pairs.
+    latest: the input and the positions of the last pass; right behind `ready`, of the pass over committed pairs.
     """
 
     held: ClassVar[tuple[str, ...]] = ("next_position", "context")
@@ -139,12 +141,10 @@ class FeatureState(PairState):
     @torch.no_grad()
     def prefill(self) -> None:
         """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
-        target, view = self.target, self.view()
-        slots = self.drafter.read(view)
-        # room for what will be generated; the pool doubles when that is not enough
-        self.cache.capacity = slots.attend.shape[1] + target.cache.capacity - target.prompt.shape[1] + 64
-        self.next_position = torch.zeros_like(slots.next_position)
-        self._append(view, slots)
+        self.next_position = torch.zeros(self.target.batch, dtype=torch.long, device=self.target.device)
+        # room for what the target can generate; the pool doubles when that is not enough
+        self.cache.capacity = self.target.cache.capacity + self.slots_ahead + 64
+        self.read_prompt()
 
     @torch.no_grad()
     def follow(self, target: object) -> Self:
@@ -156,12 +156,19 @@ class FeatureState(PairState):
         if self.next_position is None:
             self.prefill()
         if self.pending_features:
-            self.catch_up()
-        self.rewind(target.turn.forget)
+            self.read_pending()
+        self.rewind(self.stale_slots(target))
         self.serve(target)
-        view = self.view()
-        self._append(view, self.drafter.read(view))
+        self.read_prompt()
         return self
+
+    def read_pending(self) -> None:
+        """Reads the pairs noted since the last draft."""
+        self.catch_up()
+
+    def stale_slots(self, target: object) -> int:
+        """How many of its last slots hold what is no longer in the prompt of `target`, the request that follows."""
+        return target.turn.forget
 
     def unread(self) -> tuple[Tensor, Tensor, Tensor]:
         """What the target's prompt adds to the pairs kept: ids int64 [B, n], embeddings and states [B, n, .]; without earlier
@@ -192,11 +199,12 @@ class FeatureState(PairState):
     @property
     def slots_ahead(self) -> int:
         """How many positions behind the pending token a draft's slots can have."""
-        return self.shape.longest
+        return self.deepest
 
-    def _append(self, view: PromptView, slots: PromptSlots) -> None:
-        """Takes up what was read of a view."""
-        before = self.cache.width
+    def read_prompt(self) -> None:
+        """Reads what the target's prompt adds to the slots of earlier turns."""
+        view, before = self.view(), self.cache.width
+        slots = self.drafter.read(view)
         self._reach(slots.attend.dtype)
         self.fill(slots)
         self.next_position = self.next_position + slots.next_position
@@ -223,19 +231,6 @@ class FeatureState(PairState):
         self.passes += 1
         bias = self.bias(ancestor, back, attend.dtype)
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, bias)
-
-    def ready(self) -> None:
-        if self.next_position is None:
-            self.prefill()
-        super().ready()
-
-    @property
-    def deepest(self) -> int:
-        most = self.drafter.most_levels
-        return super().deepest if most is None else min(super().deepest, most)
-
-    def most_levels(self) -> int:
-        return min(super().most_levels(), self.deepest)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""

@@ -49,11 +49,10 @@ class HeadBlock(nn.Module):
 
 
 class HeadDrafter(ShapedDrafter):
-    """Base of drafters whose depth i is predicted by head i (from 0) from the target's state behind the token before the root.
+    """Base of drafters whose head i (from 0) predicts depth i from the target's state behind the token before the root.
 
-    Slot j holds the target's state h_j and the embedding of token j + 1; head i of a draft from slot j predicts token
-    j + i + 2. A draft has at most `heads` levels: chains and dynamic trees are cut to that, the default static tree too,
-    another static tree that is deeper is refused. Weights and settings only: a request's state is what `open` returns.
+    Slot j holds the target's state h_j and the embedding of token j + 1; its head i predicts token j + i + 2.
+    Chains and dynamic trees are cut to `heads` levels; a deeper static tree is refused.
 
     head_bias: of the vocabulary-wide heads.   layer: a decoder layer over the target's states, None without one.
     """
@@ -63,6 +62,7 @@ class HeadDrafter(ShapedDrafter):
 
     def __init__(self, config: HeadConfig):
         super().__init__(config)
+        self.trained_depth = self.own_depths = config.heads
         own = config.heads if config.own_head else 0
         self.heads = nn.ModuleList(
             nn.Linear(config.hidden_size, config.vocab_size, bias=self.head_bias) for _ in range(own)
@@ -72,17 +72,9 @@ class HeadDrafter(ShapedDrafter):
         self.shapes = greedy.cut(config.heads), sampled.cut(config.heads)
 
     @property
-    def own_depths(self) -> int:
-        return self.config.heads
-
-    @property
     def from_ids(self) -> bool:
         """See `Drafter`: without a layer over them, nothing of a prompt's states is kept."""
         return self.layer is None
-
-    @property
-    def most_levels(self) -> int:
-        return self.config.heads
 
     def adopt(self, parts: Parts) -> None:
         """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
@@ -91,10 +83,7 @@ class HeadDrafter(ShapedDrafter):
             if head.bias is not None:
                 nn.init.zeros_(head.bias) if parts.head.bias is None else head.bias.data.copy_(parts.head.bias)
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> HeadState:
         return HeadState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
@@ -113,13 +102,8 @@ class HeadDrafter(ShapedDrafter):
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
         """See `ShapedDrafter.prediction`; heads with a vocabulary of their own predict no state."""
-        made = super().prediction(out, depth, parts, teacher, token, truth)
-        return DraftPrediction(made.student, teacher, token, depth) if self.config.own_head else made
-
-
-def shift_rows(rows: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of [B, n, H], zeros before the start."""
-    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]
+        whole = super().prediction(out, depth, parts, teacher, token, truth)
+        return DraftPrediction(whole.student, teacher, token, depth) if self.config.own_head else whole
 
 
 class HeadState(FeatureState):
@@ -145,7 +129,7 @@ class HeadState(FeatureState):
         self.source, self.root = gather_nodes(evidence.hidden, verdict.node[:, None]), None
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         """Brings `root` up to date."""
         if self.root is None:
             self.passes += 1

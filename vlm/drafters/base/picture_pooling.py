@@ -21,13 +21,13 @@ def absorbed_attention(
     key: weight [heads * dim, H].   there: bool [K, N] or None.
     """
     number, heads, dim = query.shape
-    asked = torch.einsum("qhd,hdw->qhw", query, key.unflatten(0, (heads, dim))).flatten(0, 1)
-    scores = (read @ asked.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
+    folded = torch.einsum("qhd,hdw->qhw", query, key.unflatten(0, (heads, dim))).flatten(0, 1)
+    scores = (read @ folded.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
     if there is not None:
         scores = scores.masked_fill(~there[:, None], -torch.inf)
     means = (scores.softmax(-1).to(taken.dtype) @ taken).unflatten(1, (number, heads))
-    found = torch.einsum("kqhw,hdw->kqhd", means, value.weight.unflatten(0, (heads, dim))).flatten(2)
-    return found if value.bias is None else found + value.bias
+    rows = torch.einsum("kqhw,hdw->kqhd", means, value.weight.unflatten(0, (heads, dim))).flatten(2)
+    return rows if value.bias is None else rows + value.bias
 
 
 def pool_pictures(
@@ -53,3 +53,19 @@ def pool_pictures(
     at = row.expand_as(slot)[used], slot[used]
     keep[at] = True
     return rows.index_put(at, pooled[used].to(rows.dtype))
+
+
+class LatentPool(nn.Module):
+    """C rows softmax(A h^T) h of a picture's states h: no scaling, no projections, one head.
+
+    latents: A, float [C, H], scaled so that scores of states of unit variance have unit variance.
+    """
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(count, width) * width**-0.5)
+
+    def forward(self, states: Tensor, there: Tensor) -> Tensor:
+        """Rows [K, C, H] of K pictures.   states: float [K, N, H].   there: bool [K, N], places a picture fills."""
+        scores = (self.latents @ states.transpose(1, 2)).float().masked_fill(~there[:, None], -torch.inf)
+        return scores.softmax(-1).to(states.dtype) @ states

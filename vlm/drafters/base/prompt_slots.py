@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -13,14 +14,11 @@ from torch import Tensor
 class PromptView:
     """Pairs shifted by one: slot j holds the target's state behind token j and the embedding of token j + 1.
 
-    embeds: float [B, S, H], merged input embeddings of tokens 1..S, vision features in place.
-    hidden: float [B, S, F], the target's states behind tokens 0..S-1 (F is H, or 3 H where three levels are read).
-    picture: int64 [B, S], which picture of the row the embedding belongs to, counted from 1; 0 for text and no pair.
-    real: bool [B, S], slots that hold a pair; None when all do.
-    in_prompt: bool [B, S], pairs within the prompt, all that drafting has when it reads one; None when all are.
-    shown: whether pictures stand before the view, in a conversation that goes on.   context: float [B, M], what they tell the
-        text before the view's own pictures, for drafters that have something of the kind (`Slots.last_context`).
-    place: int64 [B, S] or [A, B, S], where the target has tokens 1..S; None where nobody said.
+    embeds, hidden: float [B, S, H] and [B, S, F], merged input embeddings and the target's states.
+    picture: int64 [B, S], which picture of the row the embedding belongs to, from 1; 0 for text and no pair.
+    real, in_prompt: bool [B, S], slots that hold a pair, and pairs within the prompt; None when all do.
+    shown: whether earlier turns have pictures.   context: float [B, M], of the text before the view's first picture.
+    place: int64 [B, S] or [A, B, S], the target's positions of tokens 1..S; None where unknown.
     """
 
     embeds: Tensor
@@ -52,8 +50,8 @@ class PromptView:
         real = None if padding is None else ~(padding[:, :-1] | padding[:, 1:])
         if real is not None:  # a picture right behind the padding loses its first row, as one that opens a prompt does
             picture = picture * real
-        asked = None if answer is None else answer[:, 1:].cumsum(1) == 0
-        return cls(embeds[:, 1:], hidden[:, :-1], picture, real, asked)
+        in_prompt = None if answer is None else answer[:, 1:].cumsum(1) == 0
+        return cls(embeds[:, 1:], hidden[:, :-1], picture, real, in_prompt)
 
     @property
     def position(self) -> Tensor:
@@ -61,6 +59,10 @@ class PromptView:
         if self.real is not None:
             return (self.real.cumsum(1) - 1).clamp(min=0)
         return torch.arange(self.picture.shape[1], device=self.picture.device).expand_as(self.picture)
+
+    def embeds_of(self, slots: PromptSlots, first: int) -> Tensor:
+        """The embeddings [B, R - first, H] of the pairs in slots first.. of R; slots of no pair hold any."""
+        return _gather_rows(self.embeds, slots.origin[:, first:].clamp(min=0))
 
     @property
     def last_picture(self) -> Tensor:
@@ -131,12 +133,10 @@ class PictureSpans:
 class PromptSlots:
     """Row b's first `count[b]` slots are in use, in order.
 
-    attend: float [B, R, A], what queries, keys and values are projected from.   carry: float [B, R, H], the residual.
-    position: int64 [B, R].   next_position: int64 [B], of the slot that follows.
-    origin: int64 [B, R], the slot of the PromptView it came from, -1 for compressed pictures and unused slots.
-    context: float [B, R, M], what `fuse` was given beside the pair, None where a drafter has nothing of the kind.
-    last_context: float [B, M], the context of what follows.
-    place: int64 [B, R], the slot of the PromptView it stands in (of its picture, where compressed), -1 for unused slots.
+    attend, carry: float [B, R, .], the input of queries, keys and values, and the residual.   position: int64 [B, R].
+    next_position: int64 [B], of the slot that follows.   origin: int64 [B, R], the slot's pair in the PromptView, -1 for
+    compressed pictures and unused slots.   place: int64 [B, R], the same with compressed pictures, -1 for unused slots.
+    context, last_context: float [B, R, M] and [B, M], `fuse`'s context of each slot and of the next; None without one.
     """
 
     attend: Tensor
@@ -197,6 +197,11 @@ def pack_slots(
         last_context=last_context,
         place=torch.where(used, order, -1),
     )
+
+
+def shift_rows(rows: Tensor, steps: int) -> Tensor:
+    """Row j of the result is row j - steps of [B, n, H], zeros before the start."""
+    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]
 
 
 def _gather_rows(rows: Tensor, order: Tensor) -> Tensor:

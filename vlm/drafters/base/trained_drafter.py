@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -39,21 +40,13 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     levels: which of the target's states it reads: None for the last ones, else see `watch`.
     trainable: whether drafters of this kind are trained here; the others come from their publishers.
     any_target: whether they can be made for any target; the others belong to models of one family.
+    own_depths: depths of a draft that have weights of their own, which only training at that depth reaches.
     """
 
+    own_depths: int = 1
     levels: tuple[Level, ...] | None = None
     trainable: ClassVar[bool] = True
     any_target: ClassVar[bool] = True
-
-    @property
-    def most_levels(self) -> int | None:
-        """Levels a draft can have; None where the drafter sets no limit."""
-        return None
-
-    @property
-    def own_depths(self) -> int:
-        """Depths of a draft that have weights of their own, which nothing but training at that depth ever reaches."""
-        return 1
 
     def __init__(self, config: object):
         super().__init__(config)
@@ -67,7 +60,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
 
     def _cut(self, shape: Shape) -> Shape:
-        most = self.most_levels
+        most = self.trained_depth
         if most is None or isinstance(shape, Chain) or shape.longest <= most:
             return shape  # a request ends chains by itself, so that length control keeps its settings
         if isinstance(shape, StaticTree):
@@ -81,6 +74,15 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         state.prefill()
         return state
 
+    def open_without_prefill(self, target: object) -> object:
+        """State of one request whose prompt is read before the first draft.   Raises ValueError for another target."""
+        self.check(target.parts)
+        return self.new_state(target)
+
+    def new_state(self, target: object) -> object:
+        """State of one request of a target that fits."""
+        raise NotImplementedError
+
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
@@ -93,14 +95,13 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
 
     def check(self, parts: Parts) -> None:
         """Raises ValueError when the drafter was made for another target."""
-        for field, own, theirs in (
-            ("hidden_size", self.config.hidden_size, parts.hidden_size),
-            ("vocab_size", self.config.vocab_size, parts.vocab_size),
-        ):
-            if own != theirs:
-                raise ValueError(
-                    f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target"
-                )
+        self.check_sizes(parts, "hidden_size", "train one for this target")
+
+    def check_sizes(self, parts: Parts, width: str, advice: str) -> None:
+        """Compares the config's field `width` and its vocabulary with the target's; `advice` ends the error."""
+        for field, theirs in ((width, parts.hidden_size), ("vocab_size", parts.vocab_size)):
+            if (own := getattr(self.config, field)) != theirs:
+                raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; {advice}")
 
 
 @dataclass(slots=True)
@@ -139,6 +140,13 @@ class LogitTransform:
         """Of logits [..., V]."""
         scaled = logits * self.scale if self.scale != 1 else logits
         return (scaled / self.cap).tanh() * self.cap if self.cap else scaled
+
+
+def require_fields(config: Mapping[str, object], *needed: str) -> list:
+    """Those fields of a published config.   Raises ValueError that lists all missing ones."""
+    if missing := [name for name in needed if name not in config]:
+        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
+    return [config[name] for name in needed]
 
 
 def shared_embedding(embed: nn.Module, ids: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
-from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
+from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
 
 MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
 
@@ -74,28 +74,11 @@ def levels_of(layers: int) -> tuple[int, int, int]:
 
 class Eagle3(FeatureDrafter):
     """Drafts from low, middle and high states of the target ("EAGLE-3: Scaling up Inference Acceleration of Large Language
-    Models via Training-Time Test").
+    Models via Training-Time Test"). Exact in every shape.
 
-    The states side by side go through one linear layer without bias to a state of the target's width; the drafter's own
-    outputs have that width already and skip it. Attention reads [normed embedding ; normed state], the residual is the
-    state. The output is fed back as it is; the drafter's own head reads it through one norm and scores the tokens of a
-    reduced vocabulary, all others are never drafted. Lossless in every shape, see `Eagle`: leaving tokens out changes what
-    is drafted, not what is kept.
-
-    Made for text by its authors. Here every pair of a prompt is a slot, pictures as any other, with the merged embeddings.
-    Trap: in Qwen3-VL the first layers add vision features to what they pass on ("DeepStack"). The states read here hold
-    them, engines that take a layer's output before the addition do not: choose levels behind those layers there.
-
-    Training is the paper's: soft cross-entropy on the reduced vocabulary at 7 depths, weights 0.8 ** depth, no distance of
-    features: `Objective(((1.0, cross_entropy),), depths=7, decay=0.8)`. Places where the target's best token is left out
-    of the reduced vocabulary do not count. The public code divides a depth's loss by all places; here it is the mean over
-    those that count, so that the loss does not shrink with the share of prompts in a batch.
-    A place counts where the token it predicts is one of an answer, which is two tokens later than in the public code: that
-    asks it of the token whose state the place reads, and so leaves out the start of an answer, which is drafted, and counts
-    what stands behind its end, which is not.
-    The public training code turns positions with base 10000 whatever its config says, the public inference code with the
-    config's rope_theta. Here the config's holds in both; to draft as a publicly trained file was trained, load it with
-    rope_theta 10000.
+    One linear layer joins the states to the target's width; the drafter's own outputs skip it. Attention reads [normed
+    embedding ; normed state], and the residual is the state. The drafter's own head scores a reduced vocabulary; other tokens
+    are never drafted. docs/concepts/drafters.md describes its training and its differences from the public code.
     """
 
     kind: ClassVar[str] = "eagle3"
@@ -150,8 +133,8 @@ class Eagle3(FeatureDrafter):
         row = torch.full((self.config.vocab_size,), -1, device=known.device)
         row[known] = torch.arange(len(known), device=known.device)
         row = row[tokens, None]
-        kept = self.head.weight[row[:, 0].clamp(min=0)]
-        other.head.weight.copy_(torch.where(row >= 0, kept, other.head.weight))
+        known_rows = self.head.weight[row[:, 0].clamp(min=0)]
+        other.head.weight.copy_(torch.where(row >= 0, known_rows, other.head.weight))
         return other.requires_grad_(self.fc.weight.requires_grad)
 
     def with_answers(
@@ -161,11 +144,9 @@ class Eagle3(FeatureDrafter):
 
         most: how many at most; 0 for the config's draft_vocab_size, or 32000 where it has none.
         """
-        from mmspec.vlm.drafters.reduced_vocabulary import reduced_vocabulary
-
         vocab = self.config.vocab_size
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
-        return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never).ids)
+        return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never))
 
     def check(self, parts: Parts) -> None:
         FeatureDrafter.check(self, parts)

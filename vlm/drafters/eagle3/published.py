@@ -19,22 +19,14 @@ _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")
 def load_eagle3(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle3:
     """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
 
-    Levels are the config's `eagle_aux_hidden_state_layer_ids`, of `speculators` (transformers' hidden_states[v]); where it
-    has none, they follow from the number of the target's layers. SGLang's configs say v - 1 inside `eagle_config`, which is
-    read so. `norm_before_residual` absent is False, as in the original's code, in the `speculators` library and in effect
-    in SGLang; vLLM takes its absence for True, so give it where that is meant.
-    rope_theta is the config's, as in the public inference code; the public training code turned with 10000 whatever the
-    config said, so pass rope_theta 10000 to draft as such a file was trained.
-    d2t holds offsets: row i scores token i + d2t[i]. Without d2t and t2d it drafts the whole vocabulary.
+    Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.   `norm_before_residual` absent is
+    False, as in the original's code; vLLM takes its absence for True.   rope_theta is the config's; pass 10000 to draft as the
+    public training code did.   d2t holds offsets: row i scores token i + d2t[i]; without it the whole vocabulary is drafted.
     Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
     """
     fields = eagle3_fields(config)
     count = fields["draft_vocab_size"]
-    if (levels := configured_levels(config)) is None:
-        if target is None:
-            raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
-                             "got neither; give the target")  # fmt: skip
-        levels = levels_of(take_apart(target).layers)
+    levels = published_levels(config, target)
     prefix = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
     names = {
         **layer_names(prefix),
@@ -46,13 +38,14 @@ def load_eagle3(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
     }
     if count < fields["vocab_size"]:
         names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
-    drafter = fill_drafter(Eagle3(Eagle3Config(**fields, levels=tuple(levels))), state, names, _UNUSED)
+    drafter = fill_drafter(Eagle3(Eagle3Config(**fields, levels=levels)), state, names, _UNUSED)
     if drafter.head.reduced:
         check_vocabulary(state["d2t"], state["t2d"])
     return drafter
 
 
 def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an Eagle3Config, without its levels."""
     inner = config.get("transformer_layer_config")
     for name in ("norm_before_fc", "fc_norm", "norm_output"):
         if config.get(name):
@@ -71,13 +64,20 @@ def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "draft_vocab_size": count, "norm_before_residual": bool(config.get("norm_before_residual"))}
 
 
-def configured_levels(config: dict[str, Any]) -> list[int] | None:
+def published_levels(config: dict[str, Any], target: nn.Module | None) -> tuple[int, ...]:
+    """The levels that a config names, or the usual ones of the target.   Raises ValueError for neither."""
     own = config.get("eagle_aux_hidden_state_layer_ids")
     shifted = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    return own if own is not None or shifted is None else [level + 1 for level in shifted]
+    if own is not None or shifted is not None:
+        return tuple(own if own is not None else (level + 1 for level in shifted))
+    if target is None:
+        raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
+                         "got neither; give the target")  # fmt: skip
+    return levels_of(take_apart(target).layers)
 
 
 def check_vocabulary(d2t: Tensor, t2d: Tensor) -> None:
+    """Raises ValueError where the two tables of a reduced vocabulary disagree."""
     ids = check_token_ids(d2t.long() + torch.arange(len(d2t), device=d2t.device), len(t2d), len(d2t))
     marked = torch.zeros_like(t2d, dtype=torch.bool).index_fill_(0, ids, True)
     if not torch.equal(marked, t2d.bool()):

@@ -9,21 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots
+from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, shift_rows
 from mmspec.vlm.drafters.flash.head import SarHead
 
 
 class FlashState(FeatureState):
-    """Runs the drafter only where a block ends: within a block, deeper levels read the remaining offsets of its source.
+    """Runs the drafter only where a block ends: within a block, deeper levels read the other offsets of its source.
 
-    What is carried from node to child is the whole block of the source, [B, n, k * H]; depth d reads offset (d - 1) % k of
-    it. Where nodes of the last level of a block are expanded, all nodes expanded in the block are read in one pass, each as
-    the pair of its own predicted feature and its token, and the last level's outputs are the next blocks. No node of a
-    block has seen another one's token: tokens of one block are drawn independently given the prefix, and the law on record
-    is the law of each depth. A draft of k * m levels costs m passes, the one over the accepted pairs included.
-
-    Drafted slots are always forgotten after a draft and accepted ones read again with the target's own states, so no
-    committed slot was ever computed beside a rejected token (what Falcon's code has to drop and recompute).
+    A node passes the block of its source, [B, n, k * H], on to its children; depth d reads offset (d - 1) % k of it. At the
+    end of a block, one pass reads all nodes expanded in it, each as the pair of its predicted feature and its token. Tokens
+    of a block are drawn independently given the prefix, and the law on record is that of each depth.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -31,8 +26,8 @@ class FlashState(FeatureState):
         self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the block under way: tokens and own features
         self.scored: tuple[Tensor, Tensor] | None = None  # the block a chain is in, and its offsets' logits
 
-    def catch_up(self) -> None:
-        super().catch_up()
+    def catch_up(self, depth: int | None = None) -> None:
+        super().catch_up(depth)
         self.root = self.drafter.layer.expansion(self.root, self.drafter.block)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
@@ -89,9 +84,8 @@ def unroll_blocks(
     """Features [B, m, H] of slots first.. (m of them) at each depth, as drafting computes them.
 
     Depth d of slot r comes from the draft started at slot r - d; zeros where that is before `first`. The first block of a
-    draft is read off its source slot; each later one from a pass over the drafted block before it, in which slots hold
-    their predicted features, or their true states where `reveal` says so.
-    embeds: float [B, m, H], of slots first...   reveal: bool [B, m].
+    draft is read off its source slot, each later one from a pass over the drafted block before it. embeds: float [B, m, H], of
+    slots first...   reveal: bool [B, m], drafted slots that hold their true states.
     """
     head, block = drafter.layer, drafter.block
     table = head.rotary(int(slots.position.max()) + depths + 1, slots.attend.device, slots.attend.dtype)
@@ -106,11 +100,11 @@ def unroll_blocks(
             ahead = torch.stack([_shift_left(embeds, t) for t in steps], 2)
             attend, carry = drafter.fuse(ahead, features)
             if reveal is not None:
-                told = torch.stack([_shift_left(reveal[..., None], t) for t in steps], 2)
+                revealed = torch.stack([_shift_left(reveal[..., None], t) for t in steps], 2)
                 true = torch.stack([_shift_left(slots.attend[:, first:], t) for t in steps], 2)
-                attend = torch.where(told, true, attend)
+                attend = torch.where(revealed, true, attend)
                 carry = torch.where(
-                    told, torch.stack([_shift_left(slots.carry[:, first:], t) for t in steps], 2), carry
+                    revealed, torch.stack([_shift_left(slots.carry[:, first:], t) for t in steps], 2), carry
                 )
             turned = table[start[..., None] + torch.tensor(list(steps), device=start.device)]
             query, k, v = head.heads(attend.flatten(0, 1), turned.flatten(0, 1), 1)
@@ -121,7 +115,7 @@ def unroll_blocks(
                 head, query[:, 0].unflatten(0, attend.shape[:2]), key, value, *own, sees
             )
         features = head.expansion(head.finish(attended, carry), block).unflatten(-1, (block, -1))  # [B, m, k, H]
-        outputs += [_shift_right(features[:, :, i], begin + i) for i in range(min(block, depths - begin))]
+        outputs += [shift_rows(features[:, :, i], begin + i) for i in range(min(block, depths - begin))]
     return outputs
 
 
@@ -141,8 +135,3 @@ def _attend_true_and_drafted(
 def _shift_left(rows: Tensor, steps: int) -> Tensor:
     """Row j of the result is row j + steps of [B, m, H] (zeros behind the end)."""
     return F.pad(rows, (0, 0, 0, steps))[:, steps:]
-
-
-def _shift_right(rows: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of [B, m, H] (zeros before the start)."""
-    return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]

@@ -10,24 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
-from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter, layer_names
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
-from mmspec.vlm.drafters.base.picture_pooling import pool_pictures
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState, one_layer_names
+from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
-from mmspec.vlm.drafters.flash.blocks import unroll_blocks
-from mmspec.vlm.drafters.flash.head import LatentPool, SarConfig, SarHead
+from mmspec.vlm.drafters.flash.blocks import FlashState, unroll_blocks
+from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 
 
 @dataclass(frozen=True, slots=True)
 class FlashConfig(FeatureConfig):
-    """latents: rows a picture is pooled into; 0 pools nothing and fuses pictures like text, as the public code's
-        autoregressive drafter does.
-    head: "sar", the semi-autoregressive head, or "ar", one Llama layer.   block: features a pass of "sar" predicts; 1 for
-        "ar".
-    residual: of "sar", see `SarConfig`; the published head has none.
-    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code),
-    num_key_value_heads the groups (0 for its 4), and qkv_bias and rms_norm_eps have nothing to act on: all projections have
-    biases, and there is no norm beyond `input_norm`.
+    """latents: rows a picture is pooled into; 0 pools nothing and fuses pictures like text.
+    head: "sar", the semi-autoregressive head, or "ar", one Llama layer.   residual: of "sar", see `SarConfig`.
+    block: features that a pass of "sar" predicts; 1 for "ar".
+
+    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code), num_key_value_heads
+    the groups (0 for its 4), and qkv_bias and rms_norm_eps have no effect.
     """
 
     latents: int = 64
@@ -62,29 +60,11 @@ class FlashConfig(FeatureConfig):
 
 class Flash(FeatureDrafter):
     """Drafts from pooled pictures, k tokens a pass ("FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for
-    Multimodal Tasks").
+    Multimodal Tasks"). Exact in every shape.
 
-    The states of a picture are pooled by learned queries into `latents` rows that take its place; positions count what is
-    left. A picture of no more slots keeps its states as they are. Text before the first picture enters as the target's
-    states, unfused; text after it, and all text of a prompt without pictures, fused. Offset i of the head at slot j
-    predicts the target's state behind token j + 1 + i.
-
-    Where code and paper leave things open or disagree:
-    - the public compression writes the text after the picture to its old rows and cuts the last N - C, so that text is lost
-      (and it casts to half); here the tail moves down behind the pooled rows.
-    - it takes one picture per row, found by a fixed id, of equal length in a batch; here any number, anywhere, of any size.
-    - no inference code goes with the published head: here each block but the first is conditioned on the drafted pairs
-      (predicted feature, embedding) before it, as the paper describes, and verified in a chain or tree like any other.
-    - training can cover depths beyond one block in the same way as drafting does; the public code, and the published
-      recipe here, train single blocks.
-    - the head as published adds nothing to what it predicts. With `residual` the slot's input is added to attention's output
-      and that to every feature, which learns about twice as fast; the zoo's drafter has it.
-    - k is 5 here as in the published configuration; `with_block` drafts with fewer offsets of the same weights.
-    The block-of-k seat is shared with "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
-    Semi-Autoregressive Drafting and Custom-Designed Decoding Tree": its glancing training is `Glancing`, its LSTM drafter
-    is not built.
-
-    Lossless in every shape, see `Eagle`: tokens of one block are drawn independently, each from the law on record.
+    Learned queries pool the states of a picture into `latents` rows that take its place. Text before the first picture enters
+    as the target's states, all other text as fused pairs. Offset i of the head at slot j predicts the state behind token
+    j + 1 + i. docs/concepts/drafters.md lists the differences from the paper and the public code.
     """
 
     kind: ClassVar[str] = "flash"
@@ -94,14 +74,10 @@ class Flash(FeatureDrafter):
 
     def __init__(self, config: FlashConfig):
         super().__init__(config)
-        self.block = config.block
+        self.block = self.own_depths = config.block  # the expansion's last map has rows for each offset
         self.pool = LatentPool(config.latents, config.hidden_size) if config.latents else None
         if config.head == "sar":
             self.layer = SarHead(config.sar())
-
-    @property
-    def own_depths(self) -> int:
-        return self.config.block  # rows of the expansion's last map for each offset
 
     def with_block(self, block: int) -> Self:
         """The same weights drafting with the first `block` offsets of every pass.
@@ -114,13 +90,8 @@ class Flash(FeatureDrafter):
         other.block = block
         return other
 
-    def open_without_prefill(self, target: object) -> object:
-        if self.config.head == "ar":
-            return FeatureDrafter.open_without_prefill(self, target)
-        from mmspec.vlm.drafters.flash.blocks import FlashState
-
-        self.check(target.parts)
-        return FlashState(self, target)
+    def new_state(self, target: object) -> FeatureState:
+        return (FeatureState if self.config.head == "ar" else FlashState)(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
         spans = PictureSpans.of(view.picture) if self.pool is not None else None
@@ -129,8 +100,8 @@ class Flash(FeatureDrafter):
         text = view.picture == 0
         before = (view.last_picture == 0) & ~text.all(1, keepdim=True) & (not view.shown)
         fused = text & ~before
-        _, made = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
-        rows = view.hidden.to(made.dtype).masked_scatter(fused[..., None], made)
+        _, states = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
+        rows = view.hidden.to(states.dtype).masked_scatter(fused[..., None], states)
         keep = torch.ones_like(text) if view.real is None else view.real.clone()
         rows = pool_pictures(self.pool, self.config.latents, rows, keep, view.hidden, spans)
         return pack_slots(self.normed(rows), rows, keep, fused)
@@ -166,10 +137,8 @@ class Flash(FeatureDrafter):
             if reveal is not None:
                 raise ValueError("reveal: expected a drafter of blocks, got head 'ar'; train it without glancing")
             return FeatureDrafter.unroll(self, slots, view, first, depths)
-        origin = slots.origin[:, first:].clamp(min=0)
-        embeds = view.embeds.gather(1, origin[..., None].expand(-1, -1, view.embeds.shape[-1]))
-        told = None if reveal is None else reveal.gather(1, origin)
-        return unroll_blocks(self, slots, embeds, first, depths, told)
+        revealed = None if reveal is None else reveal.gather(1, slots.origin[:, first:].clamp(min=0))
+        return unroll_blocks(self, slots, view.embeds_of(slots, first), first, depths, revealed)
 
 
 PREFIX, FREQUENCIES = "layers.", "rotary_emb.inv_freq"
@@ -182,13 +151,12 @@ _HEAD = {
 
 
 def load_flash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Flash:
-    """The autoregressive drafter (a Llama layer "layers.0." and fc) or, where "ar_proj" is among the names, the
-    semi-autoregressive one (its head under "layers." or by itself, fc, A).
+    """The semi-autoregressive drafter where "ar_proj" is among the names (its head, fc, A), else the autoregressive one (a
+    Llama layer "layers.0." and fc).
 
-    config: as published, with "k" (5 where absent). The query matrix A says how many latents; without one nothing is
-    pooled. A head without fc is given one that passes the target's state on. The rotary base is 10000 and queries, keys and
-    values of the Llama layer have no bias whatever the config says, as in the public classes. The saved rotary frequencies
-    and the embedding are not read.
+    config: as published, with "k" (5 where absent). The query matrix A gives the number of latents; without it nothing is
+    pooled. A head without fc passes the target's state on. As in the public classes, the rotary base is 10000 and the Llama
+    layer has no biases of queries, keys and values, whatever the config says.
     """
     fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
     state = dict(state)
@@ -197,18 +165,18 @@ def load_flash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Modu
     if any("ar_proj." in name for name in state):
         state = {name.removeprefix(PREFIX): value for name, value in state.items()}
         fields |= {"intermediate_size": 4 * width, "num_key_value_heads": 0, "block": config.get("k", 5)}
-        names = {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
-                 for x in ("weight", "bias")}  # fmt: skip
+        names = (
+            {f"fc.{x}": (f"fc.{x}",) for x in ("weight", "bias")} if fields["bias"] else {"fc.weight": ("fc.weight",)}
+        )
+        names |= {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
+                  for x in ("weight", "bias")}  # fmt: skip
         if "fc.weight" not in state:
             state["fc.weight"] = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)
             state["fc.bias"] = torch.zeros(width)
             fields["bias"] = True
     else:
         fields |= {"head": "ar", "block": 1}
-        names = layer_names("layers.0.")
-    names["fc.weight"] = ("fc.weight",)
-    if fields["bias"]:
-        names["fc.bias"] = ("fc.bias",)
+        names = one_layer_names(fields)
     if fields["latents"]:
         names["pool.latents"] = ("A",)
     return fill_drafter(Flash(FlashConfig(**fields)), state, names, (EMBEDDING, FREQUENCIES))

@@ -1,4 +1,4 @@
-"""FLASH's semi-autoregressive head (one attention block, then an expansion into k features) and its pool of latents."""
+"""FLASH's semi-autoregressive head: one attention block, then an expansion into k features."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ class SarHead(nn.Module):
 
     def finish(self, attended: Tensor, carry: Tensor) -> Tensor:
         """The block's output [..., H] from attended values [..., heads, dim] and the slots' inputs [..., H]."""
-        made = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
-        return made + carry if self.config.residual else made
+        out = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
+        return out + carry if self.config.residual else out
 
     def expansion(self, seen: Tensor, count: int) -> Tensor:
         """The first `count` features of slots, [..., count * H], from the block's output [..., H]."""
         rows = count * self.config.width
         inner = F.silu(F.linear(seen, self.up.weight, self.up.bias))
-        made = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
-        return made + seen.repeat(*[1] * (seen.dim() - 1), count) if self.config.residual else made
+        features = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
+        return features + seen.repeat(*[1] * (seen.dim() - 1), count) if self.config.residual else features
 
     def forward(
         self,
@@ -113,19 +113,3 @@ class SarHead(nn.Module):
         keys, values = cache.write(0, k, v)
         attended = self.attention(q, keys, values, bias, bias is None and q.shape[1] > 1)
         return self.finish(attended, carry[:, -q.shape[1] :])
-
-
-class LatentPool(nn.Module):
-    """C rows softmax(A h^T) h of a picture's states h: no scaling, no projections, one head.
-
-    latents: A, float [C, H], scaled so that scores of states of unit variance have unit variance.
-    """
-
-    def __init__(self, count: int, width: int):
-        super().__init__()
-        self.latents = nn.Parameter(torch.randn(count, width) * width**-0.5)
-
-    def forward(self, states: Tensor, there: Tensor) -> Tensor:
-        """Rows [K, C, H] of K pictures.   states: float [K, N, H].   there: bool [K, N], places a picture fills."""
-        scores = (self.latents @ states.transpose(1, 2)).float().masked_fill(~there[:, None], -torch.inf)
-        return scores.softmax(-1).to(states.dtype) @ states

@@ -63,13 +63,12 @@ class Gemma4AssistantConfig:
 
 
 class Gemma4Assistant(ShapedDrafter):
-    """Drafts token by token from [embedding of the last token ; state], where the first state is the target's behind the token
-    before the root and the next are its own. Its layers have queries alone and attend to what the target's last layer of
-    each type keeps of committed tokens; every query stands at the root's position, so that drafted tokens never see each
-    other and a level of a tree is one pass without a cache.
+    """Drafts token by token from [embedding of the last token ; state]; the first state is the target's behind the token
+    before the root, the next are its own. Exact.
 
-    The law on record is what was drawn from, so sampled requests are exact; transformers drafts the best token and judges it
-    by the softmax, which is not.
+    Its layers have queries alone and attend to the keys and values that the target's last layer of each type keeps. Every
+    query stands at the root's position, so drafted tokens never see each other, and a level of a tree is one pass without a
+    cache.
     """
 
     kind: ClassVar[str] = "gemma4_assistant"
@@ -94,10 +93,7 @@ class Gemma4Assistant(ShapedDrafter):
         if config.clusters:
             self.masked_embedding = ClusteredHead(width, config.vocab_size, config.clusters, config.clusters_read)
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request; nothing of the prompt is read."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> Gemma4AssistantState:
         return Gemma4AssistantState(self, target)
 
     def turnings(self, position: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -108,14 +104,16 @@ class Gemma4Assistant(ShapedDrafter):
             SLIDING: rotary_at(position, config.head_dim, config.sliding_theta, 1.0, dtype),
         }
 
-    def forward(self, embeds: Tensor, states: Tensor, turnings: dict[str, Tensor], kept: dict[str, tuple]) -> Tensor:
+    def forward(
+        self, embeds: Tensor, states: Tensor, turnings: dict[str, Tensor], target_slots: dict[str, tuple]
+    ) -> Tensor:
         """Normed rows [B, n, hidden_size] of last tokens' embeddings and states, [B, n, backbone_hidden_size] each.
 
-        kept: by type of layer, keys, values and bias as `QueryLayer` takes them.
+        target_slots: by type of layer, keys, values and bias as `QueryLayer` takes them.
         """
         x = F.linear(torch.cat([embeds, states], -1), self.pre_projection.weight)
         for kind, layer in zip(self.config.layer_types, self.layers, strict=True):
-            x = layer(x, turnings[kind], *kept[kind])
+            x = layer(x, turnings[kind], *target_slots[kind])
         return rms_norm(self.norm, x)
 
     def states(self, rows: Tensor) -> Tensor:
@@ -129,23 +127,15 @@ class Gemma4Assistant(ShapedDrafter):
 
     def sources(self, parts: Parts) -> dict[str, int]:
         """By type of layer, the target's last layer that keeps keys and values of that type."""
-        types, found = parts.plan.types or (), {}
+        types, indices = parts.plan.types or (), {}
         for index, (kind, layer) in enumerate(zip(types, parts.plan.layers, strict=False)):
             if layer.slots:
-                found[kind] = index
-        return found
+                indices[kind] = index
+        return indices
 
     def check(self, parts: Parts) -> None:
-        config = self.config
-        for field, own, theirs in (
-            ("backbone_hidden_size", config.backbone_hidden_size, parts.hidden_size),
-            ("vocab_size", config.vocab_size, parts.vocab_size),
-        ):
-            if own != theirs:
-                raise ValueError(
-                    f"drafter: expected {field} {theirs} as in the target, got {own}; take its own assistant"
-                )
-        if missing := sorted(set(config.layer_types) - set(self.sources(parts))):
+        self.check_sizes(parts, "backbone_hidden_size", "take its own assistant")
+        if missing := sorted(set(self.config.layer_types) - set(self.sources(parts))):
             raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
                              f"got {type(parts.model).__name__}; take the assistant of this target")  # fmt: skip
 
@@ -153,17 +143,17 @@ class Gemma4Assistant(ShapedDrafter):
 class Gemma4AssistantState(HeadState):
     """Keeps no keys and values: every round reads the target's committed slots anew.
 
-    kept, turnings: of the round, see `Gemma4Assistant.forward`.
+    target_slots, turnings: of the round, see `Gemma4Assistant.forward`.
     """
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
         self.sources = self.drafter.sources(target.parts)
-        self.kept: dict[str, tuple] = {}
+        self.target_slots: dict[str, tuple] = {}
         self.turnings: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def ready(self) -> None:
+    def ready(self, depth: int | None = None) -> None:
         """Drafts the first token's row behind the root."""
         if self.root is None:
             self._look()
@@ -180,7 +170,7 @@ class Gemma4AssistantState(HeadState):
                     f"drafter: expected heads of size {keys.shape[-1]} in groups of {keys.shape[1]} as the target's "
                     f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; take its own assistant"
                 )
-            self.kept[kind] = keys, values, self._bias(kind, keys)
+            self.target_slots[kind] = keys, values, self._bias(kind, keys)
 
     def _bias(self, kind: str, keys: Tensor) -> Tensor | None:
         """Additive [B, 1, 1, slots]: committed slots without padding, of sliding layers those at most window + 1 back."""
@@ -199,7 +189,7 @@ class Gemma4AssistantState(HeadState):
 
     def _rows(self, token: Tensor, states: Tensor) -> Tensor:
         self.passes += 1
-        return self.drafter(self.target.parts.embed(token), states, self.turnings, self.kept)
+        return self.drafter(self.target.parts.embed(token), states, self.turnings, self.target_slots)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """Rows [B, n, F] behind drafted tokens int64 [B, n]; `hidden`: the rows these were drafted from."""

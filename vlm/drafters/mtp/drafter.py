@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -32,13 +31,12 @@ class MtpConfig:
 
 
 class Mtp(ShapedDrafter):
-    """Slot j sees the embedding of token j + 1 and the target's state behind token j, each normed, joined by a linear layer,
-    and passes them through a decoder of one layer of the target's class and a norm of its own ("DeepSeek-V3 Technical
-    Report"); the target's head reads token j + 2 from that. Recursion feeds the normed output back, to any depth and on
-    trees. Slot j stands at the position of token j + 1, on all axes the target has.
+    """One more decoder layer of the target's class, from the target's own checkpoint ("DeepSeek-V3 Technical Report").
 
-    Its weights are part of the checkpoint, and it is no drafter without its target; `published.write` gives one that was
-    trained here a folder like a checkpoint's.
+    Slot j joins the normed embedding of token j + 1 and the normed state behind token j by a linear layer, and passes the
+    result through the layer and a norm; the target's head reads token j + 2 from that. Its own output is the state of the
+    next depth. Slot j stands at the position of token j + 1, on all axes of the target. `write_mtp` saves a layer that was
+    trained here.
     """
 
     name = "mtp"
@@ -53,10 +51,7 @@ class Mtp(ShapedDrafter):
         self.embedding_norm, self.hidden_norm = (copy.deepcopy(norm) for _ in range(2))
         self.fc = nn.Linear(2 * width, width, bias=False)
 
-    def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft."""
-
-        self.check(target.parts)
+    def new_state(self, target: object) -> MtpState:
         return MtpState(self, target)
 
     def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
@@ -75,7 +70,7 @@ class Mtp(ShapedDrafter):
             raise ValueError("teacher: expected batches with the target's positions, got none; train by a live teacher")
         origin = slots.origin.clamp(min=0)
         position = view.place.gather(-1, origin.expand(*view.place.shape[:-2], -1, -1))
-        embeds = view.embeds.gather(1, origin[:, first:, None].expand(-1, -1, view.embeds.shape[-1]))
+        embeds = view.embeds_of(slots, first)
         return unroll_layer(
             self.decoder, slots.attend, position, first, depths, lambda before: self.fuse(embeds, before)
         )
@@ -103,15 +98,15 @@ def one_layer_decoder(decoder: nn.Module) -> nn.Module:
     """A decoder of the same class with one layer, of full attention and with experts where the target has any, and without
     embeddings."""
     config = copy.deepcopy(decoder.config)
-    told = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": None, "first_k_dense_replace": 0,
+    changes = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": None, "first_k_dense_replace": 0,
             "mlp_only_layers": [], "decoder_sparse_step": 1, "vocab_size": 1, "pad_token_id": None}  # fmt: skip
-    for name, value in told.items():
+    for name, value in changes.items():
         if getattr(config, name, None) is not None:
             setattr(config, name, [config.mlp_layer_types[-1]] if name == "mlp_layer_types" else value)
     with torch.random.fork_rng():
-        made = type(decoder)(config)
-    made.embed_tokens = nn.Identity()
-    return made
+        single = type(decoder)(config)
+    single.embed_tokens = nn.Identity()
+    return single
 
 
 class MtpState(FeatureState):
@@ -120,53 +115,38 @@ class MtpState(FeatureState):
     next_position: int64 [B] or [A, B], of the next slot.
     """
 
+    def __init__(self, drafter: object, target: object):
+        super().__init__(drafter, target)
+        self.transform = LogitTransform.of(target.parts)
+
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """See `FeatureState.logits`; with what the target does to its head's logits."""
-        said = self.drafter.logits(out, depth, self.target.parts.head)
-        return LogitTransform.of(self.target.parts)(said) + self.ruling
+        return self.transform(self.drafter.logits(out, depth, self.target.parts.head)) + self.ruling
 
-    @torch.no_grad()
-    def prefill(self) -> None:
-        """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
+    def read_prompt(self) -> None:
+        """See `FeatureState.read_prompt`."""
         target, drafter = self.target, self.drafter
-        positions = target.prompt_positions.expand(*target.prompt_positions.shape[:-2], target.batch, -1)
-        embeds, hidden = target.prompt_embeds[:, 1:], target.prompt_hidden[:, :-1]
-        batch, count = hidden.shape[:2]
+        _, embeds, hidden = self.unread()
+        embeds, hidden = embeds[:, 1:], hidden[:, :-1]
+        batch, pairs = hidden.shape[:2]
+        positions = target.prompt_positions.expand(*target.prompt_positions.shape[:-2], batch, -1)
         self.next_position = positions[..., -1] + 1
-        self.cache.capacity = count + target.cache.capacity - target.prompt.shape[1] + 64
-        counts, places = [count] * batch, positions[..., 1:]
-        if not count:  # a prompt of one token
+        if not pairs:  # a prompt of one token
             empty = embeds.new_empty(batch, 1, 0, 1)
             return self.cache.reserve(empty, empty)
-        if target.padding is not None:  # rows are moved to the left, so that the padding takes no slots
+        places, counts, causal = positions[..., -pairs:], [pairs] * batch, None
+        if self.cache.width:
+            causal = torch.ones(1, pairs, pairs, dtype=torch.bool, device=target.device).tril()
+        elif target.padding is not None:  # rows are moved to the left, so that the padding takes no slots
             padding = target.padding[:, :-1]
             order = padding.long().argsort(dim=1, stable=True)
             counts = (~padding).sum(1).tolist()
             embeds, hidden = (x.gather(1, order[..., None].expand_as(x)) for x in (embeds, hidden))
             places = places.gather(-1, order.expand_as(places))
         self.passes += 1
-        drafter(drafter.fuse(embeds, hidden), places, self.cache, None)
+        read = drafter.fuse(embeds, hidden)
+        drafter(read, places, self.cache, None if causal is None else self.bias(causal, 0, read.dtype))
         self.cache.advance(counts)
-
-    @torch.no_grad()
-    def follow(self, target: object) -> Self:
-        """See `FeatureState.follow`."""
-        if self.next_position is None:
-            self.prefill()
-        if self.pending_features:
-            self.catch_up()
-        self.rewind(target.turn.forget)
-        self.serve(target)
-        _, embeds, hidden = self.unread()
-        pairs = hidden.shape[1] - 1
-        places = target.prompt_positions[..., -pairs:].expand(*target.prompt_positions.shape[:-2], 1, -1)
-        read = self.drafter.fuse(embeds[:, 1:], hidden[:, :-1])
-        causal = torch.ones(1, pairs, pairs, dtype=torch.bool, device=target.device).tril()
-        self.passes += 1
-        self.drafter(read, places, self.cache, self.bias(causal, 0, read.dtype))
-        self.cache.advance(pairs)
-        self.next_position = places[..., -1] + 1
-        return self
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         read = self.drafter.fuse(self.target.parts.embed(value), hidden)
@@ -180,13 +160,10 @@ class MtpState(FeatureState):
 def unroll_layer(
     decoder: nn.Module, read: Tensor, position: Tensor, first: int, depths: int, fuse: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Normed outputs [B, R - first, H] of slots first.. of R at each depth.
+    """Normed outputs [B, R - first, H] of slots first.. of R at each depth; see `DraftLayer.unroll`.
 
-    Depth d of a slot is what a draft that started d slots earlier holds there: it reads the layer's own output of the slot
-    before at depth d - 1, and sees the true slots up to d before it and its own drafted ancestors in between
-    (training-time test of "EAGLE-3").
     read: [B, R, H], of the true slots.   position: int64 [B, R] or [A, B, R].   fuse: from outputs [B, R - first, H] of the
-    slots before, what these slots read.
+    slots before to what these slots read.
     """
     count = read.shape[1]
     place = torch.arange(count, device=read.device)

@@ -35,12 +35,11 @@ _EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|u
 
 
 def load_mtp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Mtp:
-    """state: of the checkpoint, whole or the MTP layer's tensors alone.   config: the checkpoint's, of which nothing but
-    `mtp_hidden_states_first` is read: the layer is one of the target's class, with the target's sizes.
+    """state: of the checkpoint, or of its MTP layer alone.   config: the checkpoint's; only `mtp_hidden_states_first` is read.
 
     Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), or those of a layer behind the model's last with an `eh_proj`
     (DeepSeek-V3, Kimi, GLM). Experts stored one by one are stacked.
-    Raises ValueError where there is no target, no MTP layer or more than one, and for missing and unknown tensors.
+    Raises ValueError without a target, for no or several MTP layers, and for missing and unknown tensors.
     """
     if target is None:
         raise ValueError(
@@ -65,14 +64,14 @@ def write_mtp(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.
         raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
                          "them in front of the norm; train one that does")  # fmt: skip
     theirs = {ours: name for name, ours in reversed(_OWN_NAMES.items())}  # Qwen's stand first
-    found = {}
+    tensors = {}
     for name, value in drafter.state_dict().items():
         stored = theirs.get(name, name.removeprefix("decoder."))
-        found[f"mtp.{stored}"] = value.detach().to(dtype or value.dtype).contiguous()
+        tensors[f"mtp.{stored}"] = value.detach().to(dtype or value.dtype).contiguous()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as path:
-        save_file(found, path)
+        save_file(tensors, path)
     config = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
     write_json_atomic(folder / CONFIG, config)
 

@@ -64,8 +64,8 @@ class WeightedBranches(nn.Module):
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
         """See `SingleBranch.forward`."""
         rows, weight = fuse(pairs), self.gate(question).softmax(-1)[spans.row].to(pairs.dtype)
-        made = sum(weight[:, i, None, None] * b(rows, spans.length) for i, b in enumerate(self.branches))
-        return CompressedPictures(made, self.branches[0].count(spans.length))
+        mixed = sum(weight[:, i, None, None] * b(rows, spans.length) for i, b in enumerate(self.branches))
+        return CompressedPictures(mixed, self.branches[0].count(spans.length))
 
 
 class ConcatenatedBranches(nn.Module):
@@ -78,12 +78,12 @@ class ConcatenatedBranches(nn.Module):
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
         """See `SingleBranch.forward`."""
         rows, length = fuse(pairs), spans.length
-        made = [branch(rows, length) for branch in self.branches]
+        parts = [branch(rows, length) for branch in self.branches]
         counts = [branch.count(length) for branch in self.branches]
-        columns = [torch.arange(m.shape[1], device=rows.device) for m in made]
+        columns = [torch.arange(m.shape[1], device=rows.device) for m in parts]
         used = torch.cat([c < n[:, None] for c, n in zip(columns, counts, strict=True)], 1)
         order = (~used).long().argsort(dim=1, stable=True)
-        rows = torch.cat(made, 1)
+        rows = torch.cat(parts, 1)
         return CompressedPictures(rows.gather(1, order[..., None].expand_as(rows)), sum(counts))
 
 
@@ -111,15 +111,15 @@ class SelectedBranch(nn.Module):
         """See `SingleBranch.forward`."""
         branch, weight = self.choose(question)
         branch = branch[spans.row]
-        made, count = [], torch.zeros_like(spans.length)
+        parts, count = [], torch.zeros_like(spans.length)
         for number in branch.unique().tolist():  # the one wait for the target's states before the drafter's first pass
             (which,) = (branch == number).nonzero(as_tuple=True)
             length, chosen = spans.length[which], self.branches[number]
-            made.append((which, compress(chosen, pairs[which], length, fuse)))
+            parts.append((which, compress(chosen, pairs[which], length, fuse)))
             count[which] = chosen.count(length)
-        rows = pairs.new_zeros(len(branch), max(m.shape[1] for _, m in made), pairs.shape[-1] // 2)
-        for which, made_of in made:
-            rows[which, : made_of.shape[1]] = made_of.to(rows.dtype)
+        rows = pairs.new_zeros(len(branch), max(m.shape[1] for _, m in parts), pairs.shape[-1] // 2)
+        for which, part in parts:
+            rows[which, : part.shape[1]] = part.to(rows.dtype)
         return CompressedPictures(rows, count, weight)
 
 
@@ -130,13 +130,13 @@ def compress(branch: Compressor, pairs: Tensor, length: Tensor, fuse: FuseFuncti
 
 
 def keep_small_pictures(
-    made: CompressedPictures, pairs: Tensor, spans: PictureSpans, fuse: FuseFunction
+    compressed: CompressedPictures, pairs: Tensor, spans: PictureSpans, fuse: FuseFunction
 ) -> CompressedPictures:
     """Pictures that would get more rows than they have keep their own fused rows instead."""
-    (small,) = (made.count > spans.length).nonzero(as_tuple=True)
+    (small,) = (compressed.count > spans.length).nonzero(as_tuple=True)
     if not len(small):
-        return made
+        return compressed
     own = fuse(pairs[small])
-    rows = F.pad(made.rows, (0, 0, 0, max(own.shape[1] - made.rows.shape[1], 0)))
+    rows = F.pad(compressed.rows, (0, 0, 0, max(own.shape[1] - compressed.rows.shape[1], 0)))
     rows[small, : own.shape[1]] = own.to(rows.dtype)
-    return CompressedPictures(rows, made.count.minimum(spans.length), made.weight)
+    return CompressedPictures(rows, compressed.count.minimum(spans.length), compressed.weight)

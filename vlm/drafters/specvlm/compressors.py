@@ -1,5 +1,4 @@
-"""Compressors, which make the rows of a picture fewer: drop, average or convolve neighbours, read them with a few learned
-queries, or leave all of them out."""
+"""Compressors of a picture's rows: drop, average or convolve neighbours, read them by learned queries, or drop all."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 
 
 class Compressor(nn.Module):
-    """Makes `count(length)` rows (int64 [K], of pictures with `length` rows) from rows [K, N, H]; count may exceed length
-    for a tiny picture.
+    """Base of modules that map pictures' rows [K, N, H], of which the first `length` int64 [K] count, to rows [K, M, H].
 
+    count: how many rows a picture gets, int64 [K] of `length`; more than it has for a tiny picture.
     averages: its rows are averages of the picture's rows with fixed weights, so it may run before any linear layer.
     """
 
@@ -30,7 +29,6 @@ class GroupCompressor(Compressor):
         self.ratio = ratio
 
     def count(self, length: Tensor) -> Tensor:
-        """How many rows become of `length`, int64 [K] both."""
         return (length + self.ratio - 1) // self.ratio
 
     def groups(self, rows: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +49,6 @@ class PruneCompressor(GroupCompressor):
     averages = True
 
     def forward(self, rows: Tensor, length: Tensor) -> Tensor:
-        """[K, M, H] of the pictures' rows [K, N, H], of which the first `length` int64 [K] are theirs."""
         most, count = rows.shape[1], self.count(length)[:, None]
         column = torch.arange(-(-most // self.ratio), device=rows.device)
         if is_exploring(self):
@@ -70,7 +67,6 @@ class PoolCompressor(GroupCompressor):
     averages = True
 
     def forward(self, rows: Tensor, length: Tensor) -> Tensor:
-        """[K, M, H] of the pictures' rows [K, N, H], of which the first `length` int64 [K] are theirs."""
         groups, present = self.groups(rows, length)
         return groups.sum(2) / present
 
@@ -89,7 +85,6 @@ class ConvCompressor(GroupCompressor):
             self.mix.weight.copy_(torch.eye(width).repeat(1, ratio) / ratio)
 
     def forward(self, rows: Tensor, length: Tensor) -> Tensor:
-        """[K, M, H] of the pictures' rows [K, N, H], of which the first `length` int64 [K] are theirs."""
         groups, present = self.groups(rows, length)
         return self.mix(groups.flatten(2) * (self.ratio / present))
 
@@ -100,11 +95,9 @@ class TextOnlyCompressor(Compressor):
     averages = True
 
     def count(self, length: Tensor) -> Tensor:
-        """None, int64 [K]."""
         return torch.zeros_like(length)
 
     def forward(self, rows: Tensor, length: Tensor) -> Tensor:
-        """[K, 0, H]"""
         return rows[:, :0]
 
 
@@ -132,11 +125,9 @@ class ResamplerCompressor(Compressor):
         nn.init.eye_(self.out.weight)
 
     def count(self, length: Tensor) -> Tensor:
-        """As many as there are queries, int64 [K]."""
         return torch.full_like(length, self.queries)
 
     def forward(self, rows: Tensor, length: Tensor) -> Tensor:
-        """[K, queries, H] of the pictures' rows [K, N, H], of which the first `length` int64 [K] are theirs."""
         there = torch.arange(rows.shape[1], device=rows.device) < length[:, None]
         query = self.query.unflatten(-1, (self.heads, -1))
         return self.out(absorbed_attention(query, self.norm(rows), rows, self.key.weight, self.value, there))

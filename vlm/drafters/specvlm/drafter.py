@@ -69,32 +69,12 @@ class SpecVlmConfig(FeatureConfig):
 
 
 class SpecVlm(FeatureDrafter):
-    """EagleVLM (EAGLE-2's drafter with a norm in front of its layer, pictures fused like text) with the elastic visual
-    compressor of "SpecVLM: Fast Speculative Decoding in Vision-Language Models". Not the video method of the same name
-    that prunes tokens by the verifier's guidance.
+    """EAGLE-2's drafter with a norm in front of its layer and an elastic compressor of pictures ("SpecVLM: Fast Speculative
+    Decoding in Vision-Language Models"). Exact in every shape.
 
-    Branches, over the slots of one picture: "prune" drops rows at random, "pool" averages neighbours, "conv" convolves
-    them with a stride, "resampler" is one cross-attention layer of a few learned queries, "text_only" keeps nothing.
-    Compositions: "weight" mixes prune, pool and conv of one ratio by a gate on the question, "concat" puts prune, pool,
-    conv and resampler one after the other, "select" lets the gate choose one branch per request, the default. EagleVLM
-    itself is `Eagle` with input_norm.
-
-    No code was public, so this follows the paper's text, and where that is silent:
-    - "penultimate-layer features" are read as the vector that enters the head, as in EAGLE.
-    - compressed is what the layer would read, the fused rows fc([e ; h]) of the picture.
-    - pruning is random in training steps only; otherwise evenly spaced rows stay, so a request drafts the same each time.
-    - compressed rows stand in the last slots of their picture, and positions count the slots that are left.
-    - the gate reads the mean of the target's states over the prompt's text behind the last picture, or over all of the
-      prompt's text where none is behind it. All pictures of a request get the same branch, rows of a batch each their own.
-    - a picture with fewer slots than it would get rows keeps all of its slots.
-    - branches differ in how many rows they make, so a soft mixture of them does not exist. In training the chosen
-      branch's attention input is multiplied by its straight-through weight; in front of the norm, which forgets
-      lengths, that weight would get no gradient.
-
-    The paper distils online, on the live target's logits and features: 0.1 cross-entropy + 1.0 SmoothL1, one depth;
-    AdamW (0.9, 0.95) without weight decay or warm-up.
-
-    Lossless in every shape, see `Eagle`: the compressor only changes what is drafted.
+    Branches, over the slots of a picture: "prune" drops rows, "pool" averages neighbours, "conv" convolves them, "resampler"
+    reads them with learned queries, "text_only" keeps none. Compositions: "weight" mixes prune, pool and conv by a gate on
+    the question, "concat" joins all but text_only, "select" lets the gate choose a branch per request.
     """
 
     kind: ClassVar[str] = "specvlm"
@@ -114,12 +94,12 @@ class SpecVlm(FeatureDrafter):
         spans, weight = PictureSpans.of(view.picture), None
         if spans is not None:
             pairs = torch.cat([spans.gather(view.embeds), spans.gather(view.hidden)], -1)
-            made = self.elastic(pairs, spans, question_state(view), self._fused)
-            made = keep_small_pictures(made, pairs, spans, self._fused)
-            row, slot, used = spans.slots(made.count, made.rows.shape[1])
+            compressed = self.elastic(pairs, spans, question_state(view), self._fused)
+            compressed = keep_small_pictures(compressed, pairs, spans, self._fused)
+            row, slot, used = spans.slots(compressed.count, compressed.rows.shape[1])
             at = row.expand_as(slot)[used], slot[used]
-            u[at] = made.rows[used].to(u.dtype)
-            keep, weight = keep.index_put(at, torch.ones_like(used[used])), made.weight
+            u[at] = compressed.rows[used].to(u.dtype)
+            keep, weight = keep.index_put(at, torch.ones_like(used[used])), compressed.weight
         slots = pack_slots(u, u, keep, text)
         slots.attend = self.normed(slots.carry)
         if weight is not None:
