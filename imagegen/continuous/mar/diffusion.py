@@ -39,7 +39,7 @@ class Diffusion:
         return len(self.betas)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)  # 50.0 is not 50
 def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
     """The schedule of `respacing`, see `kept_timesteps`; the whole one for as many steps as training has.
 

@@ -1,4 +1,4 @@
-"""The order in which an image is filled and the tokens of each step: MAR's random order and cosine, or a checkerboard first."""
+"""The order in which an image is filled and the tokens of each step: MAR's random order and cosine, or a checkerboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GenerationStep:
     masked: int
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)  # True is not 1 step
 def cosine_steps(total: int, num_iter: int) -> tuple[GenerationStep, ...]:
     """The steps that leave floor(total cos(pi/2 s / num_iter)) tokens masked behind step s, each deciding at least one.
 

@@ -81,9 +81,8 @@ def _schedules(
     """Arguments of `Schedules`."""
     from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
 
-    walk = _head_sampling(resources, ahead if "head" in parts else 1, "anneal" in parts)
     return {
-        "walk": walk,
+        "head_sampling": _head_sampling(resources, ahead if "head" in parts else 1, "anneal" in parts),
         "reconstruct": 1 if "checkerboard" in parts else None,
         "lazy": Lazy(tokens=share) if "lazy" in parts else None,
     }

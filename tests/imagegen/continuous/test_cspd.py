@@ -212,7 +212,11 @@ def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
 
 @pytest.mark.parametrize(
     "schedules",
-    [{"reconstruct": 2}, {"walk": HeadSampling(3)}, {"walk": HeadSampling(2, Annealing(4, 2)), "reconstruct": 1}],
+    [
+        {"reconstruct": 2},
+        {"head_sampling": HeadSampling(3)},
+        {"head_sampling": HeadSampling(2, Annealing(4, 2)), "reconstruct": 1},
+    ],
 )
 def test_tolerance_zero_is_the_same_schedules_without_drafts(schedules: dict) -> None:
     how = dict(guidance_scale=2.0, num_sampling_steps=4)
