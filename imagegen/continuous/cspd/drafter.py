@@ -136,7 +136,7 @@ class CSpDState:
             raise UnsupportedCombination(f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as the target's has, "
                          f"got {self.head.steps}; change one")  # fmt: skip
         settings.head_sampling.counts(
-            target.steps, target.total, self.head.steps
+            target.plan, target.total, self.head.steps
         )  # refuses longer walks than the drafter's
         self.passes = 0
 

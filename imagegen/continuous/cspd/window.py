@@ -70,9 +70,9 @@ class WindowPlan:
 
 def plan_window(target: MaskedTarget, steps: int) -> WindowPlan:
     """The next `steps` steps of every live row, fewer where the image ends."""
-    counts, left = [], [target.total - n if live else 0 for n, live in zip(target.filled, target.live, strict=True)]
+    counts, left = [], [room if live else 0 for room, live in zip(target.room, target.live, strict=True)]
     while any(left) and len(counts) < steps:
-        ends = [next((step.first for step in target.steps if step.first < rest), rest) for rest in left]
+        ends = target.step_ends(left)
         counts.append([rest - end for rest, end in zip(left, ends, strict=True)])
         left = ends
     total = torch.tensor([sum(row) for row in zip(*counts, strict=True)], device=target.device)
