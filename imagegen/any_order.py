@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.rules.base import Rule, UnsupportedCombination, Weights
 from mmspec.core.sampling import law_of, sample_categorical
 from mmspec.core.tree import Tree
 from mmspec.imagegen.filled_target import MaskFilledTarget
 from mmspec.imagegen.model import ImageModel
+from mmspec.imagegen.request import ImageRequest
 from mmspec.imagegen.target import ImageTarget
 
 
@@ -152,7 +153,16 @@ class AnyOrderDecoding(ABC):
     """A drafter with an order of its own. Relaxed: it brings the target that is filled in that order, and its rule."""
 
     __slots__ = ()
-    target: ClassVar[type[ImageTarget]] = AnyOrderTarget
+
+    def prepare(self, model: ImageModel, request: ImageRequest) -> tuple[AnyOrderTarget, Self, Rule]:
+        """The target, the drafter and the rule of a resolved request.   Raises ValueError if it names a rule."""
+        if request.rule is not None:
+            given = getattr(request.rule, "name", request.rule)
+            raise UnsupportedCombination(
+                f"rule: expected it left out, decoding {self.name!r} is relaxed and judges by its own rule, got {given!r}; "
+                "drop it"
+            )
+        return request.target(model, AnyOrderTarget), self, self.rule(model)
 
     @abstractmethod
     def rule(self, model: ImageModel) -> Rule:

@@ -1,4 +1,4 @@
-"""Targets whose images are filled with a fixed number of values: the values, the progress of each row, and the commit of a mask."""
+"""Targets that fill a fixed number of values a row: the values, the progress of rows, and the commit of a mask."""
 
 from __future__ import annotations
 

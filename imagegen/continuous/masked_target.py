@@ -48,8 +48,14 @@ class MaskedModel(Protocol):
         """A row for each image, the condition made from what the user gave: int64 [B], or features float [B, P, C]."""
 
     def condition(
-        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: DecoderPass = FULL_PASS
-    ) -> Tensor:  # fmt: skip
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        labels: Tensor,
+        paired: bool,
+        wanted: Tensor | None = None,
+        slots: DecoderPass = FULL_PASS,
+    ) -> Tensor:
         """z [C, B, L, width], what the head is conditioned on, of C branches: 1, or 2 with the unconditional one.
 
         tokens: float [B, L, d].   mask: bool [B, L], True where masked; no one sees what stands there.

@@ -18,7 +18,7 @@ class WindowDraft(Draft):
 
     step: int64 [B, N], which of the window's autoregressive steps decides a node, from 0 up; -1 at pads.   steps: how many
     there are.
-    trajectory: the drafter's walk to each node's value, rows [B, N].   temperature: of the sampler, in both walks.
+    trajectory: of each node's value, by the drafter, rows [B, N].   temperature: of the sampler, for both models.
     """
 
     step: Tensor | None = None
@@ -41,11 +41,11 @@ def settled_nodes(draft: WindowDraft, keep: Tensor, truncate: bool) -> Tensor:
     return drafted & (draft.step <= first)
 
 
-def reshape_rows(walk: Trajectory, shape: tuple[int, ...]) -> Trajectory:
-    """A walk of [B * N] tokens with rows [B, N]."""
-    state, last = walk.state.reshape(*shape, -1), walk.last
+def reshape_rows(drawn: Trajectory, shape: tuple[int, ...]) -> Trajectory:
+    """The trajectories of [B * N] tokens with rows [B, N]."""
+    state, last = drawn.state.reshape(*shape, -1), drawn.last
     law = Gaussian(last.mean.reshape_as(state), last.log_scale.reshape_as(state))
-    return Trajectory(walk.value.reshape_as(state), law, state, walk.log_det.reshape(shape))
+    return Trajectory(drawn.value.reshape_as(state), law, state, drawn.log_det.reshape(shape))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Speculation over head time: a head's own denoising steps are drafted from its last prediction and verified in one call.
 
-Two exact couplings judge a drafted state: reflection for equal scales, a ratio of densities for predicted ones.
+Two exact couplings verify a drafted state: reflection for equal scales, a ratio of densities for predicted scales.
 """
 
 from __future__ import annotations
@@ -110,13 +110,15 @@ def speculate(
     the first rejected one, puts its mirror image in its place (heads whose scale is a table) or a draw of the rest (heads
     that predict it), and takes one more step where all stood. So a round makes 1 to `window` steps; the first one makes 1.
     The last step is never drafted: nothing follows it that a draft could spare.
+    This is the only accept step outside `mmspec.core.rules`: a rule answers once for all rows of a round, while here each
+    row is at a step of its own inside a single value of the round, and goes on from its replacement at once.
 
     z: float [R, width], or [2, R, width] with guidance float [R].   initial: float [R, d].   noise: float [R, T, d], by
     step index; uniform: float [R, T] in [0, 1), one number a drafted step.   step_drafter: what is held of a prediction.
     window: states a call evaluates per row; 1 is plain sampling.   temperature: multiplies every standard deviation.
     keys: one row for each of R; needed where the head predicts its scale.
-    Raises ValueError for a window below 1, temperature 0 with drafts, missing keys, and a `step_drafter` that disagrees with the
-    scales of a head whose scale is a table.
+    Raises ValueError for a window below 1, temperature 0 with drafts, missing keys, and a `step_drafter` that disagrees with
+    the scales of a head whose scale is a table.
     """
     if window < 1:
         raise ValueError(f"window: expected at least 1 state, got {window}; 1 is plain sampling")
@@ -124,10 +126,10 @@ def speculate(
         raise ValueError(f"temperature: expected a number above 0 to speculate, got {temperature}; use window=1")
     if window > 1 and head.network_variance and keys is None:
         raise ValueError("keys: expected one row a token for a head that predicts its scale, got None; pass Keys")
-    walk = _SpeculativeSampler(head, z, initial, noise, uniform, step_drafter, guidance, temperature, keys)
-    while walk.left():
-        walk.round(window if walk.calls else 1)
-    return walk.result()
+    sampler = _SpeculativeSampler(head, z, initial, noise, uniform, step_drafter, guidance, temperature, keys)
+    while sampler.left():
+        sampler.round(window if sampler.calls else 1)
+    return sampler.result()
 
 
 class _SpeculativeSampler:

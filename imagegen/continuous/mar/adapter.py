@@ -86,8 +86,14 @@ class MARModel:
         return features.to(self.device, self.dtype)
 
     def condition(
-        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: DecoderPass = FULL_PASS
-    ) -> Tensor:  # fmt: skip
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        labels: Tensor,
+        paired: bool,
+        wanted: Tensor | None = None,
+        slots: DecoderPass = FULL_PASS,
+    ) -> Tensor:
         if not paired:
             return self.transformer(tokens, mask, labels, slots)[None]
         tokens, mask = tokens.repeat(2, 1, 1), mask.repeat(2, 1)

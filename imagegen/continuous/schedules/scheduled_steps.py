@@ -27,9 +27,11 @@ from mmspec.io.validation import check_fields
 class Schedules(MaskedDecoding):
     """A decoding whose parts can each be switched on.
 
-    head_sampling: how heads are walked, see `HeadSampling`.   reconstruct: None for MAR's order; else a checkerboard first and the
-    cells between it in as many steps, see `checkerboard_steps`.   lazy: None runs every pass whole, else see `Lazy`.
-    Raises ValueError for a lazy that is none.
+    head_sampling: the sampler of heads, see `HeadSampling`.
+    reconstruct: None for MAR's order; else a checkerboard first and the cells between it in as many steps, see
+        `checkerboard_steps`.
+    lazy: None runs every pass whole, else see `Lazy`.
+    Raises ValueError for a `lazy` that is no `Lazy`.
     """
 
     head_sampling: HeadSampling = field(default_factory=HeadSampling)
