@@ -21,7 +21,7 @@ _PUBLIC = {
     "ImageEagle": "mmspec.imagegen.eagle.drafter",
     "ImageOutput": "mmspec.imagegen.base_pipeline",
     "ImagePipeline": "mmspec.imagegen.pipeline",
-    "ImageRequest": "mmspec.imagegen.request",
+    "ImageRequest": "mmspec.imagegen.pipeline",
     "Lantern": "mmspec.imagegen.rules.lantern",
     "LanternPlus": "mmspec.imagegen.rules.lantern",
     "LatentUpsampler": "mmspec.imagegen.multiscale.upsamplers",

@@ -15,7 +15,7 @@ from mmspec.core.sampling import law_of, sample_categorical
 from mmspec.core.tree import Tree
 from mmspec.imagegen.filled_target import MaskFilledTarget
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.request import ImageRequest
+from mmspec.imagegen.pipeline import ImageRequest
 from mmspec.imagegen.target import ImageTarget
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, check_drafter
 from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
-from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.target import FilterOrder, Guidance, ImageTarget, Warp
-from mmspec.io.validation import LARGEST_SCALE, number, whole
+from mmspec.imagegen.target import RasterTarget
 
 AUTO = "auto"
 
@@ -73,55 +71,13 @@ class PipelineRequest:
         return replace(self, condition=condition, keys=Keys.of(self.seed, rows, device), **other)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRequest(PipelineRequest):
-    """The settings of a request to an `ImagePipeline`.
-
-    decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`. "auto" drafts windows as
-        long as pays by measured time, and nothing where nothing pays; the values of a seed may then differ from run to run.
-    rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own (row
-        parallel, multi-scale) brings its rule and takes no other.
-    guidance_scale: a number or a `Guidance` schedule; None for the pipeline's default.
-    temperature: 0 is greedy.
-    top_k: 0 for all values, None for the pipeline's default.
-    top_p: 1 for all values.
-    filter_order: which of the two comes first; "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
-    """
-
-    decoding: Drafter | Literal["auto"] | None = None
-    guidance_scale: float | Guidance | None = None
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    filter_order: FilterOrder = "top_k_first"
-    warp: Warp | None = derived()
-
-    def resolved(self, pipe: Any, prompts: object) -> Self:
-        guidance, top_k = self.guidance_scale, self.top_k
-        guidance = pipe.guidance_scale if guidance is None else guidance
-        if not isinstance(guidance, Guidance):
-            guidance = Guidance(number("guidance_scale", guidance, 0, LARGEST_SCALE))
-        top_k = pipe.top_k if top_k is None else whole("top_k", top_k)
-        temperature, top_p = number("temperature", self.temperature, 0), number("top_p", self.top_p, 0, 1)
-        warp = Warp(temperature, top_k, top_p, self.filter_order)
-        decoding = raster_decoding(pipe.automatic if self.decoding == AUTO else self.decoding)
-        model, condition = pipe.model, pipe.model.prepare(prompts)
-        rows = model.rows(condition)
-        return self.with_rows(condition, rows, model.device, guidance_scale=guidance, warp=warp, decoding=decoding)
-
-    def target(self, model: ImageModel, kind: type[ImageTarget] = ImageTarget) -> ImageTarget:
-        """The target of a resolved request."""
-        settings = dict(guidance=self.guidance_scale, warp=self.warp, listener=self.listener)
-        return kind(model, self.condition, **settings)
-
-
 @dataclass(frozen=True, slots=True)
 class RasterDecoding:
     """Decoding in raster order with a drafter, or plainly with None, under a rule of the request's choice."""
 
     drafter: Drafter | None
 
-    def prepare(self, model: Any, request: PipelineRequest) -> tuple[ImageTarget, Drafter | None, Rule]:
+    def prepare(self, model: Any, request: PipelineRequest) -> tuple[RasterTarget, Drafter | None, Rule]:
         """The target, the drafter and the rule of a resolved request.   Raises ValueError for an unknown rule."""
         target = request.target(model)
         return target, self.drafter, resolve(request.rule or "exact", greedy=target.greedy)

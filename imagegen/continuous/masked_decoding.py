@@ -37,7 +37,7 @@ class MaskedDecoding(ABC):
             rule = given
         elif given not in (None, rule.name):
             raise UnsupportedCombination(f"rule: expected it left out or {rule.name!r}, by which decoding {self.name!r} is "
-                                         f"judged, got {given!r}; drop it")  # fmt: skip
+                                         f"verified, got {given!r}; drop it")  # fmt: skip
         keys, labels, head = request.keys, request.condition, model.head(request.num_sampling_steps)
         order, noise = request.order, request.noise
         order = self.orders(keys, model.total) if order is None else _checked_order(order, len(labels), model.total)

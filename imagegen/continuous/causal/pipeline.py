@@ -18,7 +18,7 @@ from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling, KeyedNoise, Noise
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
-from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, unpatchify
+from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, decode_tokens
 from mmspec.imagegen.request import AUTO, PipelineRequest, raster_decoding
 from mmspec.io.files import write_json_atomic
 from mmspec.io.loading import fill_from_state_dict, sketch
@@ -63,8 +63,7 @@ class CausalModel:
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
-        latents = unpatchify(tokens, 1, self.transformer.config.grid) / self.vae.config.scaling_factor
-        return ((self.vae.decode(latents.to(self.vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
+        return decode_tokens(self.vae, tokens, 1, self.transformer.config.grid)
 
 
 @dataclass(frozen=True, kw_only=True)

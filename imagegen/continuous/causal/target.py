@@ -1,4 +1,4 @@
-"""The target's side of a causal request over continuous tokens: paths of vectors, judged by the last step's Gaussian."""
+"""The target's side of a causal request over continuous tokens: paths of vectors, verified by the last step's Gaussian."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class CausalTarget(RasterTarget):
 
     labels: int64 [B].   head: the denoising steps.   noise: of positions, for all steps but the last of a head that draws
     in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
-    the noise is judged exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
-    plainly, and have no law to judge a draft by.
+    the noise is verified exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
+    plainly, and have no law to verify a draft with.
     scale: s of classifier-free guidance, the same for all tokens.   head_sampling: the sampler of heads, None for plain
     sampling; its random numbers belong to positions too, so drafters are verified as exactly.
     keys: of the request; speculation over head time needs them.   head_calls: calls of heads so far, one after another.

@@ -51,7 +51,7 @@ class WindowTarget(MaskedTarget):
 
 class StepwiseTarget(WindowTarget):
     """For tolerance 0, whose output is plain decoding's bit for bit: the rounding of one large pass over all steps would
-    reach it. A step is judged given the drafts of the earlier ones, and only while the drafts of some row are all its own
+    reach it. A step is verified given the drafts of the earlier ones, and only while the drafts of some row are all its own
     draws: a round makes as many passes as it settles steps, and counts as one in the statistics.
     """
 

@@ -89,7 +89,7 @@ SAME_SCALE = 1e-5  # relative; a table read twice agrees to rounding
 class SpeculativeSample:
     """trajectory: as plain sampling returns it.   calls: of the head, one after another; plain sampling makes T.
     evaluated: rows over all calls; plain sampling makes R T.   accepted: int64 [R], drafted steps that stood.
-    probability: float64 [R, T], with which a step's draft was accepted; NaN for steps without a judged draft.
+    probability: float64 [R, T], with which a step's draft was accepted; NaN for steps without a verified draft.
     """
 
     trajectory: Trajectory
@@ -201,9 +201,9 @@ class _SpeculativeSampler:
             chance = self.coupling.probability(states[:, 1:].double(), q, p)
             stands = (there & (self.uniform[before, at] < chance)).cumprod(1)
             count = stands.sum(1)
-            # judged are those that stand and the first that does not
-            judged = there & (torch.arange(at.shape[1], device=count.device) <= count[:, None])
-            self.probability[before, at] = torch.where(judged, chance, self.probability[before, at])
+            # verified are those that stand and the first that does not
+            verified = there & (torch.arange(at.shape[1], device=count.device) <= count[:, None])
+            self.probability[before, at] = torch.where(verified, chance, self.probability[before, at])
         return count, self._follow(states, drafted, law, step, count)
 
     def _follow(self, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor) -> Tensor:

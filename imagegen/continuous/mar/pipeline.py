@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -43,41 +43,6 @@ class _MARIndex:
     guidance_scale: float | None = None
     guidance_schedule: str | None = None
     num_iter: int | None = None
-
-
-def read_parts(folder: Path, kind: str) -> tuple[MAR, AutoencoderKL | None, CaptionEncoder | None, dict[str, Any]]:
-    """Transformer, autoencoder in float32, caption encoder, and the settings that the index gives; without an index, the
-    transformer and the autoencoder that are there.
-
-    Raises ValueError, with the file, for a folder of another `kind` of pipeline, and as the loaders do.
-    """
-    indexed = (folder / INDEX).exists()
-    index = read_json(folder / INDEX) if indexed else {}
-    if (found := index.get("_class_name", kind)) != kind:
-        raise ValueError(f"{folder / INDEX}: expected a {kind}, got {found!r}; check the folder")
-    with naming(folder / INDEX):
-        check_types(_MARIndex, index)
-    transformer = load_component(folder / "transformer", mar_from_state_dict, CONVERT)
-    vae = captions = None
-    if index.get("vae") if indexed else (folder / "vae").is_dir():
-        vae = load_component(folder / "vae", kl_from_state_dict, CONVERT).float()
-    if index.get("text_encoder"):
-        captions = read_captions(folder, transformer.config.buffer_size, cleaned=index.get("clean_captions", True))
-    return transformer, vae, captions, {name: index[name] for name in SETTINGS if index.get(name) is not None}
-
-
-def save_parts(
-    folder: Path, kind: str, transformer: MAR, vae: AutoencoderKL | None, captions: object, settings: dict[str, Any]
-) -> None:
-    """Writes what `read_parts` reads; the index comes last.   Raises ValueError as `write_captions` does."""
-    index = {"_class_name": kind, "transformer": ["mmspec", "MAR"], **settings}
-    if captions is not None:
-        index |= write_captions(captions, folder)
-    write_component(transformer, folder / "transformer")
-    if vae is not None:
-        write_kl(vae, folder / "vae")
-        index["vae"] = ["diffusers", "AutoencoderKL"]
-    write_json_atomic(folder / INDEX, index)
 
 
 _FILES = ("*.json", "*.safetensors")
@@ -127,15 +92,35 @@ class MARPipeline(BasePipeline):
         """
         folder = folder_of(path_or_repo, _FILES)
         with naming(folder):
-            transformer, vae, captions, settings = read_parts(folder, cls.__name__)
+            indexed = (folder / INDEX).exists()
+            index = read_json(folder / INDEX) if indexed else {}
+            if (kind := index.get("_class_name", cls.__name__)) != cls.__name__:
+                raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {kind!r}; check the folder")
+            with naming(folder / INDEX):
+                check_types(_MARIndex, index)
+            transformer = load_component(folder / "transformer", mar_from_state_dict, CONVERT)
+            vae = captions = None
+            if index.get("vae") if indexed else (folder / "vae").is_dir():
+                vae = load_component(folder / "vae", kl_from_state_dict, CONVERT).float()
+            if index.get("text_encoder"):
+                size, cleaned = transformer.config.buffer_size, index.get("clean_captions", True)
+                captions = read_captions(folder, size, cleaned=cleaned)
+            settings = {name: index[name] for name in SETTINGS if index.get(name) is not None}
             pipe = cls(transformer, vae, captions, **settings)
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the pipeline; the index comes last."""
-        settings = {name: getattr(self, name) for name in SETTINGS}
-        model = self.model
-        save_parts(Path(folder), type(self).__name__, model.transformer, model.vae, model.captions, settings)
+        """Writes the pipeline; the index comes last.   Raises ValueError as `write_captions` does."""
+        folder, model = Path(folder), self.model
+        index = {"_class_name": type(self).__name__, "transformer": ["mmspec", "MAR"]}
+        index |= {name: getattr(self, name) for name in SETTINGS}
+        if model.captions is not None:
+            index |= write_captions(model.captions, folder)
+        write_component(model.transformer, folder / "transformer")
+        if model.vae is not None:
+            write_kl(model.vae, folder / "vae")
+            index["vae"] = ["diffusers", "AutoencoderKL"]
+        write_json_atomic(folder / INDEX, index)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Moves everything; `dtype` is for transformer and caption encoder, the autoencoder stays in its own."""
