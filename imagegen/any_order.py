@@ -1,26 +1,27 @@
-"""Decoding in another order than raster: the target that is filled cell by cell, its rules, and the decodings that bring both."""
+"""Decoding in another order than raster: the target, the base of its rules, and the decodings that bring both."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.rules.base import Rule, UnsupportedCombination, Weights
 from mmspec.core.sampling import law_of, sample_categorical
 from mmspec.core.tree import Tree
+from mmspec.imagegen.filled_target import MaskFilledTarget
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.target import Guidance, ImageTarget, Listener, Warp
+from mmspec.imagegen.pipeline import ImageRequest
+from mmspec.imagegen.target import ImageTarget
 
 
-class AnyOrderTarget(ImageTarget):
-    """A batch of images being filled in an order of the drafter's choice, under rules that give a mask.
+class AnyOrderTarget(MaskFilledTarget, ImageTarget):
+    """A batch of images being filled in an order of the drafter's choice. Forced values are known from the start.
 
-    known: bool [B, total], places whose value is settled; forced ones are from the start.   filled: how many, per row.
     stored: bool [B, total], places whose keys and values are in the cache and were made from the value that stands there.
 
     A draft names the place of every node in `Draft.index` (total: none, a node that only pads). Nodes that are their own
@@ -34,22 +35,14 @@ class AnyOrderTarget(ImageTarget):
     taken where the draft leaves that place open and nothing is known there.
     """
 
-    verdicts = ("mask",)
-
-    def __init__(
-        self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
-        listener: Listener | None = None,
-    ):  # fmt: skip
-        super().__init__(model, condition, guidance=guidance, warp=warp, listener=listener)
-        shape, device = (self.batch, self.total + 1), model.device  # the last column takes what has no place
-        forced = self.geometry.forced.to(device)
-        self._values, self._known, self._stored = (
-            torch.zeros(shape, dtype=kind, device=device) for kind in (torch.long, torch.bool, torch.bool)
-        )
-        self.values, self.known, self.stored = (x[:, :-1] for x in (self._values, self._known, self._stored))
+    def __init__(self, model: ImageModel, condition: object, **settings: Any):
+        super().__init__(model, condition, **settings)
+        forced = self.geometry.forced.to(self.device)
+        self._stored = torch.zeros_like(self._known)
+        self.stored = self._stored[:, :-1]
         self.values += forced.clamp_min(0)
         self.known |= forced >= 0
-        self._column = torch.arange(self.total, device=device)
+        self._column = torch.arange(self.total, device=self.device)
         self.prompt = 0
 
     @torch.no_grad()
@@ -76,7 +69,7 @@ class AnyOrderTarget(ImageTarget):
     def _sees(self, draft: Draft, place: Tensor) -> Tensor:
         """bool [B, N, total + N], the places and spare slots each node attends to."""
         index, tree = draft.index, draft.tree
-        known = tree.parent == torch.arange(tree.nodes, device=self.device)
+        known = is_root(tree)
         known = known if draft.valid is None else known & draft.valid
         beside = known[:, None, :] & (index[:, None, :] <= index[:, :, None])
         below = self.stored[:, None, :] & (self._column <= index[:, :, None])
@@ -96,48 +89,22 @@ class AnyOrderTarget(ImageTarget):
             bias[:, :, : hidden.shape[1]].masked_fill_(hidden[:, None, :], low)
         return bias[:, None]
 
-    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        if verdict.kind != "mask":
-            raise ValueError(f"rule: expected one that gives a mask for a canvas, got a {verdict.kind!r}; leave the rule to "
-                             "the decoding")  # fmt: skip
-        failed = torch.zeros(self.batch, dtype=torch.bool, device=self.device)
-        failed = failed if evidence.bad is None else evidence.bad.any(1)
-        runs = torch.tensor(self.live, device=self.device) & ~failed
-        kept = self._keep(draft, verdict, runs)
-        self._follow(draft, verdict, runs)
-        report = torch.stack(
-            (self.known.sum(1), kept, failed.long()), 1
-        ).tolist()  # the round's one transfer to the host
-        accepted = []
-        for row, (filled, count, bad) in enumerate(report):
-            accepted.append(count if self.live[row] else None)
-            if self.live[row]:
-                self._count(row, filled, bool(bad))
-        return accepted
-
-    def _keep(self, draft: Draft, verdict: Verdict, runs: Tensor) -> Tensor:
-        """Settles the nodes that stand. Returns how many of them were drafted, int64 [B]."""
-        fed = runs[:, None] & (draft.index >= 0) & (draft.index < self.total)
+    def settle(self, draft: Draft, verdict: Verdict, runs: Tensor) -> Tensor:
+        runs = runs[:, None]
+        fed = runs & (draft.index >= 0) & (draft.index < self.total)
         fed = fed if draft.valid is None else fed & draft.valid
         keep = verdict.keep & fed
         self._stored.scatter_(1, torch.where(fed, draft.index, self.total), keep)
-        place = torch.where(keep, draft.index, self.total)
-        self._values.scatter_(1, place, draft.value)
-        self._known.scatter_(1, place, True)
-        drafted = draft.tree.parent != torch.arange(draft.tree.nodes, device=self.device)
-        return (keep & drafted).sum(1)
-
-    def _follow(self, draft: Draft, verdict: Verdict, runs: Tensor) -> None:
+        self.put(torch.where(keep, draft.index, self.total), draft.value)
         behind = (draft.index + 1).clamp(max=self.total)
-        take = runs[:, None] & (verdict.correction >= 0) & (behind < self.total) & ~self._known.gather(1, behind)
-        take = take if draft.open is None else take & draft.open
-        place = torch.where(take, behind, self.total)
-        self._values.scatter_(1, place, verdict.correction)
-        self._known.scatter_(1, place, True)
+        wanted = runs & (verdict.correction >= 0) & (behind < self.total) & ~self._known.gather(1, behind)
+        wanted = wanted if draft.open is None else wanted & draft.open
+        self.put(torch.where(wanted, behind, self.total), verdict.correction)
+        return (keep & ~is_root(draft.tree)).sum(1)
 
 
 class AnyOrderRule(Rule):
-    """Base of relaxed rules over a `CanvasTarget`. The root of every chain stands, whatever is drawn below it.
+    """Base of relaxed rules over an `AnyOrderTarget`. The root of every chain stands, whatever is drawn below it.
 
     The correction, int64 [B, N], is a value behind the last node down to which a chain stands, and -1 elsewhere. Chain c
     draws from lane c of the round, so a lone chain draws what plain decoding draws.
@@ -183,11 +150,19 @@ def chain_ends(tree: Tree, keep: Tensor) -> Tensor:
 
 
 class AnyOrderDecoding(ABC):
-    """A drafter with an order of its own. Relaxed: it brings the target that keeps such a canvas, and the rule it falls
-    under."""
+    """A drafter with an order of its own. Relaxed: it brings the target that is filled in that order, and its rule."""
 
     __slots__ = ()
-    target: ClassVar[type[ImageTarget]] = AnyOrderTarget
+
+    def prepare(self, model: ImageModel, request: ImageRequest) -> tuple[AnyOrderTarget, Self, Rule]:
+        """The target, the drafter and the rule of a resolved request.   Raises ValueError if it names a rule."""
+        if request.rule is not None:
+            given = getattr(request.rule, "name", request.rule)
+            raise UnsupportedCombination(
+                f"rule: expected it left out, decoding {self.name!r} is relaxed and judges by its own rule, got {given!r}; "
+                "drop it"
+            )
+        return request.target(model, AnyOrderTarget), self, self.rule(model)
 
     @abstractmethod
     def rule(self, model: ImageModel) -> Rule:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
+from inspect import Parameter, signature
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from PIL.Image import Image
 from torch import Tensor
 
@@ -17,6 +21,7 @@ from mmspec.core.loop import DecodingRun, Target, run_to_end
 from mmspec.core.stats import Stats
 from mmspec.imagegen.jacobi.drafter import SCD
 from mmspec.imagegen.pixels import to_pil
+from mmspec.imagegen.request import PipelineRequest
 from mmspec.io.validation import boolean
 
 
@@ -57,27 +62,49 @@ class PixelModel(Protocol):
 
 
 class BasePipeline:
-    """A pipeline over one model. Subclasses say how a request starts and which tokens its target holds."""
+    """A pipeline over one model. A subclass names the settings of its requests, `Request`, and the tokens of its target."""
 
     model: PixelModel
+    Request: ClassVar[type[PipelineRequest]]
 
-    def start(self, prompts: object, **how: Any) -> DecodingRun:
-        """A request that has not run yet."""
-        raise NotImplementedError
+    def __init_subclass__(cls) -> None:
+        """Show the arguments of a request in the signatures of `__call__` and `start`."""
+        if "Request" in vars(cls):
+            cls.__call__ = _with_arguments(cls.__call__, cls.Request)
+            cls.start = _with_arguments(cls.start, cls.Request)
 
-    def tokens(self, target: Target) -> Tensor:
-        """What `decode` of the model takes, of all rows."""
-        raise NotImplementedError
+    @torch.no_grad()
+    def __call__(self, prompts: object, *, pixels: bool = True, **settings: Any) -> ImageOutput:
+        """Generate an image or a video for each prompt.
 
-    def generate(self, prompts: object, pixels: bool, **how: Any) -> ImageOutput:
-        """Runs what `start` makes. Raises ValueError where pixels are asked for and there are none."""
+        Args:
+            prompts: class labels, texts, or other inputs of the model.
+            pixels: False leaves the tokens undecoded.
+            settings: the fields of the pipeline's `Request`, which describes them.
+
+        Returns:
+            The images, their tokens and the statistics.
+
+        Raises:
+            ValueError: for unknown arguments, unsupported combinations, and where there is no decoder of pixels.
+        """
         if boolean("pixels", pixels) and self.model.no_pixels:  # before anything is generated
             raise ValueError(self.model.no_pixels)
-        run = run_to_end(lambda: self.start(prompts, **how))
+        run = run_to_end(lambda: self.start(prompts, **settings))
         stats, target = run.stats, run.target
         tokens = self.tokens(target)
         videos = self.to_videos(tokens, target.errors) if pixels else []
         return ImageOutput(videos, tokens, stats, target.errors)
+
+    def start(self, prompts: object, **settings: Any) -> DecodingRun:
+        """Return a request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
+        request = self.Request.of(settings).resolved(self, prompts)
+        target, drafter, rule = request.decoding.prepare(self.model, request)
+        return DecodingRun(target, drafter, rule, request.keys)
+
+    def tokens(self, target: Target) -> Tensor:
+        """The tokens of all rows, as the model's `decode` takes them."""
+        raise NotImplementedError
 
     def to_videos(self, tokens: Tensor, errors: dict[int, str]) -> list[list[Image] | None]:
         """The frames of tokens [B, ...] as PIL images; None where a row failed."""
@@ -86,7 +113,23 @@ class BasePipeline:
         return [None if row in errors else pictures[row * frames : (row + 1) * frames] for row in range(rows)]
 
 
-AUTO = "auto"
+def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callable:
+    """A copy of a pipeline's method whose signature names the settings of a request."""
+
+    @wraps(method)
+    def described(*args: Any, **settings: Any) -> Any:
+        return method(*args, **settings)
+
+    written = signature(method)
+    own = [one for one in written.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    named = [
+        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in request.arguments()
+    ]
+    first = [one for one in own if one.kind is not Parameter.KEYWORD_ONLY]
+    described.__signature__ = written.replace(parameters=[*first, *named, *own[len(first) :]])
+    return described
+
+
 LONGEST_WINDOW = 64  # values a pass at most; the controller finds what pays
 # of each pipeline: the layout of its model and the controller
 _controllers: WeakKeyDictionary[object, tuple[tuple, Goodput]] = WeakKeyDictionary()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.components import read_weights, write_parts
-from mmspec.imagegen.continuous.mar.load import CONVERT
+from mmspec.imagegen.continuous.mar.load import CONVERT, count_modules
 from mmspec.imagegen.llamagen.published import unwrap
 from mmspec.io.loading import check_weights, sketch
 from mmspec.io.readers import naming
@@ -228,7 +228,10 @@ def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str
         found["embed_dim"] = weights["post_quant_conv.weight"].shape[1]
     if _dims(weights, "encoder.conv_in.weight"):
         found["ch"] = weights["encoder.conv_in.weight"].shape[0]
-    levels, blocks = _count(weights, r"encoder\.down\.(\d+)\."), _count(weights, r"encoder\.down\.0\.block\.(\d+)\.")
+    levels, blocks = (
+        count_modules(weights, r"encoder\.down\.(\d+)\."),
+        count_modules(weights, r"encoder\.down\.0\.block\.(\d+)\."),
+    )
     widths = [f"encoder.down.{level}.block.0.conv1.weight" for level in range(min(levels, len(weights)))]
     if found.get("ch") and widths and all(_dims(weights, name) for name in widths):
         found["ch_mult"] = tuple(weights[name].shape[0] // found["ch"] for name in widths)
@@ -246,13 +249,8 @@ def _attention(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
         return {}
     sizes = [size for side in sides for size in given.get(f"{side}_attn_resolutions", ())]
     resolution = given.get("resolution") or min(sizes or [16]) << coarsest
-    told = {f"{side}_attn_resolutions": tuple(resolution >> i for i in found) for side, found in levels.items()}
-    return {"resolution": resolution, **told}
-
-
-def _count(weights: Mapping[str, Tensor], pattern: str) -> int:
-    found = (re.match(pattern, name) for name in weights)
-    return max((int(one[1]) + 1 for one in found if one), default=0)
+    resolutions = {f"{side}_attn_resolutions": tuple(resolution >> i for i in found) for side, found in levels.items()}
+    return {"resolution": resolution, **resolutions}
 
 
 def _dims(weights: Mapping[str, Tensor], name: str) -> int:

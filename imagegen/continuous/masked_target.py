@@ -16,7 +16,7 @@ from mmspec.imagegen.continuous.head_sampling.head import Head, Trajectory
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadRequest, HeadSampling, Noise
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep, ranks
 from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass
-from mmspec.imagegen.target import Listener
+from mmspec.imagegen.filled_target import Listener, MaskFilledTarget
 from mmspec.io.validation import LARGEST_SCALE, check_fields, number
 
 
@@ -25,7 +25,7 @@ class TokenEvidence(Evidence):
     """Evidence of a target that draws every token itself, with the noise of its position.
 
     own: float32 [B, N, d], its draw for each node, finite everywhere.   mean: of the last denoising step.
-    trajectory: the walk behind it, rows [B * N], raw: rows of `bad` nodes hold NaN or Inf.
+    trajectory: the denoising trajectory of each draw, rows [B * N]; rows of `bad` nodes hold NaN or Inf.
     """
 
     own: Tensor | None = None
@@ -48,8 +48,14 @@ class MaskedModel(Protocol):
         """A row for each image, the condition made from what the user gave: int64 [B], or features float [B, P, C]."""
 
     def condition(
-        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: DecoderPass = FULL_PASS
-    ) -> Tensor:  # fmt: skip
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        labels: Tensor,
+        paired: bool,
+        wanted: Tensor | None = None,
+        slots: DecoderPass = FULL_PASS,
+    ) -> Tensor:
         """z [C, B, L, width], what the head is conditioned on, of C branches: 1, or 2 with the unconditional one.
 
         tokens: float [B, L, d].   mask: bool [B, L], True where masked; no one sees what stands there.
@@ -102,64 +108,54 @@ class TokenGuidance:
         return scales
 
 
-class MaskedTarget:
+class MaskedTarget(MaskFilledTarget):
     """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
 
-    labels: a row for each image, as the model's `prepare` gives it.   steps: the plan of plain decoding, see `cosine_steps`.
-    order: int64 [B, L], consumed from its end.
-    head: that of the model with `num_sampling_steps`.   head_sampling: how heads are walked, None for plainly.   windows: which steps
-    walk equally far, see `Annealing.by_rank`.   keys: of the request; a walk that speculates needs them.   head_calls: calls
-    of heads so far, one after another.
-    noise: belongs to positions; shared with a drafter, it aligns both walks.   scales: float32 [B, L], guidance of each
-    position, which follows from its rank in the order; None without guidance.
-    values: float32 [B, L, d], 0 where nothing is known.   known: bool [B, L].   filled: per row, how many are.
-    errors: per failed row, one sentence; such a row stops and the others go on.
-    listener(row, filled): called for each row after every round that added values to it.
+    values: float32 [B, L, d].   plan: the steps of plain decoding.   head: the head of the model with `num_sampling_steps`.
+    head_calls: calls of heads so far, one after another.   rank: int64 [B, L], the rank of each position in the order.
+    scales: float32 [B, L], guidance of each position, which follows from its rank; None without guidance.
+    counts: int64 [B, L], denoising steps of each position where they are annealed; else None.
 
     A draft names the position of every node in `Draft.index`, L for a node that only pads. A valid node holds a drafted
-    value; the others ask for one. The verdict's correction float [B, N, d] goes to the open nodes that are not kept.
-    Rows may come to differ in how many of their tokens are known; no row's numbers depend on another row.
+    value; the others ask for a value. The correction of a verdict, float [B, N, d], goes to the open nodes that are not kept.
+    Rows may differ in the number of known tokens; no row's numbers depend on another row.
     """
 
-    verdicts: tuple[str, ...] = ("mask",)
+    not_finite = "expected finite tokens, got NaN or Inf"
 
     def __init__(
         self, model: MaskedModel, labels: Tensor, *, num_sampling_steps: str | int | None, steps: Sequence[GenerationStep],
         guidance: TokenGuidance, temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
         head_sampling: HeadSampling | None = None, windows: Sequence[int] | None = None, keys: Keys | None = None,
     ):  # fmt: skip
-        self.model, self.labels, self.steps = model, labels, tuple(steps)
+        """Start with empty images.
+
+        Args:
+            model: the model of masked tokens.
+            labels: a row for each image, as the model's `prepare` gives it.
+            num_sampling_steps: denoising steps of the head, None for the model's own.
+            steps: the plan of plain decoding, see `cosine_steps`.
+            guidance: of the conditional branch.
+            temperature: of the head's noise.
+            order: int64 [B, L], consumed from its end.
+            noise: of each position; a drafter that shares it has its trajectories aligned.
+            listener: the progress callback.
+            head_sampling: the sampler of the head, None for plain sampling.
+            windows: the steps with equally many denoising steps, see `Annealing.by_rank`.
+            keys: of the request; speculation over head time needs them.
+        """
+        super().__init__(len(labels), model.total, torch.zeros(model.dim, device=model.device), listener)
+        self.model, self.labels, self.plan = model, labels, tuple(steps)
         self.num_sampling_steps, self.head = num_sampling_steps, model.head(num_sampling_steps)
         self.head_sampling, self.keys, self.head_calls = head_sampling or HeadSampling(), keys, 0
         self.head_sampling.check(temperature)
-        self.guidance, self.temperature, self.noise, self.listener = guidance, temperature, noise, listener
-        self.batch, self.total = len(labels), model.total
+        self.temperature, self.noise = temperature, noise
         self.order, self.rank = order, ranks(order)
         self.scales = None
         if guidance.paired:
-            self.scales = guidance.by_rank(self.steps, self.total).to(order.device)[self.rank]
-        counts = self.head_sampling.counts(self.steps, self.total, noise.steps, windows)
+            self.scales = guidance.by_rank(self.plan, self.total).to(order.device)[self.rank]
+        counts = self.head_sampling.counts(self.plan, self.total, noise.steps, windows)
         self.counts = None if counts is None else counts.to(order.device)[self.rank]
-        # one column more than there are tokens takes what has no place
-        self._values = torch.zeros(self.batch, self.total + 1, model.dim, device=model.device)
-        self._known = torch.zeros(self.batch, self.total + 1, dtype=torch.bool, device=model.device)
-        self.values, self.known = self._values[:, :-1], self._known[:, :-1]
-        self.filled = [0] * self.batch
-        self.live = [True] * self.batch
-        self.errors: dict[int, str] = {}
-        self.pending = torch.zeros(self.batch, model.dim, device=model.device)
-
-    @property
-    def done(self) -> bool:
-        return not any(self.live)
-
-    @property
-    def emitted(self) -> list[int]:
-        return self.filled
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
@@ -169,8 +165,8 @@ class MaskedTarget:
 
     def next_positions(self) -> Tensor:
         """int64 [B, N], the positions that the next step of plain decoding decides in each row, ascending in the order."""
-        left = [self.total - filled if live else 0 for filled, live in zip(self.filled, self.live, strict=True)]
-        ends = [next((step.first for step in self.steps if step.first < rest), rest) for rest in left]
+        left = [room if live else 0 for room, live in zip(self.room, self.live, strict=True)]
+        ends = self.step_ends(left)
         count = [rest - end for rest, end in zip(left, ends, strict=True)]
         most = max(count)
         # the last in the order of those that are not known; a drafter may have left holes
@@ -178,6 +174,10 @@ class MaskedTarget:
         position = self.order.gather(1, rank.clamp_min(0))
         wanted = torch.arange(most, device=rank.device) >= most - torch.tensor(count, device=rank.device)[:, None]
         return torch.where(wanted, position, self.total)
+
+    def step_ends(self, left: list[int]) -> list[int]:
+        """For each row with `left` open tokens, how many stay open behind the next step of the plan."""
+        return [next((step.first for step in self.plan if step.first < rest), rest) for rest in left]
 
     def open_draft(self, position: Tensor) -> Draft:
         """A draft without drafted values, whose nodes ask for those of `position` int64 [B, N]."""
@@ -189,13 +189,11 @@ class MaskedTarget:
     def score(self, draft: Draft) -> TokenEvidence:
         """One pass: what every node's token is, were it drawn now, given all that is known."""
         place = draft.index.clamp(max=self.total - 1)
-        walk, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
-        value, mean = walk.value.view(shape), walk.last.mean.view(shape)
+        drawn, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
+        value, mean = drawn.value.view(shape), drawn.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
-        spoiled = bad[..., None]
-        return TokenEvidence(
-            mean=mean.masked_fill(spoiled, 0), bad=bad, own=value.masked_fill(spoiled, 0), trajectory=walk
-        )
+        own, mean = (x.masked_fill(bad[..., None], 0) for x in (value, mean))
+        return TokenEvidence(mean=mean, bad=bad, own=own, trajectory=drawn)
 
     def conditions(self, draft: Draft, place: Tensor) -> Tensor:
         """z [C, B, N, width] of the nodes of a draft, at positions int64 [B, N]: given what is known, and no drafts."""
@@ -203,7 +201,7 @@ class MaskedTarget:
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
     def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
-        """The walks of a head, this model's or a drafter's, to the tokens at positions int64 [B, N], rows [B * N]; L at pads.
+        """The trajectories of a head, this model's or a drafter's, at positions int64 [B, N], rows [B * N]; L at pads.
 
         z: [C, B, N, width], as `conditions` gives it. A shorter head has the noise of its own steps.
         """
@@ -215,38 +213,17 @@ class MaskedTarget:
         counts = None
         if self.counts is not None:
             pads, counts = index == self.total, self.counts.gather(1, place)
-            counts = counts.where(~pads, counts.masked_fill(pads, 0).amax()).flatten()  # no walk of their own
-        walk = self.head_sampling.draw(head, request, counts)
+            counts = counts.where(
+                ~pads, counts.masked_fill(pads, 0).amax()
+            ).flatten()  # pads need no count of their own
+        drawn = self.head_sampling.draw(head, request, counts)
         self.head_calls += request.calls
-        return walk
+        return drawn
 
-    def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        if verdict.kind != "mask":
-            raise ValueError(f"rule: expected one that gives a mask for masked tokens, got a {verdict.kind!r}; leave the rule "
-                             "to the decoding")  # fmt: skip
-        inside = draft.index < self.total
-        failed = (evidence.bad & inside).any(1)
-        runs = (torch.tensor(self.live, device=self.device) & ~failed)[:, None]
-        keep = verdict.keep & inside & runs
-        fill = inside & runs if draft.open is None else inside & runs & draft.open
-        value = torch.where(keep[..., None], draft.value, verdict.correction)
+    def settle(self, draft: Draft, verdict: Verdict, runs: Tensor) -> Tensor:
+        fed = (draft.index < self.total) & runs[:, None]
+        keep = verdict.keep & fed
+        fill = fed if draft.open is None else fed & draft.open
         place = torch.where(keep | fill, draft.index, self.total)
-        self._values.scatter_(1, place[..., None].expand_as(value), value)
-        self._known.scatter_(1, place, True)
-        # the round's one transfer to the host
-        report = torch.stack((self.known.sum(1), keep.sum(1), failed.long()), 1).tolist()
-        accepted = []
-        for row, (filled, kept, bad) in enumerate(report):
-            accepted.append(kept if self.live[row] else None)
-            if self.live[row]:
-                self._count(row, filled, bool(bad))
-        return accepted
-
-    def _count(self, row: int, filled: int, failed: bool) -> None:
-        self.filled[row] = filled
-        self.live[row] = not failed and filled < self.total
-        if failed:
-            self.errors[row] = (f"row {row}: expected finite tokens, got NaN or Inf after {filled} of {self.total} values; "
-                                "the row stopped there")  # fmt: skip
-        if self.listener is not None:
-            self.listener(row, filled)
+        self.put(place, torch.where(keep[..., None], draft.value, verdict.correction))
+        return keep.sum(1)

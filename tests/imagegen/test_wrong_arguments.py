@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 
 import pytest
 import torch
@@ -108,6 +109,16 @@ def test_parts_that_are_missing_are_named() -> None:
     for name in ("order", "noise"):
         refused(partial(mar(), 1, pixels=False), name, 3)
     assert imagegen.CSpD(mar()).drafter.total == mar().model.total
+
+
+@pytest.mark.parametrize("entry", CALLS)
+def test_an_unknown_argument_is_refused_with_the_known_ones(entry: str) -> None:
+    pipe = CALLS[entry][0]().func
+    known = [name for name in signature(pipe.start).parameters if name != "prompts"]
+    assert "decoding" in known and "pixels" not in known and "keys" not in known
+    for name in ("window", "keys", "pixel"):
+        with pytest.raises(ValueError, match=f"^{name}: expected an argument among {', '.join(known)}, got"):
+            pipe(1, pixels=False, **{name: None})
 
 
 @pytest.mark.parametrize("entry", CALLS)

@@ -22,8 +22,8 @@ class SmallCausal:
     """Drafts chains of `length` tokens with `model`, whose head takes as many steps as the target's. Exact under the
     rules for Gaussians, "gaussian_block" and "reflection".
 
-    Both heads walk with the noise of the position. Given it, both laws of the token are Gaussians of the last step, of one
-    scale where that comes from a table: "Accelerated Diffusion Models via Speculative Sampling" couples those two.
+    Both heads take the noise of the position. Given it, both laws of the token are Gaussians of the last step, of the same
+    scale where a table gives it: "Accelerated Diffusion Models via Speculative Sampling" couples those two.
     Raises ValueError for a length below 1 and, on use, for heads that leave no such laws; the pipeline refuses temperature 0.
     """
 
@@ -92,8 +92,8 @@ class SmallCausalState:
     def _law(self, target: CausalTarget, z: Tensor, number: int) -> tuple[Tensor, Tensor]:
         """mean [B, d] and scale [B, 1] of the token behind."""
         index = (target.last + number + 1).clamp(max=target.total - 1)[:, None]
-        walk = target.walk(self.head, z[:, None], index)
-        return walk.last.mean, walk.last.log_scale[:, :1].exp() * target.temperature
+        last = target.draw(self.head, z[:, None], index).last
+        return last.mean, last.log_scale[:, :1].exp() * target.temperature
 
     def observe(self, target: CausalTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         # the class and what stands before the root; the rest is forgotten by not counting it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, Drafter, check_drafter
-from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
-from mmspec.imagegen.base_pipeline import AUTO, BasePipeline, ImageOutput
+from mmspec.core.loop import Drafter
+from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.conditioning import class_labels
 from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling, KeyedNoise, Noise
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
-from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, unpatchify
-from mmspec.imagegen.continuous.masked_target import Listener
+from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, decode_tokens
+from mmspec.imagegen.request import AUTO, PipelineRequest, raster_decoding
 from mmspec.io.files import write_json_atomic
 from mmspec.io.loading import fill_from_state_dict, sketch
 from mmspec.io.pretrained import folder_of
@@ -66,66 +63,64 @@ class CausalModel:
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
-        latents = unpatchify(tokens, 1, self.transformer.config.grid) / self.vae.config.scaling_factor
-        return ((self.vae.decode(latents.to(self.vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
+        return decode_tokens(self.vae, tokens, 1, self.transformer.config.grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalRequest(PipelineRequest):
+    """The settings of a request to a `ContinuousARPipeline`.
+
+    decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`. "auto" decodes plainly: no
+        drafter is at hand that is known to pay.
+    rule: None for "exact", block verification of Gaussians.
+    guidance_scale: the same for all tokens; None for the pipeline's default.
+    temperature, num_sampling_steps: of the head.
+    noise: of the head's steps but for the last drawn one; None to draw it from the seed.
+    head_sampling: None for plain sampling; `HeadSampling(window=8)` speculates over the head's steps, which is exact.
+    """
+
+    decoding: Drafter | Literal["auto"] | None = None
+    guidance_scale: float | None = None
+    temperature: float = 1.0
+    num_sampling_steps: str | int | None = None
+    noise: Noise | None = None
+    head_sampling: HeadSampling | None = None
+
+    def resolved(self, pipe: ContinuousARPipeline, prompts: object) -> Self:
+        scale = pipe.guidance_scale if self.guidance_scale is None else self.guidance_scale
+        scale, temperature = _scale("guidance_scale", scale), _scale("temperature", self.temperature)
+        if self.head_sampling is not None and self.head_sampling.annealing is not None:
+            raise ValueError("head_sampling: expected as many steps for every token, got annealing; leave it out")
+        decoding = None if self.decoding == AUTO else self.decoding
+        prepared = raster_decoding(decoding)
+        if decoding is not None and temperature == 0:
+            raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
+        labels = pipe.model.prepare(prompts)
+        return self.with_rows(labels, len(labels), pipe.model.device, decoding=prepared, guidance_scale=scale,
+                              temperature=temperature)  # fmt: skip
+
+    def target(self, model: CausalModel) -> CausalTarget:
+        """The target of a resolved request."""
+        head = model.transformer.head(self.num_sampling_steps)
+        noise = KeyedNoise(self.keys, head.steps, head.dim) if self.noise is None else self.noise
+        return CausalTarget(model.transformer, self.condition, head=head, noise=noise, temperature=self.temperature,
+                            scale=self.guidance_scale, listener=self.listener, head_sampling=self.head_sampling,
+                            keys=self.keys)  # fmt: skip
 
 
 class ContinuousARPipeline(BasePipeline):
-    """Class labels into images, one token after the other in raster order.
+    """Class labels (-1 for no class) into images, one token after the other in raster order. Calls take the fields of
+    `CausalRequest`, and return tokens float32 [B, L, d]. Exact with exact rules.
 
     guidance_scale: what calls use by default, the same for all tokens; 1 runs the conditional branch alone.
     """
+
+    Request = CausalRequest
 
     def __init__(
         self, transformer: CausalTransformer, vae: AutoencoderKL | None = None, *, guidance_scale: float = 1.0
     ):
         self.model, self.guidance_scale = CausalModel(transformer, vae), _scale("guidance_scale", guidance_scale)
-
-    def __call__(
-        self, prompts: object, *, decoding: Drafter | Literal["auto"] | None = None,
-        rule: str | Rule | None = None, guidance_scale: float | None = None, temperature: float = 1.0,
-        num_sampling_steps: str | int | None = None,
-        seed: int | Sequence[int] | None = None, noise: Noise | None = None, pixels: bool = True,
-        listener: Listener | None = None, head_sampling: HeadSampling | None = None,
-    ) -> ImageOutput:  # fmt: skip
-        """One image per label, -1 for no class.
-
-        decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`. "auto" decodes plainly:
-        no drafter is at hand that is known to pay.
-        rule: None for "exact", block verification of Gaussians.   temperature, num_sampling_steps: of the head.
-        noise: of the head's steps but for the last drawn one; None to draw it from the seed.
-        head_sampling: None walks the head plainly; `HeadSampling(window=8)` speculates over its steps, which is exact.
-        Returns an `ImageOutput` whose tokens are float32 [B, L, d]. Exact with exact rules: every image has the law of
-        plain decoding. Raises ValueError for unsupported combinations.
-        """
-        how = dict(decoding=decoding, rule=rule, guidance_scale=guidance_scale, temperature=temperature, noise=noise,
-                   num_sampling_steps=num_sampling_steps, seed=seed, listener=listener, head_sampling=head_sampling)  # fmt: skip
-        return self.generate(prompts, pixels, **how)
-
-    def start(
-        self, prompts: object, *, decoding: Drafter | Literal["auto"] | None = None,
-        rule: str | Rule | None = None, guidance_scale: float | None = None, temperature: float = 1.0,
-        num_sampling_steps: str | int | None = None,
-        seed: int | Sequence[int] | None = None, noise: Noise | None = None, listener: Listener | None = None,
-        head_sampling: HeadSampling | None = None,
-    ) -> DecodingRun:  # fmt: skip
-        """A request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
-        scale = _scale("guidance_scale", self.guidance_scale if guidance_scale is None else guidance_scale)
-        temperature = _scale("temperature", temperature)
-        if head_sampling is not None and head_sampling.annealing is not None:
-            raise ValueError(
-                "head_sampling: expected one as long for every token, got one that is annealed; leave annealing out"
-            )
-        decoding = None if decoding == AUTO else decoding
-        check_drafter("decoding", decoding)
-        if decoding is not None and temperature == 0:
-            raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
-        labels, head = self.model.prepare(prompts), self.model.transformer.head(num_sampling_steps)
-        keys = Keys.of(seed, len(labels), self.model.device)
-        noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
-        target = CausalTarget(self.model.transformer, labels, head=head, noise=noise, temperature=temperature,
-                              scale=scale, listener=listener, head_sampling=head_sampling, keys=keys)  # fmt: skip
-        return DecodingRun(target, decoding, resolve(rule or "exact", greedy=False), keys)
 
     def tokens(self, target: CausalTarget) -> Tensor:
         """float32 [B, L, d]."""

@@ -1,4 +1,4 @@
-"""The target's side of a causal request over continuous tokens: paths of vectors, judged by the last step's Gaussian."""
+"""The target's side of a causal request over continuous tokens: paths of vectors, verified by the last step's Gaussian."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from mmspec.core.pool import SlotPool
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.head import Head, Trajectory
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadRequest, HeadSampling, Noise
-from mmspec.imagegen.target import Listener, RasterTarget
+from mmspec.imagegen.filled_target import Listener
+from mmspec.imagegen.target import RasterTarget
 
 
 class CausalTarget(RasterTarget):
@@ -19,18 +20,20 @@ class CausalTarget(RasterTarget):
 
     labels: int64 [B].   head: the denoising steps.   noise: of positions, for all steps but the last of a head that draws
     in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
-    the noise is judged exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
-    plainly, and have no law to judge a draft by.
-    scale: s of classifier-free guidance, the same for all tokens.   head_sampling: how heads are walked, None for plainly; what a
-    walk draws besides the noise belongs to positions too, so drafters are judged as exactly.   keys: of the request; a walk
-    that speculates needs them.   head_calls: calls of heads so far, one after another.
+    the noise is verified exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
+    plainly, and have no law to verify a draft with.
+    scale: s of classifier-free guidance, the same for all tokens.   head_sampling: the sampler of heads, None for plain
+    sampling; its random numbers belong to positions too, so drafters are verified as exactly.
+    keys: of the request; speculation over head time needs them.   head_calls: calls of heads so far, one after another.
     """
 
+    greedy = False
     not_finite = "expected finite tokens, got NaN or Inf"
 
     def __init__(
         self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
-        scale: float = 1.0, listener: Listener | None = None, head_sampling: HeadSampling | None = None, keys: Keys | None = None,
+        scale: float = 1.0, listener: Listener | None = None, head_sampling: HeadSampling | None = None,
+        keys: Keys | None = None,
     ):  # fmt: skip
         self.paired, self.scale = scale != 1, scale
         self.copies = 2 if self.paired else 1
@@ -65,20 +68,20 @@ class CausalTarget(RasterTarget):
 
     def _evidence(self, draft: Draft, z: Tensor) -> Evidence:
         index = self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1  # which value each node decides
-        walk, shape = self.walk(self.head, z, index.clamp(max=self.total - 1)), (*index.shape, -1)
-        mean, width = walk.last.mean.view(shape), walk.last.log_scale.view(shape)[..., :1].exp() * self.temperature
+        last, shape = self.draw(self.head, z, index.clamp(max=self.total - 1)).last, (*index.shape, -1)
+        mean, width = last.mean.view(shape), last.log_scale.view(shape)[..., :1].exp() * self.temperature
         bad = ~(mean.isfinite().all(-1) & width.isfinite()[..., 0])
         width = width if self.head.last_noise else torch.zeros_like(width)
         return Evidence(mean=mean.masked_fill(bad[..., None], 0), scale=width.masked_fill(bad[..., None], 1), bad=bad)
 
-    def walk(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
-        """The denoising steps of values int64 [B, N], rows [B * N]. z: [C * B, N, width], of any head of these tokens."""
+    def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
+        """The trajectories of values int64 [B, N], rows [B * N]. z: [C * B, N, width], of any head of these tokens."""
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(index))
         z, scale = z.flatten(0, 1).unflatten(0, (self.copies, -1)), None
         if self.paired:
             scale = torch.full((z.shape[1],), self.scale, device=z.device)
         keys = None if self.keys is None else self.keys.at(index)
         request = HeadRequest(z, initial, noise, scale, self.temperature, keys)
-        walk = self.head_sampling.draw(head, request, None)
+        drawn = self.head_sampling.draw(head, request, None)
         self.head_calls += request.calls
-        return walk
+        return drawn

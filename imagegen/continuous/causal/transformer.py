@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.core.pool import SlotPool
@@ -75,7 +76,7 @@ class CausalConfig:
 
 
 class CausalAttention(nn.Module):
-    """What is not ahead, or what a bias shows; keys and values go into a cache."""
+    """Causal attention, or attention under a bias; keys and values go into a cache."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -84,12 +85,11 @@ class CausalAttention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor, bias: Tensor | None, cache: SlotPool | None, layer: int, causal: bool) -> Tensor:
-        rows, count, width = x.shape
-        q, k, v = self.qkv(x).view(rows, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = rearrange(self.qkv(x), "r n (three h d) -> three r h n d", three=3, h=self.heads)
         if cache is not None:
             k, v = cache.write(layer, k, v)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal)
-        return self.proj(out.transpose(1, 2).reshape(rows, count, width))
+        return self.proj(rearrange(out, "r h n d -> r n (h d)"))
 
 
 class CausalBlock(nn.Module):
@@ -171,7 +171,7 @@ def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: T
     """Per row, float [R]: squared error of the velocity of x_t = (1 - t) noise + t token, which is token - noise.
 
     "Flow Matching for Generative Modeling". It is least for the mean of token - noise given x_t, the field that `SDEHead`
-    walks along.   tokens, noise: float [R, d].   t: float [R], 0 (noise) to 1 (token).   z: [R, width].
+    follows.   tokens, noise: float [R, d].   t: float [R], 0 (noise) to 1 (token).   z: [R, width].
     """
     x = noise + t[:, None] * (tokens - noise)
     return (velocity(x, 1000 * t, z).float() - (tokens - noise)).square().mean(-1)

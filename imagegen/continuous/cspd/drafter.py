@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
 from mmspec.core.keys import Keys
@@ -28,7 +29,7 @@ Window = Literal["patch", "truncate"]
 
 @dataclass(frozen=True, slots=True)
 class CSpD(Schedules):
-    """Drafts `gamma` autoregressive steps with a smaller model and judges them in one pass of the target. Relaxed.
+    """Drafts `gamma` autoregressive steps with a smaller model and verifies them in one pass of the target. Relaxed.
 
     "Continuous Speculative Decoding for Autoregressive Image Generation". Both models draw a position with the same noise,
     in the same order and under the same guidance scale, which belong to the position.
@@ -36,17 +37,17 @@ class CSpD(Schedules):
     window: what a rejection means. "patch": each token stands or falls alone, and rejected ones are put right where they
         stand; the public code's algorithm, which its published speed belongs to. "truncate": nothing behind the step of the
         first rejection stands, as in the paper.
-    context: what the target judges given, see `WindowTarget`; None for "prefix" with "patch" and "drafts" with "truncate".
+    context: the tokens that the target sees, see `WindowTarget`; None for "prefix" with "patch", "drafts" with "truncate".
     gamma: autoregressive steps a window has.   relaxation: see `Relaxation`; a number is its temperature.
     prefill: fraction of the tokens that the target draws alone at first; 0.05 in the paper.
-    tolerance: None judges by the ratio of both walks; a distance has the target's own draws emitted up to the first step
-        whose draft is farther from them (`OwnWithin`), where 0 gives plain decoding's output, bit for bit, but
-        spares no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
-    head_sampling, reconstruct, lazy: of both models, see `Schedules`. With "patch" all of a window walk as far as its first step,
-        which is one walk of the target's head. lazy needs "patch" and "prefix", where all rows take as many passes: which of
-        them are whole must not depend on the other rows.
-    num_sampling_steps: of the drafter's head; None for what the call says of the target's. Another number of steps needs
-        a tolerance: determinants of walks of different lengths cannot be compared.
+    tolerance: None verifies by the ratio of both trajectories. With a distance the target's own draws are emitted, up to the
+        first step whose draft is farther from them (`OwnWithin`); 0 gives plain decoding's output, bit for bit, but spares
+        no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
+    head_sampling, reconstruct, lazy: of both models, see `Schedules`. With "patch" all tokens of a window take the denoising
+        steps of its first step, in one run of the target's head. `lazy` needs "patch" and "prefix", where all rows take as
+        many passes: which of them are whole must not depend on the other rows.
+    num_sampling_steps: of the drafter's head; None for as many as the call gives the target's. Another number needs a
+        tolerance: determinants of trajectories of different lengths cannot be compared.
     Raises ValueError for settings out of range and for combinations that none of this covers.
     """
 
@@ -77,7 +78,6 @@ class CSpD(Schedules):
         if self.tolerance is not None and (self.window, self.context) != ("truncate", "drafts"):
             raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
                              f"{self.context!r}; a token's own draw must be given what stands before it")  # fmt: skip
-
         if self.lazy is not None and (self.window, self.context) != ("patch", "prefix"):
             raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows take as many passes, got "
                              f"{self.window!r} and {self.context!r}; drop one")  # fmt: skip
@@ -125,19 +125,23 @@ class CSpDState:
     def __init__(self, settings: CSpD, target: MaskedTarget):
         model = settings.drafter
         if (model.total, model.dim) != (target.total, target.model.dim):
-            raise UnsupportedCombination(f"drafter: expected {target.total} tokens of {target.model.dim} values as the target, got "
-                         f"{model.total} of {model.dim}; take a model of the same autoencoder")  # fmt: skip
+            raise UnsupportedCombination(
+                f"drafter: expected {target.total} tokens of {target.model.dim} values as the target, got {model.total} of "
+                f"{model.dim}; take a model of the same autoencoder"
+            )
         steps = settings.num_sampling_steps
         self.settings, self.model = settings, settings.cached(model)
         self.head = model.head(target.num_sampling_steps if steps is None else steps)
         if self.head.steps > target.noise.steps or (
             settings.tolerance is None and self.head.steps != target.head.steps
         ):
-            raise UnsupportedCombination(f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as the target's has, "
-                         f"got {self.head.steps}; change one")  # fmt: skip
+            raise UnsupportedCombination(
+                f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as the target's has, got "
+                f"{self.head.steps}; change one"
+            )
         settings.head_sampling.counts(
-            target.steps, target.total, self.head.steps
-        )  # refuses longer walks than the drafter's
+            target.plan, target.total, self.head.steps
+        )  # refuses more steps than the head has
         self.passes = 0
 
     def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
@@ -145,41 +149,36 @@ class CSpDState:
         if least < self.settings.prefill * target.total:
             return target.open_draft(target.next_positions())
         ahead = plan_window(target, self.settings.gamma)
-        walk = self._draw(target, ahead)
-        lead = [
-            torch.nn.functional.pad(x, (1, 0), value=v) for x, v in ((ahead.position, target.total), (ahead.step, -1))
-        ]
-        law = Law(
-            "without_replacement", None, mean=walk.last.mean, scale=target.temperature * walk.last.log_scale.exp()
-        )
-        position, step = lead
-        return WindowDraft(walk.value, chains((0,) * position.shape[1], target.device), law, step >= 0, position,
-                           step=step, steps=len(ahead.counts), trajectory=walk, temperature=target.temperature)  # fmt: skip
+        drawn = self._draw(target, ahead)
+        scale = target.temperature * drawn.last.log_scale.exp()
+        law = Law("without_replacement", None, mean=drawn.last.mean, scale=scale)
+        position, step = pad(ahead.position, (1, 0), value=target.total), pad(ahead.step, (1, 0), value=-1)
+        return WindowDraft(drawn.value, chains((0,) * position.shape[1], target.device), law, step >= 0, position,
+                           step=step, steps=len(ahead.counts), trajectory=drawn, temperature=target.temperature)  # fmt: skip
 
     @torch.no_grad()
     def _draw(self, target: MaskedTarget, ahead: WindowPlan) -> Trajectory:
-        """The drafter's walks, rows [B, 1 + N] with a pad in front, step after step, each given all before it."""
+        """The drafter's trajectories, rows [B, 1 + N] with a pad in front, step after step, each given all before it."""
         rows, nodes, dim = *ahead.position.shape, self.model.dim
-        values = torch.nn.functional.pad(target.values, (0, 0, 0, 1))  # the last column takes what has no place
-        known = torch.nn.functional.pad(target.known, (0, 1))
+        values = pad(target.values, (0, 0, 0, 1))  # the spare last column takes the values that have no place
+        known = pad(target.known, (0, 1))
         made = values.new_zeros(rows, nodes + 1, 4 * dim + 1)  # value, mean, log scale, state, log determinant
         for step in range(len(ahead.counts)):
             column, there = ahead.columns(step)
             place = torch.where(there, ahead.position.gather(1, column), target.total)
-            walk = self._walk(target, values[:, :-1], known[:, :-1], place)
-            packed = torch.cat(
-                (walk.value, walk.last.mean, walk.last.log_scale, walk.state, walk.log_det[..., None]), -1
-            )
-            values.scatter_(1, place[..., None].expand_as(walk.value), walk.value)
+            drawn = self._draw_step(target, values[:, :-1], known[:, :-1], place)
+            last = drawn.last
+            packed = torch.cat((drawn.value, last.mean, last.log_scale, drawn.state, drawn.log_det[..., None]), -1)
+            values.scatter_(1, place[..., None].expand_as(drawn.value), drawn.value)
             known.scatter_(1, place, True)
             node = torch.where(there, column, nodes)
             made.scatter_(1, node[..., None].expand_as(packed), packed)
         value, mean, log_scale, state, log_det = made.roll(1, 1).split((dim, dim, dim, dim, 1), -1)
-        pad = torch.arange(nodes + 1, device=made.device)[:, None] == 0
-        value, mean, log_scale, state = (x.masked_fill(pad, 0) for x in (value, mean, log_scale, state))
-        return Trajectory(value, Gaussian(mean, log_scale), state, log_det[..., 0].masked_fill(pad[:, 0], 0))
+        first = torch.arange(nodes + 1, device=made.device)[:, None] == 0
+        value, mean, log_scale, state = (x.masked_fill(first, 0) for x in (value, mean, log_scale, state))
+        return Trajectory(value, Gaussian(mean, log_scale), state, log_det[..., 0].masked_fill(first[:, 0], 0))
 
-    def _walk(self, target: MaskedTarget, values: Tensor, known: Tensor, place: Tensor) -> Trajectory:
+    def _draw_step(self, target: MaskedTarget, values: Tensor, known: Tensor, place: Tensor) -> Trajectory:
         z = self.model.condition(values, ~known, target.labels, target.scales is not None, place)
         self.passes += 1
         at = place.clamp(max=target.total - 1)

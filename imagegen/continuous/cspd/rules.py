@@ -71,9 +71,6 @@ def open_correction(value: Tensor, put: Tensor) -> Tensor:
     return value.masked_fill(~put[..., None], torch.nan)
 
 
-_PLAIN_DRAW = OwnDraw()
-
-
 class OwnWithin(Rule):
     """Emits the target's own draws, under the noise it shares with the drafter, up to the first step whose draft is farther
     from them than eps; the own draw of that step is the last to stand, as all before it was close enough. Relaxed for
@@ -95,7 +92,7 @@ class OwnWithin(Rule):
         self.name = "own draw" if self.exact else "own within tolerance (relaxed)"
 
     def on(self, draft: Draft, evidence: Evidence) -> Rule:
-        return self if isinstance(draft, WindowDraft) else _PLAIN_DRAW
+        return self if isinstance(draft, WindowDraft) else _OWN_DRAW
 
     def weigh(self, evidence: TokenEvidence, draft: WindowDraft) -> Weights:
         near = (draft.value - evidence.own).norm(dim=-1) <= self.eps

@@ -16,9 +16,9 @@ Context = Literal["prefix", "drafts"]
 
 
 class WindowTarget(MaskedTarget):
-    """context: what a node's law is conditioned on. "prefix": the verified tokens alone, one canvas for the whole window, as
-    in CSpD's public code. "drafts": the drafts of all earlier steps of the window too, one canvas a step in one pass, as in
-    its paper; only then is a token judged by the law that plain decoding would draw it from.
+    """context: what a node's law is conditioned on. "prefix": the verified tokens alone, the same for the whole window, as in
+    CSpD's public code. "drafts": the drafts of all earlier steps of the window too, a row for each step in one pass, as in
+    its paper; only then is a token verified against the law that plain decoding would draw it from.
 
     A verdict's correction is NaN where nothing is settled; where it is not, it also takes the place of a kept draft. What is
     not finite given drafts that do not stand stops no row.
@@ -51,7 +51,7 @@ class WindowTarget(MaskedTarget):
 
 class StepwiseTarget(WindowTarget):
     """For tolerance 0, whose output is plain decoding's bit for bit: the rounding of one large pass over all steps would
-    reach it. A step is judged given the drafts of the earlier ones, and only while the drafts of some row are all its own
+    reach it. A step is verified given the drafts of the earlier ones, and only while the drafts of some row are all its own
     draws: a round makes as many passes as it settles steps, and counts as one in the statistics.
     """
 
@@ -59,16 +59,16 @@ class StepwiseTarget(WindowTarget):
     def score(self, draft: Draft) -> TokenEvidence:
         if not isinstance(draft, WindowDraft):
             return super().score(draft)
-        kept = self._values.clone(), self._known.clone(), self.filled
+        values, known, filled = self._values.clone(), self._known.clone(), self.filled
         try:
-            return self._walk_steps(draft)
+            return self._score_steps(draft)
         finally:
-            self._values.copy_(kept[0])
-            self._known.copy_(kept[1])
-            self.filled = kept[2]
+            self._values.copy_(values)
+            self._known.copy_(known)
+            self.filled = filled
 
-    def _walk_steps(self, draft: WindowDraft) -> TokenEvidence:
-        """Takes drafts for known, step by step; the caller puts everything back."""
+    def _score_steps(self, draft: WindowDraft) -> TokenEvidence:
+        """Take drafts for known, step by step; the caller restores the state."""
         own, bad = torch.zeros_like(draft.value), torch.zeros_like(draft.step, dtype=torch.bool)
         nodes = torch.arange(draft.step.shape[1], device=self.device).expand_as(draft.index)
         node_of = torch.zeros_like(self._known, dtype=torch.long).scatter_(1, draft.index, nodes)
@@ -80,16 +80,10 @@ class StepwiseTarget(WindowTarget):
             own.scatter_(1, node[..., None].expand_as(part.own), part.own)
             bad.scatter_(1, node, part.bad)
             value = gather_nodes(draft.value, node)
-            if not self._believed(part.own, value, position):
+            inside = position < self.total
+            equal = ((part.own == value).all(-1) | ~inside).all(1) & inside.any(1)
+            if not equal.any():  # no row's drafts are its own draws
                 break
-            self._values.scatter_(1, position[..., None].expand_as(value), value)
-            self._known.scatter_(1, position, True)
-            counts = (position < self.total).sum(1).tolist()
-            self.filled = [filled + count for filled, count in zip(self.filled, counts, strict=True)]
+            self.put(position, value)
+            self.filled = [n + count for n, count in zip(self.filled, inside.sum(1).tolist(), strict=True)]
         return TokenEvidence(mean=own, bad=bad, own=own)
-
-    def _believed(self, own: Tensor, value: Tensor, position: Tensor) -> bool:
-        """Whether the drafts of some row are its own draws."""
-        there = position < self.total
-        equal = ((own == value).all(-1) | ~there).all(1) & there.any(1)
-        return bool(equal.any())

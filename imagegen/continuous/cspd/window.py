@@ -18,7 +18,7 @@ class WindowDraft(Draft):
 
     step: int64 [B, N], which of the window's autoregressive steps decides a node, from 0 up; -1 at pads.   steps: how many
     there are.
-    trajectory: the drafter's walk to each node's value, rows [B, N].   temperature: of the sampler, in both walks.
+    trajectory: of each node's value, by the drafter, rows [B, N].   temperature: of the sampler, for both models.
     """
 
     step: Tensor | None = None
@@ -41,11 +41,11 @@ def settled_nodes(draft: WindowDraft, keep: Tensor, truncate: bool) -> Tensor:
     return drafted & (draft.step <= first)
 
 
-def reshape_rows(walk: Trajectory, shape: tuple[int, ...]) -> Trajectory:
-    """A walk of [B * N] tokens with rows [B, N]."""
-    state, last = walk.state.reshape(*shape, -1), walk.last
+def reshape_rows(drawn: Trajectory, shape: tuple[int, ...]) -> Trajectory:
+    """The trajectories of [B * N] tokens with rows [B, N]."""
+    state, last = drawn.state.reshape(*shape, -1), drawn.last
     law = Gaussian(last.mean.reshape_as(state), last.log_scale.reshape_as(state))
-    return Trajectory(walk.value.reshape_as(state), law, state, walk.log_det.reshape(shape))
+    return Trajectory(drawn.value.reshape_as(state), law, state, drawn.log_det.reshape(shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class WindowPlan:
 
 def plan_window(target: MaskedTarget, steps: int) -> WindowPlan:
     """The next `steps` steps of every live row, fewer where the image ends."""
-    counts, left = [], [target.total - n if live else 0 for n, live in zip(target.filled, target.live, strict=True)]
+    counts, left = [], [room if live else 0 for room, live in zip(target.room, target.live, strict=True)]
     while any(left) and len(counts) < steps:
-        ends = [next((step.first for step in target.steps if step.first < rest), rest) for rest in left]
+        ends = target.step_ends(left)
         counts.append([rest - end for rest, end in zip(left, ends, strict=True)])
         left = ends
     total = torch.tensor([sum(row) for row in zip(*counts, strict=True)], device=target.device)

@@ -91,7 +91,7 @@ class HeadRequest:
 @dataclass(frozen=True, slots=True)
 class HeadSampling:
     """window: states that one call of the head evaluates a token; 1 is plain sampling, more is speculation over head time
-    (`speculate`), which is exact.   annealing: None walks as long for every token; else see `Annealing`, which is relaxed.
+    (`speculate`), which is exact.   annealing: None gives every token as many steps; else see `Annealing`, which is relaxed.
     Raises ValueError for a window below 1.
     """
 
@@ -128,21 +128,21 @@ class HeadSampling:
         return self.annealing.by_rank(steps, total, windows)
 
     def draw(self, head: Head, request: HeadRequest, counts: Tensor | None) -> Trajectory:
-        """Walks to R tokens. counts: int64 [R], denoising steps of each where they are annealed."""
+        """The trajectories of R tokens. counts: int64 [R], denoising steps of each where they are annealed."""
         if counts is None:
-            return self._walk(head, request)
+            return self._sample(head, request)
         value, mean, log_scale, state = (torch.empty_like(request.initial) for _ in range(4))
         log_det = request.initial.new_empty(len(counts))
         for count in counts.unique().tolist():
             rows = (counts == count).nonzero()[:, 0]
             part = request.rows(rows)
-            walk = self._walk(head.thinned(count), part)
+            drawn = self._sample(head.thinned(count), part)
             request.calls += part.calls
-            value[rows], mean[rows], log_scale[rows] = walk.value, walk.last.mean, walk.last.log_scale
-            state[rows], log_det[rows] = walk.state, walk.log_det
+            value[rows], mean[rows], log_scale[rows] = drawn.value, drawn.last.mean, drawn.last.log_scale
+            state[rows], log_det[rows] = drawn.state, drawn.log_det
         return Trajectory(value, Gaussian(mean, log_scale), state, log_det)
 
-    def _walk(self, head: Head, request: HeadRequest) -> Trajectory:
+    def _sample(self, head: Head, request: HeadRequest) -> Trajectory:
         z = request.z[0] if request.guidance is None else request.z
         noise, how = request.noise[:, : head.steps], dict(guidance=request.guidance, temperature=request.temperature)
         if self.window == 1:

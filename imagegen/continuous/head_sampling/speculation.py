@@ -1,6 +1,6 @@
 """Speculation over head time: a head's own denoising steps are drafted from its last prediction and verified in one call.
 
-Two exact couplings judge a drafted state: reflection for equal scales, a ratio of densities for predicted ones.
+Two exact couplings verify a drafted state: reflection for equal scales, a ratio of densities for predicted scales.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ SAME_SCALE = 1e-5  # relative; a table read twice agrees to rounding
 class SpeculativeSample:
     """trajectory: as plain sampling returns it.   calls: of the head, one after another; plain sampling makes T.
     evaluated: rows over all calls; plain sampling makes R T.   accepted: int64 [R], drafted steps that stood.
-    probability: float64 [R, T], with which a step's draft was accepted; NaN for steps without a judged draft.
+    probability: float64 [R, T], with which a step's draft was accepted; NaN for steps without a verified draft.
     """
 
     trajectory: Trajectory
@@ -110,13 +110,15 @@ def speculate(
     the first rejected one, puts its mirror image in its place (heads whose scale is a table) or a draw of the rest (heads
     that predict it), and takes one more step where all stood. So a round makes 1 to `window` steps; the first one makes 1.
     The last step is never drafted: nothing follows it that a draft could spare.
+    This is the only accept step outside `mmspec.core.rules`: a rule answers once for all rows of a round, while here each
+    row is at a step of its own inside a single value of the round, and goes on from its replacement at once.
 
     z: float [R, width], or [2, R, width] with guidance float [R].   initial: float [R, d].   noise: float [R, T, d], by
     step index; uniform: float [R, T] in [0, 1), one number a drafted step.   step_drafter: what is held of a prediction.
     window: states a call evaluates per row; 1 is plain sampling.   temperature: multiplies every standard deviation.
     keys: one row for each of R; needed where the head predicts its scale.
-    Raises ValueError for a window below 1, temperature 0 with drafts, missing keys, and a `step_drafter` that disagrees with the
-    scales of a head whose scale is a table.
+    Raises ValueError for a window below 1, temperature 0 with drafts, missing keys, and a `step_drafter` that disagrees with
+    the scales of a head whose scale is a table.
     """
     if window < 1:
         raise ValueError(f"window: expected at least 1 state, got {window}; 1 is plain sampling")
@@ -124,10 +126,10 @@ def speculate(
         raise ValueError(f"temperature: expected a number above 0 to speculate, got {temperature}; use window=1")
     if window > 1 and head.network_variance and keys is None:
         raise ValueError("keys: expected one row a token for a head that predicts its scale, got None; pass Keys")
-    walk = _SpeculativeSampler(head, z, initial, noise, uniform, step_drafter, guidance, temperature, keys)
-    while walk.left():
-        walk.round(window if walk.calls else 1)
-    return walk.result()
+    sampler = _SpeculativeSampler(head, z, initial, noise, uniform, step_drafter, guidance, temperature, keys)
+    while sampler.left():
+        sampler.round(window if sampler.calls else 1)
+    return sampler.result()
 
 
 class _SpeculativeSampler:
@@ -199,9 +201,9 @@ class _SpeculativeSampler:
             chance = self.coupling.probability(states[:, 1:].double(), q, p)
             stands = (there & (self.uniform[before, at] < chance)).cumprod(1)
             count = stands.sum(1)
-            # judged are those that stand and the first that does not
-            judged = there & (torch.arange(at.shape[1], device=count.device) <= count[:, None])
-            self.probability[before, at] = torch.where(judged, chance, self.probability[before, at])
+            # verified are those that stand and the first that does not
+            verified = there & (torch.arange(at.shape[1], device=count.device) <= count[:, None])
+            self.probability[before, at] = torch.where(verified, chance, self.probability[before, at])
         return count, self._follow(states, drafted, law, step, count)
 
     def _follow(self, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor) -> Tensor:

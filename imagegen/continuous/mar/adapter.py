@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.imagegen.conditioning import class_labels, describe_value
@@ -19,16 +20,19 @@ if TYPE_CHECKING:
 
 
 def patchify(latents: Tensor, patch: int) -> Tensor:
-    """[B, (h / p)(w / p), c p p] of latents [B, c, h, w], in raster order."""
-    rows, channels, height, width = latents.shape
-    cells = latents.reshape(rows, channels, height // patch, patch, width // patch, patch)
-    return cells.permute(0, 2, 4, 1, 3, 5).reshape(rows, -1, channels * patch * patch)
+    """Tokens [B, L, c p p] of latents [B, c, h, w], in raster order."""
+    return rearrange(latents, "b c (h p) (w q) -> b (h w) (c p q)", p=patch, q=patch)
 
 
 def unpatchify(tokens: Tensor, patch: int, grid: int) -> Tensor:
-    """[B, c, grid p, grid p] of tokens [B, grid grid, c p p]."""
-    cells = tokens.reshape(len(tokens), grid, grid, -1, patch, patch)
-    return cells.permute(0, 3, 1, 4, 2, 5).reshape(len(tokens), -1, grid * patch, grid * patch)
+    """Latents [B, c, h, w] of tokens [B, grid grid, c p p]."""
+    return rearrange(tokens, "b (h w) (c p q) -> b c (h p) (w q)", h=grid, p=patch, q=patch)
+
+
+def decode_tokens(vae: AutoencoderKL, tokens: Tensor, patch: int, grid: int) -> Tensor:
+    """Pixels float32 [B, 3, H, W] in 0..1 of tokens [B, grid grid, c p p]."""
+    latents = unpatchify(tokens, patch, grid) / vae.config.scaling_factor
+    return ((vae.decode(latents.to(vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
 
 
 NO_CLASS = -1
@@ -86,8 +90,14 @@ class MARModel:
         return features.to(self.device, self.dtype)
 
     def condition(
-        self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None, slots: DecoderPass = FULL_PASS
-    ) -> Tensor:  # fmt: skip
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        labels: Tensor,
+        paired: bool,
+        wanted: Tensor | None = None,
+        slots: DecoderPass = FULL_PASS,
+    ) -> Tensor:
         if not paired:
             return self.transformer(tokens, mask, labels, slots)[None]
         tokens, mask = tokens.repeat(2, 1, 1), mask.repeat(2, 1)
@@ -100,9 +110,8 @@ class MARModel:
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
         """Pixels; raises ValueError without an autoencoder."""
-        config, vae = self.transformer.config, self._autoencoder()
-        latents = unpatchify(tokens, config.patch_size, config.grid) / vae.config.scaling_factor
-        return ((vae.decode(latents.to(vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
+        config = self.transformer.config
+        return decode_tokens(self._autoencoder(), tokens, config.patch_size, config.grid)
 
     @torch.no_grad()
     def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""MAR's diffusion: the cosine schedule, and shorter ones kept from it."""
+"""MAR's diffusion: the cosine schedule, and shorter ones made of its steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Diffusion:
         return len(self.betas)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)  # 50.0 is not 50
 def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
     """The schedule of `respacing`, see `kept_timesteps`; the whole one for as many steps as training has.
 
@@ -52,7 +52,7 @@ def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
 def thinned(schedule: Diffusion, count: int) -> Diffusion:
     """The schedule of `count` of another's steps, evenly spaced, its first and last among them.
 
-    So a shorter walk starts no noisier than the whole one: a model that is not exact near pure noise may be sampled
+    So a shorter schedule starts no noisier than the whole one: a model that is not exact near pure noise may be sampled
     from less than that, as by "ddim50".   Raises ValueError for fewer than 2 steps, and more than there are.
     """
     if not 2 <= count <= schedule.steps:
@@ -62,13 +62,13 @@ def thinned(schedule: Diffusion, count: int) -> Diffusion:
 
 
 @lru_cache(maxsize=256)
-def _of(kept: tuple[int, ...]) -> Diffusion:
+def _of(timesteps: tuple[int, ...]) -> Diffusion:
     """The schedule that keeps these steps of the training's."""
     with torch.device("cpu"), torch.inference_mode(False):
-        kept = torch.tensor(kept)
-        alphas_cumprod = (1 - _cosine_betas(TRAINING_STEPS)).cumprod(0)[kept]
+        timesteps = torch.tensor(timesteps)
+        alphas_cumprod = (1 - _cosine_betas(TRAINING_STEPS)).cumprod(0)[timesteps]
         betas = 1 - alphas_cumprod / _before(alphas_cumprod)
-        return _tables(kept, betas)
+        return _tables(timesteps, betas)
 
 
 def kept_timesteps(respacing: str | int) -> Tensor:
@@ -80,37 +80,37 @@ def kept_timesteps(respacing: str | int) -> Tensor:
     """
     text = str(respacing)
     if text.startswith("ddim") and text[4:].isdigit():
-        kept = _strided(int(text[4:]))
+        timesteps = _strided(int(text[4:]))
     else:
         parts = text.split(",")
         counts = [int(part) for part in parts] if all(part.strip().isdigit() for part in parts) else []
-        kept = _sections(counts)
-    if len(kept) < 2:
+        timesteps = _sections(counts)
+    if len(timesteps) < 2:
         raise ValueError(f"num_sampling_steps: expected 2 to {TRAINING_STEPS} steps such as '100', '10,20' or 'ddim50', got "
                          f"{respacing!r}; use one of these forms")  # fmt: skip
-    return torch.tensor(kept)
+    return torch.tensor(timesteps)
 
 
 def _strided(count: int) -> list[int]:
     for stride in range(1, TRAINING_STEPS):
-        kept = range(0, TRAINING_STEPS, stride)
-        if len(kept) == count:
-            return list(kept)
+        timesteps = range(0, TRAINING_STEPS, stride)
+        if len(timesteps) == count:
+            return list(timesteps)
     return []
 
 
 def _sections(counts: list[int]) -> list[int]:
-    kept, start = set(), 0
+    timesteps, start = set(), 0
     for number, count in enumerate(counts):
         size = TRAINING_STEPS // len(counts) + (number < TRAINING_STEPS % len(counts))
         if not 0 < count <= size:
             return []
         stride, place = (size - 1) / (count - 1) if count > 1 else 1, 0.0
         for _ in range(count):
-            kept.add(start + round(place))
+            timesteps.add(start + round(place))
             place += stride  # summed up, not multiplied: the public code's roundings
         start += size
-    return sorted(kept)
+    return sorted(timesteps)
 
 
 def _cosine_betas(steps: int) -> Tensor:
@@ -125,13 +125,13 @@ def _before(alphas_cumprod: Tensor) -> Tensor:
     return torch.cat((alphas_cumprod.new_ones(1), alphas_cumprod[:-1]))
 
 
-def _tables(kept: Tensor, betas: Tensor) -> Diffusion:
+def _tables(timesteps: Tensor, betas: Tensor) -> Diffusion:
     alphas = 1 - betas
     total = alphas.cumprod(0)
     before = _before(total)
     variance = betas * (1 - before) / (1 - total)
     return Diffusion(
-        kept, betas, total, before, variance, torch.cat((variance[1:2], variance[1:])).log(),
+        timesteps, betas, total, before, variance, torch.cat((variance[1:2], variance[1:])).log(),
         betas * before.sqrt() / (1 - total), (1 - before) * alphas.sqrt() / (1 - total),
         (1 / total).sqrt(), (1 / total - 1).sqrt(),
     )  # fmt: skip

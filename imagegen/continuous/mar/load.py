@@ -59,7 +59,7 @@ def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str
         ("decoder_depth", "decoder_blocks"),
         ("diffloss_d", "diffloss.net.res_blocks"),
     ):
-        if count := _count(weights, prefix):
+        if count := count_modules(weights, rf"{re.escape(prefix)}\.(\d+)\."):
             found[name] = count
     hidden, width = _size(weights, "encoder_blocks.0.mlp.fc1.weight", 0), found.get("encoder_embed_dim")
     if hidden and width:
@@ -98,6 +98,7 @@ def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
     return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
 
 
-def _count(weights: Mapping[str, Tensor], prefix: str) -> int:
-    found = (re.match(rf"{re.escape(prefix)}\.(\d+)\.", name) for name in weights)
+def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
+    """One more than the highest number that a pattern captures in the names of the weights; 0 for none."""
+    found = (re.match(pattern, name) for name in weights)
     return max((int(one[1]) + 1 for one in found if one), default=0)

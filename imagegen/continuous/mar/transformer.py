@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -26,10 +27,9 @@ class MARAttention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor, there: Tensor | None, over: Callable[[Tensor, Tensor], KeysValues]) -> Tensor:
-        rows, count, width = x.shape
-        q, k, v = self.qkv(x).view(rows, count, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = rearrange(self.qkv(x), "r n (three h d) -> three r h n d", three=3, h=self.heads)
         out = F.scaled_dot_product_attention(q, *over(k, v), attn_mask=there)
-        return self.proj(out.transpose(1, 2).reshape(rows, count, width))
+        return self.proj(rearrange(out, "r h n d -> r n (h d)"))
 
 
 class MARMlp(nn.Module):
@@ -66,7 +66,7 @@ class MARBlock(nn.Module):
 class MAR(nn.Module):
     """Modules carry the published names, so a published state dict loads as it is.
 
-    "Autoregressive Image Generation without Vector Quantization". A pass reads a canvas of tokens and a mask, and gives for
+    "Autoregressive Image Generation without Vector Quantization". A pass reads tokens and a mask, and gives for
     every position the vector that its token is drawn from; masked positions are seen by no one. The label -1 is no class.
     With `caption_dim` the buffer takes captions too, a feature a position; that is ours, published models have classes.
     """
@@ -142,8 +142,8 @@ class MAR(nn.Module):
     def decode(self, states: Tensor, visible: VisibleTokens, slots: DecoderPass = FULL_PASS) -> Tensor:
         """z of what `encode` returned."""
         x, buffer = self.decoder_embed(states), self.config.buffer_size
-        canvas = visible.scatter(x[:, buffer:], self.mask_token)
-        x = slots.enter(torch.cat((x[:, :buffer], canvas), 1) + self.decoder_pos_embed_learned)
+        tokens = visible.scatter(x[:, buffer:], self.mask_token)
+        x = slots.enter(torch.cat((x[:, :buffer], tokens), 1) + self.decoder_pos_embed_learned)
         for number, block in enumerate(self.decoder_blocks):
             x = block(x, over=slots.layer(number))
         return self.decoder_norm(slots.leave(x))[:, buffer:] + self.diffusion_pos_embed_learned
@@ -152,8 +152,8 @@ class MAR(nn.Module):
         if labels.dim() == 1:
             known = torch.where((labels < 0)[:, None], self.fake_latent, self.class_emb(labels.clamp_min(0)))
             return known[:, None].expand(-1, self.config.buffer_size, -1)
-        said = (labels != 0).any(-1).any(-1)[:, None, None]
-        return torch.where(said, self.caption_proj(labels.to(self.fake_latent.dtype)), self.fake_latent)
+        has_caption = (labels != 0).any(-1).any(-1)[:, None, None]
+        return torch.where(has_caption, self.caption_proj(labels.to(self.fake_latent.dtype)), self.fake_latent)
 
 
 class VisibleTokens:
@@ -182,5 +182,5 @@ class VisibleTokens:
     def scatter(self, x: Tensor, elsewhere: Tensor) -> Tensor:
         """[B, L, width] with x [B, V, width] at the visible positions and `elsewhere` [1, 1, width] at the others."""
         place = self.position if self.there is None else torch.where(self.there, self.position, self.total)
-        canvas = elsewhere.to(x.dtype).expand(len(x), self.total + 1, -1)
-        return canvas.scatter(1, place[..., None].expand_as(x), x)[:, :-1]
+        tokens = elsewhere.to(x.dtype).expand(len(x), self.total + 1, -1)
+        return tokens.scatter(1, place[..., None].expand_as(x), x)[:, :-1]

@@ -1,4 +1,4 @@
-"""The order in which an image is filled and the tokens of each step: MAR's random order and cosine, or a checkerboard first."""
+"""The order in which an image is filled and the tokens of each step: MAR's random order and cosine, or a checkerboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GenerationStep:
     masked: int
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)  # True is not 1 step
 def cosine_steps(total: int, num_iter: int) -> tuple[GenerationStep, ...]:
     """The steps that leave floor(total cos(pi/2 s / num_iter)) tokens masked behind step s, each deciding at least one.
 
@@ -70,8 +70,8 @@ def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
 def checkerboard_steps(grid: int, num_iter: int, reconstruct: int = 1) -> tuple[GenerationStep, ...]:
     """The plan of "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling": the
     skeleton, half of the image, at plain decoding's pace, which is MAR's cosine in half of num_iter steps, and the other half
-    in `reconstruct` equal ones. Another order than MAR's own, so relaxed in what it draws. The paper's longer walks for tokens
-    of high frequency are left out.   Raises ValueError for a `reconstruct` that leaves steps without a token.
+    in `reconstruct` equal steps. Relaxed: the order is not MAR's own. The paper's longer denoising for tokens of high
+    frequency is left out.   Raises ValueError for a `reconstruct` that leaves steps without a token.
     """
     total, rest = grid * grid, grid * grid // 2
     if not 1 <= reconstruct <= rest:

@@ -8,11 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Rule
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
-from mmspec.imagegen.continuous.masked_decoding import MaskedDecoding, OwnDraw
+from mmspec.imagegen.continuous.masked_decoding import MaskedDecoding, OwnDraw, PlainSteps
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
 from mmspec.imagegen.continuous.schedules.feature_cache import FeatureCachedModel, Lazy
 from mmspec.imagegen.continuous.schedules.generation_order import (
@@ -27,9 +26,11 @@ from mmspec.io.validation import check_fields
 class Schedules(MaskedDecoding):
     """A decoding whose parts can each be switched on.
 
-    head_sampling: how heads are walked, see `HeadSampling`.   reconstruct: None for MAR's order; else a checkerboard first and the
-    cells between it in as many steps, see `checkerboard_steps`.   lazy: None runs every pass whole, else see `Lazy`.
-    Raises ValueError for a lazy that is none.
+    head_sampling: the sampler of heads, see `HeadSampling`.
+    reconstruct: None for MAR's order; else a checkerboard first and the cells between it in as many steps, see
+        `checkerboard_steps`.
+    lazy: None runs every pass whole, else see `Lazy`.
+    Raises ValueError for a `lazy` that is no `Lazy`.
     """
 
     head_sampling: HeadSampling = field(default_factory=HeadSampling)
@@ -84,10 +85,8 @@ class ScheduledDraw(OwnDraw):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledSteps(Schedules):
+class ScheduledSteps(PlainSteps, Schedules):
     """Steps of the target alone. With speculation over head time and nothing else exact; else relaxed. See `Schedules`."""
-
-    passes = 0
 
     @property
     def name(self) -> str:
@@ -101,12 +100,3 @@ class ScheduledSteps(Schedules):
 
     def rule(self, model: MaskedModel) -> Rule:
         return OwnDraw() if self.exact else ScheduledDraw()
-
-    def open(self, target: MaskedTarget) -> ScheduledSteps:
-        return self
-
-    def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
-        return target.open_draft(target.next_positions())
-
-    def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        return None

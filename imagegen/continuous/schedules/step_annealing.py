@@ -18,7 +18,7 @@ Shape = Literal["linear", "cosine", "constant", "two-stage"]
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
-    """Denoising steps by autoregressive step: `first` at the first one, `last` at the last one. Relaxed: a shorter walk has
+    """Denoising steps by autoregressive step: `first` at the first one, `last` at the last one. Relaxed: fewer steps have
     another law.
 
     "DiSA: Diffusion Step Annealing in Autoregressive Image Generation". shape: "linear", last + floor((N - 1 - s) / (N - 1)
@@ -57,7 +57,8 @@ class Annealing:
     def by_rank(self, steps: Sequence[GenerationStep], total: int, windows: Sequence[int] | None = None) -> Tensor:
         """int64 [total], denoising steps of the token at each rank of the order, whoever decides it and when.
 
-        windows: for each step the one its window starts with, whose denoising steps it has: a window is one walk then.
+        windows: for each step the first step of its window, whose denoising steps it takes, so that a window is a single run
+            of the head; None for no windows.
         """
         counts = torch.empty(total, dtype=torch.long)
         for step, start in zip(steps, windows or range(len(steps)), strict=True):

@@ -109,8 +109,8 @@ class _PartialPass(DecoderPass):
         return partial(self._put, number)
 
     def _put(self, number: int, keys: Tensor, values: Tensor) -> KeysValues:
-        kept = self.cache.layers[number]
-        return kept[0].put(keys, self.place), kept[1].put(values, self.place)
+        stored_keys, stored_values = self.cache.layers[number]
+        return stored_keys.put(keys, self.place), stored_values.put(values, self.place)
 
     def leave(self, x: Tensor) -> Tensor:
         return self.cache.outputs.put(x, self.place)

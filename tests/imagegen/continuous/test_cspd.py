@@ -71,7 +71,7 @@ def test_a_drafter_that_is_the_target_is_believed_to_the_end() -> None:
         decoding = CSpD(pipe, window="truncate", gamma=3, tolerance=1e-2, prefill=0.0)
         out = run(pipe, decoding, guidance_scale=scale)
         near(out.tokens, run(pipe, guidance_scale=scale).tokens)
-        steps = len(pipe.start(LABELS, num_iter=8).target.steps)
+        steps = len(pipe.start(LABELS, num_iter=8).target.plan)
         assert out.stats.target_passes == 1 + -(-(steps - 1) // 3)
         assert out.stats.drafter_passes == steps - 1 and not out.stats.exact
 
@@ -102,7 +102,7 @@ def test_a_window_that_stands_is_kept_whole(window: str, all_stand: None) -> Non
     assert out.stats.target_passes == 1 + -(-(8 - 1) // 3) and out.stats.drafter_passes == 7
     # the target's own first step, and what the drafter makes of it
     plain, target = run(pipe).tokens, pipe.start(LABELS, seed=SEEDS, num_iter=8, guidance_scale=1.0).target
-    first, rest = target.order[:, target.steps[0].first :], target.order[:, : target.steps[0].first]
+    first, rest = target.order[:, target.plan[0].first :], target.order[:, : target.plan[0].first]
     pick = lambda tokens, at: tokens.gather(1, at[..., None].expand(-1, -1, 3))  # noqa: E731
     near(pick(out.tokens, first), pick(plain, first))
     assert not torch.isclose(pick(out.tokens, rest), pick(plain, rest)).all()
@@ -200,7 +200,7 @@ def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
         LABELS, decoding=decoding, seed=SEEDS, num_iter=total, guidance_scale=2.0, num_sampling_steps=16
     )
     request.run()
-    steps, number, expected = request.target.steps, 0, 0
+    steps, number, expected = request.target.plan, 0, 0
     while number < len(steps):
         filled = request.target.total - steps[number].last
         alone = number == 0 or filled < prefill * request.target.total
@@ -212,7 +212,11 @@ def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
 
 @pytest.mark.parametrize(
     "schedules",
-    [{"reconstruct": 2}, {"walk": HeadSampling(3)}, {"walk": HeadSampling(2, Annealing(4, 2)), "reconstruct": 1}],
+    [
+        {"reconstruct": 2},
+        {"head_sampling": HeadSampling(3)},
+        {"head_sampling": HeadSampling(2, Annealing(4, 2)), "reconstruct": 1},
+    ],
 )
 def test_tolerance_zero_is_the_same_schedules_without_drafts(schedules: dict) -> None:
     how = dict(guidance_scale=2.0, num_sampling_steps=4)

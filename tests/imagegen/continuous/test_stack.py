@@ -65,7 +65,7 @@ def test_a_checkerboard_fills_one_colour_first() -> None:
     target = pipeline().start([1, 2], decoding=ScheduledSteps(reconstruct=1), num_iter=8, seed=0).target
     colour = (target.order // 4 + target.order % 4) % 2
     assert (colour[:, 8:] == 0).all() and (colour[:, :8] == 1).all()
-    assert [step.first for step in target.steps][-2:] == [8, 0] and len(target.steps) == 5
+    assert [step.first for step in target.plan][-2:] == [8, 0] and len(target.plan) == 5
 
 
 def test_lazy_passes_leave_the_null_branch_out() -> None:
@@ -80,7 +80,7 @@ def test_lazy_passes_compute_what_the_step_decides_what_the_last_one_decided_and
     decoding = ScheduledSteps(lazy=Lazy(2, 3, tokens=0.1))
     request = pipeline().start([1, 2], decoding=decoding, num_iter=8, seed=0, guidance_scale=2.0)
     request.run()
-    decided = [step.last - step.first for step in request.target.steps]
+    decided = [step.last - step.first for step in request.target.plan]
     partial, share = (2, 3, 5, 6), 2  # ceil of a tenth of 19, buffer included
     assert request.target.model.cache.computed == [[decided[n - 1] + decided[n] + share] * 2 for n in partial]
 
@@ -107,7 +107,7 @@ def test_annealing_walks_as_long_as_its_schedule_says() -> None:
     decoding = ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(4, 2)))
     request = pipeline().start([1, 2], decoding=decoding, num_iter=6, seed=0, num_sampling_steps=4)
     request.run()
-    plan = request.target.steps
+    plan = request.target.plan
     assert request.target.head_calls == sum(Annealing(4, 2).at(n, len(plan)) for n in range(len(plan)))
 
 
