@@ -1,10 +1,11 @@
-"""A request for videos: its prompts from block to block, and the state of each video."""
+"""A request for videos: its settings, its prompts from block to block, and the state of each video."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
 from mmspec.core.keys import Keys
@@ -12,17 +13,23 @@ from mmspec.io.validation import whole
 from mmspec.video.decoding.output import BlockRecord
 from mmspec.video.generation import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel, BlockVideoState
-from mmspec.video.vae import VAEState
+from mmspec.video.prompt_encoder import PromptReader
+from mmspec.video.vae import StreamingVAE, VAEState
 
-Prompt = str | Tensor  # a text, or what a text encoder made of one, float [1, L, d]
-ReadPrompt = Callable[[Prompt], Tensor]
+Prompt = str | Tensor  # a text, or its states from a text encoder, float [1, L, d]
+# (row, block, frames uint8 [N, H, W, 3] or None where no pixels are wanted), once the block is finished
+Listener = Callable[[int, int, np.ndarray | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """prompts: per row, from which block on there is which prompt; block 0 has one.   reward_prompts: the same, of the texts that
-    blocks are scored by; None where there are none.   keys: of the rows.   size: rows and columns of a latent frame.
-    blocks: of every video.
+    """The settings of one call, which a decoding prepares for the round.
+
+    prompts: per row, the prompt from each block on; block 0 has one.   reward_prompts: the same, of the texts that blocks are
+    scored by; None where a row has no text.   keys: of the rows.   size: rows and columns of a latent frame.
+    blocks: of every video.   vae: decodes them.   read: encodes prompts for the target.
+    pixels: whether frames are stored; without them a block is decoded only for a reward.
+    listener: called for every row's block once it is committed.
     """
 
     prompts: Sequence[Mapping[int, Prompt]]
@@ -30,13 +37,17 @@ class VideoRequest:
     keys: Keys
     size: tuple[int, int]
     blocks: int
+    vae: StreamingVAE
+    read: PromptReader
+    pixels: bool = True
+    listener: Listener | None = None
 
     @property
     def anchors(self) -> frozenset[int]:
         """Blocks that begin a prompt."""
         return frozenset(block for row in self.prompts for block in row)
 
-    def open(self, model: BlockVideoModel, read: ReadPrompt) -> list[BlockVideoState]:
+    def open(self, model: BlockVideoModel, read: PromptReader) -> list[BlockVideoState]:
         """A model's state for every row, each a request of its own: rows decide apart, and none meets another's numbers.
 
         Raises ValueError as the model does.
@@ -51,7 +62,7 @@ class VideoRequest:
         return states
 
     def text(self, row: int, block: int) -> str:
-        """What the block is scored by."""
+        """The text that a block is scored by."""
         texts = self.reward_prompts[row]
         return texts[max(first for first in texts if first <= block)]
 

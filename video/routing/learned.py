@@ -14,7 +14,7 @@ from mmspec.io.pretrained import Pretrained
 from mmspec.io.validation import number
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.rewards.scores import Reduction, reduced
-from mmspec.video.routing.routers import BlockEvidence, Router
+from mmspec.video.routing.routers import BlockEvidence, Router, ScoringNeeds
 
 FEATURES = (
     "reward_min", "reward_mean", "reward_spread", "reward_trend", "below_anchor_min", "below_anchor_mean", "progress", "run",
@@ -98,7 +98,7 @@ class Learned(Router):
     target alone, infinity lets everything stand.   Raises ValueError for NaN.
     """
 
-    scores_own, needs_features = "anchors", True
+    needs = ScoringNeeds(target_blocks="anchors", features=True)
 
     def __init__(self, model: Advantage, gain: float = 0.0):
         self.model, self.gain = model, number("gain", gain, infinite=True)

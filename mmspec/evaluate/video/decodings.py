@@ -152,5 +152,5 @@ def _sdvg(resources: VideoResources, wishes: VideoDecodingOverrides) -> Any:
             raise ValueError(f"--{field}: expected one of {', '.join(known)}, got {value!r}, pick one of these")
     router = Threshold(wishes.threshold) if wishes.router is None else router_of(wishes.router)
     sync: Any = Rebuilt() if wishes.sync == "rebuilt" else wishes.sync or "lazy"
-    reward = resources.reward() if router.needs_reward else None
+    reward = resources.reward() if router.needs.reward else None
     return SDVG(resources.drafter(), reward, router=router, reduction=wishes.reduction or "min", sync=sync)
