@@ -55,7 +55,7 @@ class ChunkCache:
     Autoregressive Video Diffusion"), a block that does not fit drops the oldest frames behind the sinks, as many as needed,
     once, however often it is passed over: noisy passes see the same frames as the clean one. Memory is that of `window`
     frames, one pass and the rest of a block that is dropped in part.
-    positions: "absolute", in the film, as published; or "window", those among the frames that are attended to, which never
+    positions: "absolute", in the video, as published; or "window", those among the frames that are attended to, which never
     leave the trained range. Attention sees differences alone, and dropped frames change only those to the sinks: what is
     stored is the same, and a `AttentionSpan` says how far the sinks have to follow.
     Raises ValueError for sizes that leave a block no room.
@@ -87,12 +87,6 @@ class ChunkCache:
     def staged(self) -> int:
         """Frames of the last pass that are not committed."""
         return sum(self._sizes)
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """(frames ever written, frames in use), the staged ones counted: in tokens, the two counters of Self-Forcing."""
-        seen = self._seen(self.kept + self.staged)
-        return self.frames + self.staged, len(seen)
 
     def begin(self, sizes: Sequence[int]) -> None:
         """Starts a pass over blocks of so many frames each, which follow what is committed. What was staged is forgotten.
@@ -140,7 +134,7 @@ class ChunkCache:
         self.discard()
 
     def skip(self, frames: int) -> None:
-        """Goes on at a later position: frames of the film that are no longer attended to are left out. What is staged is
+        """Goes on at a later position: frames of the video that are no longer attended to are left out. What is staged is
         forgotten.   Raises ValueError for a position that is passed."""
         if frames < self.frames:
             raise ValueError(f"frames: expected a position from {self.frames} on, got {frames}; begin a new cache")

@@ -131,7 +131,7 @@ class Relative(Router):
     minus infinity is the target alone.
 
     Rewards tell more of prompts than of pictures, so that one number for all videos redraws those that are hard to please
-    from end to end; the forced first block knows what this one can reach. Its frames are fewer where a film's first latent
+    from end to end; the forced first block knows what this one can reach. Its frames are fewer where a video's first latent
     stands for one: the least of few is higher, so take the mean there, or a wider margin.   Raises ValueError for NaN.
     """
 
@@ -241,7 +241,7 @@ class Hybrid(Router):
 
 class Explore(Router):
     """A draft stands with probability `rate`, whatever its score; both it and the block that takes its place are scored, which
-    gives pairs to train `Learned` on along films that drafts have a part in. At a rate that another router accepts at,
+    gives pairs to train `Learned` on along videos that drafts have a part in. At a rate that another router accepts at,
     SDVG's own random baseline. Relaxed; a rate of 0 is the target alone.   Raises ValueError for a rate outside 0..1.
     """
 

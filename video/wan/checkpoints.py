@@ -78,19 +78,13 @@ def is_causal(state: Mapping[str, Any]) -> bool:
 
 def to_diffusers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A causal checkpoint's tensors under diffusers' names; names it does not know pass unchanged."""
-    return {_renamed(name, _TOP, _LAYER, _TABLES, _LAYER_TABLES): value for name, value in state.items()}
+    return {_diffusers_name(name): value for name, value in state.items()}
 
 
-def to_causal(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """diffusers' tensors under the causal checkpoints' names; names it does not know pass unchanged."""
-    tables = [{new: old for old, new in table.items()} for table in (_TOP, _LAYER, _TABLES, _LAYER_TABLES)]
-    return {_renamed(name, *tables): value for name, value in state.items()}
-
-
-def _renamed(name: str, top: dict, layer: dict, tables: dict, layer_tables: dict) -> str:
+def _diffusers_name(name: str) -> str:
     numbered = _NUMBERED.match(name)
     prefix, rest = (f"{numbered[1]}.", numbered[2]) if numbered else ("", name)
-    whole, parts = (layer_tables, layer) if numbered else (tables, top)
+    whole, parts = (_LAYER_TABLES, _LAYER) if numbered else (_TABLES, _TOP)
     if rest in whole:
         return prefix + whole[rest]
     owner, _, last = rest.rpartition(".")
