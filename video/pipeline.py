@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from einops import rearrange
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, run_to_end
@@ -36,11 +36,11 @@ from mmspec.video.vae import StreamingVAE
 
 
 class BlockVideoPipeline:
-    """Prompts into videos with one block video model, alone or drafted for by a smaller one.
+    """Prompts into videos with one block video model, alone or with a smaller model that drafts for it.
 
     model: `WanVideo`, `AnyFlowVideo`, `HeliosVideo`, `SkyReelsVideo`.   vae: of its latents.
-    encoder: texts to what the model reads, such as a `PromptEncoder`; None where prompts come encoded.
-    size: height and width in pixels, and blocks: of a video; what calls use by default.
+    encoder: from texts to states, such as a `PromptEncoder`; None where prompts come encoded.
+    size: height and width in pixels, and blocks: of a video; the defaults of calls.
     Raises ValueError for a vae of other latents and a size that its stride does not divide.
     """
 
@@ -125,7 +125,8 @@ class BlockVideoPipeline:
 
     def _grid(self, size: Sequence[int]) -> tuple[int, int]:
         stride = self.vae.layout.stride
-        if not (isinstance(size, Sequence) and len(size) == 2 and all(_fits(side, stride) for side in size)):
+        sides = size if isinstance(size, Sequence) else ()
+        if [type(side) for side in sides] != [int, int] or min(sides) < 1 or any(side % stride for side in sides):
             raise ValueError(
                 f"size: expected height and width, multiples of {stride}, got {size!r:.60}; use such a size"
             )
@@ -160,10 +161,6 @@ class BlockVideoPipeline:
         return self
 
 
-def _fits(side: object, stride: int) -> bool:
-    return isinstance(side, int) and not isinstance(side, bool) and side > 0 and side % stride == 0
-
-
 def _blocks(blocks: Any) -> int:
     if whole("blocks", blocks) < 1:
         raise ValueError(f"blocks: expected at least 1, got {blocks}; ask for one or more")
@@ -171,7 +168,4 @@ def _blocks(blocks: Any) -> int:
 
 
 def _video(row: VideoRowState) -> np.ndarray | None:
-    if not row.frames:
-        return None
-    frames: Tensor = torch.cat(row.frames)
-    return frames.permute(0, 2, 3, 1).contiguous().numpy()
+    return rearrange(torch.cat(row.frames), "n c h w -> n h w c").contiguous().numpy() if row.frames else None

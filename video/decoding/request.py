@@ -78,18 +78,16 @@ def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts"
     """
     if isinstance(prompts, str):
         return [prompts] * (rows or 1)
-    if isinstance(prompts, Tensor):
-        found = [prompts[row : row + 1] for row in range(len(prompts))] if prompts.dim() == 3 else []
-    elif isinstance(prompts, Sequence):
-        found = [one for one in prompts if isinstance(one, str)]
-        found = found if len(found) == len(prompts) else []
-    else:
-        found = []
-    if not found or rows is not None and len(found) != rows:
+    each: list[Prompt] = []
+    if isinstance(prompts, Tensor) and prompts.dim() == 3:
+        each = [prompts[row : row + 1] for row in range(len(prompts))]
+    elif isinstance(prompts, Sequence) and all(isinstance(prompt, str) for prompt in prompts):
+        each = list(prompts)
+    if not each or rows is not None and len(each) != rows:
         wanted = "texts or float [B, L, d]" if rows is None else f"one text or {rows}"
         got = tuple(prompts.shape) if isinstance(prompts, Tensor) else f"{prompts!r:.60}"
         raise ValueError(f"{name}: expected {wanted}, got {got}; give one a video")
-    return found
+    return each
 
 
 def prompts_by_block(
@@ -115,9 +113,9 @@ def reward_prompts(
     """Per row, what blocks are scored by: what is shown, but where `given` says it in other words. None where a row is left
     without words."""
     more = dict(given) if isinstance(given, Mapping) else {} if given is None else {0: given}
-    told = prompts_by_block([rows[0] for rows in shown], more, blocks, "reward_prompt")
-    found = [{**rows, **own} for rows, own in zip(shown, told, strict=True)]
-    return found if all(isinstance(one, str) for rows in found for one in rows.values()) else None
+    own = prompts_by_block([rows[0] for rows in shown], more, blocks, "reward_prompt")
+    texts = [{**rows, **others} for rows, others in zip(shown, own, strict=True)]
+    return texts if all(isinstance(text, str) for rows in texts for text in rows.values()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +128,9 @@ class DecodedBlock:
 
 @dataclass(slots=True)
 class VideoRowState:
-    """What is committed, and beside it, until the round ends, the candidates for the next block.
+    """The committed blocks of a row and, until the round ends, the candidates for the next block.
 
-    state: the target's.   committed: committed latents [1, C, F, h, w].   frames: their pixels, uint8 [N, 3, H, W] on the host.
+    state: the target's.   committed: latents [1, C, F, h, w] a block.   frames: their pixels, uint8 [N, 3, H, W] on the host.
     vae_state: in the autoencoder, behind what is committed: a value, so a draft is decoded from it and cannot move it.
     slots: latents of the candidates by handle.   decoded: pixels of the candidates that have been decoded.
     anchor: scores of the frames of the block that began the prompt, where they are asked for.

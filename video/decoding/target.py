@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,14 +26,6 @@ class RewardScoring:
 
     reward: Reward | None = None
     reduction: Reduction = "min"
-
-    def scores(self, frames: Tensor, prompt: str) -> Tensor:
-        """float32 [F] of frames uint8 [F, 3, H, W].   Raises NotFinite, and ValueError for anything but a number a frame."""
-        return scored(self.reward, frames, prompt)
-
-    def reduced(self, scores: Tensor) -> Tensor:
-        """The block's score."""
-        return reduced(scores, self.reduction)
 
 
 class BlockTarget(BatchTarget):
@@ -98,34 +91,32 @@ class BlockTarget(BatchTarget):
         for row, (handle, there) in enumerate(zip(handles, drafted.tolist(), strict=True)):
             if there and self.live[row]:
                 self.rows[row].record.drafted = True
-                self._attempt(row, lambda row=row, handle=handle: self._verify(row, handle, evidence))
+                self._attempt(row, self._verify, handle, evidence)
         return evidence
 
     def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
-        made = [-1] * self.batch
+        handles = [-1] * self.batch
         for row, redo in enumerate(verdict.redo.tolist()):
             if redo and self.live[row]:
                 video = self.rows[row]
-                made[row] = video.put(video.state.generate(video.committed), drafted=False)
+                handles[row] = video.put(video.state.generate(video.committed), drafted=False)
                 self._count()
         self.settle(self.model.device)
-        return torch.tensor(made, device=self.device)
+        return torch.tensor(handles, device=self.device)
 
     def commit(self, draft: Draft, evidence: BlockEvidence, verdict: Verdict) -> list[int | None]:
         handle = torch.where(verdict.redo, verdict.correction, draft.value[:, -1])
         accepted: list[int | None] = []
         for row, (one, redo) in enumerate(torch.stack((handle, verdict.redo), 1).tolist()):
-            took = self.live[row] and self._attempt(
-                row, lambda row=row, one=one, redo=redo: self._commit_row(row, one, not redo)
-            )
-            accepted.append(int(not redo) if took else None)
+            committed = self.live[row] and self._attempt(row, self._commit_row, one, not redo)
+            accepted.append(int(not redo) if committed else None)
         self.pending = handle
         return accepted
 
-    def _attempt(self, row: int, work: Callable[[], None]) -> bool:
+    def _attempt(self, row: int, work: Callable[..., None], *arguments: Any) -> bool:
         """Whether a row's work could be done; else the row has stopped and its candidates are gone."""
         try:
-            work()
+            work(row, *arguments)
         except NotFinite as error:
             self.rows[row].clear()
             self.fail(row, str(error), f"{len(self.rows[row].committed)} of {self.request.blocks} blocks")
@@ -133,7 +124,7 @@ class BlockTarget(BatchTarget):
         return True
 
     def _verify(self, row: int, handle: int, evidence: BlockEvidence) -> None:
-        video, scoring = self.rows[row], self.scoring
+        video = self.rows[row]
         _check_finite(video.slots[handle])
         evidence.run[row] = video.run
         if not self.needs.reward:
@@ -141,14 +132,14 @@ class BlockTarget(BatchTarget):
         frames = self._decode(video, handle)
         scores = self._scores(row, frames)
         video.record.scores = scores.tolist()
-        evidence.reward[row, 1] = scoring.reduced(scores)
+        evidence.reward[row, 1] = reduced(scores, self.scoring.reduction)
         if video.anchor is not None:
-            evidence.anchor[row] = scoring.reduced(video.anchor)
+            evidence.anchor[row] = reduced(video.anchor, self.scoring.reduction)
         if self.needs.features:
             latents, done = (video.committed[-1], video.slots[handle]), len(video.committed) / self.request.blocks
-            found = draft_features(scores, video.anchor, latents, (video.frames[-1], frames), done, video.run)
-            video.record.features = found.tolist()
-            evidence.features[row] = found.to(self.device)
+            features = draft_features(scores, video.anchor, latents, (video.frames[-1], frames), done, video.run)
+            video.record.features = features.tolist()
+            evidence.features[row] = features.to(self.device)
 
     def _commit_row(self, row: int, handle: int, kept: bool) -> None:
         video, request, needs = self.rows[row], self.request, self.needs
@@ -185,7 +176,7 @@ class BlockTarget(BatchTarget):
 
     def _scores(self, row: int, frames: Tensor) -> Tensor:
         with self.stats.time("reward"):
-            return self.scoring.scores(frames, self.request.text(row, len(self.rows[row].committed))).cpu()
+            return scored(self.scoring.reward, frames, self.request.text(row, len(self.rows[row].committed))).cpu()
 
     def _count(self) -> None:
         self.stats.target_forwards = sum(row.state.passes for row in self.rows)

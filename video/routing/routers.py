@@ -31,8 +31,8 @@ class BlockEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class BlockPosition:
-    """Where a row stands before a block is drafted. block: its number, of `blocks`.   target_blocks: how many before it the target
-    drew.   run: drafts that stand in a row right before it.   uniform: in [0, 1), of this row and block."""
+    """The place of a row before a block is drafted. block: its number, of `blocks`.   target_blocks: the target's before it.
+    run: drafts that stand in a row right before it.   uniform: in [0, 1), of this row and block."""
 
     row: int
     block: int
@@ -66,6 +66,10 @@ class Router(Rule):
     proven_for = frozenset({("none", "none")})
     reads = "reward"
     needs = ScoringNeeds()
+
+    def describe(self, exact: bool, setting: str, name: str) -> None:
+        """Sets `exact` and `name`: under the `setting` that is exact the target draws alone."""
+        self.exact, self.name = exact, f"target alone ({setting})" if exact else f"{name} (relaxed)"
 
     def check_rows(self, rows: int, blocks: int) -> None:
         """Raises ValueError for a request that it has no settings for."""
@@ -111,8 +115,7 @@ class Threshold(Router):
 
     def __init__(self, least: float):
         self.least = number("threshold", least, infinite=True)
-        self.exact = self.least == math.inf
-        self.name = "target alone (threshold inf)" if self.exact else f"reward >= {self.least:g} (relaxed)"
+        self.describe(self.least == math.inf, "threshold inf", f"reward >= {self.least:g}")
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float]) -> Self:
@@ -139,9 +142,7 @@ class Relative(Router):
 
     def __init__(self, margin: float):
         self.margin = number("margin", margin, infinite=True)
-        self.exact = self.margin == -math.inf
-        description = f"reward >= first block - {self.margin:g} (relaxed)"
-        self.name = "target alone (margin -inf)" if self.exact else description
+        self.describe(self.margin == -math.inf, "margin -inf", f"reward >= first block - {self.margin:g}")
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float], anchors: Sequence[float]) -> Self:
@@ -199,11 +200,9 @@ class Strided(Budget):
     without any reward, and what a reward has to beat at equal budget. Relaxed."""
 
     def drafts(self, position: BlockPosition) -> bool:
-        budget = min(self.of(position.row), position.blocks)
-        return (
-            position.block > 0
-            and position.block * budget // position.blocks == (position.block - 1) * budget // position.blocks
-        )
+        block, blocks = position.block, position.blocks
+        budget = min(self.of(position.row), blocks)
+        return block > 0 and block * budget // blocks == (block - 1) * budget // blocks
 
 
 class Random(Budget):
@@ -249,8 +248,7 @@ class Explore(Router):
 
     def __init__(self, rate: float):
         self.rate = number("rate", rate, 0, 1)
-        self.exact = self.rate == 0
-        self.name = "target alone (rate 0)" if self.exact else f"explore {rate:g} (relaxed)"
+        self.describe(self.rate == 0, "rate 0", f"explore {rate:g}")
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return torch.full_like(evidence.run, self.rate, dtype=torch.float64)
