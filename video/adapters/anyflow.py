@@ -56,11 +56,10 @@ class AnyFlowState(VideoState):
         sizes = list(self.model.plan.sizes(0, block + 1))
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
-            told = {"num_cached_chunks": block, "is_cache_step": False}
             out = self.model.transformer(
                 hidden_states=x.transpose(1, 2), timestep=time, r_timestep=time if until is None else until,
-                encoder_hidden_states=text, chunk_partition=sizes, kv_cache=self._held[2], kv_cache_flag=told,
-                return_dict=False,
+                encoder_hidden_states=text, chunk_partition=sizes, kv_cache=self._held[2],
+                kv_cache_flag={"num_cached_chunks": block, "is_cache_step": False}, return_dict=False,
             )  # fmt: skip
             return out[0].transpose(1, 2)
 
@@ -94,24 +93,17 @@ class AnyFlowState(VideoState):
         return self._text(block).to(self.model.device, self.model.dtype)
 
     def _empty(self, blocks: int) -> KV:
-        """Buffers for keys and values of so many blocks; new ones for every pass, so that what was held stays as it was."""
+        """Buffers for keys and values of so many blocks; new ones for every pass, so that the held ones do not change."""
         config, plan = self.model.transformer.config, self.model.plan
         full = min(blocks, config.full_chunk_limit - 1)
-        cells = [
-            (self.size[0] // rows) * (self.size[1] // columns)
-            for _, rows, columns in (config.patch_size, config.compressed_patch_size)
-        ]
-        counts = {
-            "full_cache": sum(plan.sizes(blocks - full, blocks)) * cells[0],
-            "compressed_cache": sum(plan.sizes(0, blocks - full)) * cells[1],
-        }
-        heads, dim = config.num_attention_heads, config.attention_head_dim
-        return {
-            layer: {
-                name: torch.zeros(
-                    2, self.noise.batch, heads, count, dim, device=self.model.device, dtype=self.model.dtype
-                )
-                for name, count in counts.items()
-            }
-            for layer in range(config.num_layers)
-        }
+        parts = (
+            ("full_cache", blocks - full, blocks, config.patch_size),
+            ("compressed_cache", 0, blocks - full, config.compressed_patch_size),
+        )
+        caches: KV = {layer: {} for layer in range(config.num_layers)}
+        for name, first, last, (_, rows, columns) in parts:
+            tokens = sum(plan.sizes(first, last)) * (self.size[0] // rows) * (self.size[1] // columns)
+            shape = (2, self.noise.batch, config.num_attention_heads, tokens, config.attention_head_dim)
+            for cache in caches.values():
+                cache[name] = torch.zeros(shape, device=self.model.device, dtype=self.model.dtype)
+        return caches

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.rewards.scores import Views, normalised, to_bytes
@@ -40,7 +41,7 @@ class CosineReward:
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
         """float32 [F], as `Reward`."""
         seen = to_bytes(frames)
-        squares = seen if self.views is None else self.views(seen).flatten(0, 1)
+        squares = seen if self.views is None else rearrange(self.views(seen), "f v c h w -> (f v) c h w")
         images = self.encoder.encode_images(squares)
         scores = self.scale * (images @ self.encoder.encode_texts([prompt])[0])
         return scores if self.views is None else self.views.joined(scores, len(frames))
