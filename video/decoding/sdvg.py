@@ -20,7 +20,7 @@ from mmspec.video.decoding.target import BlockTarget, RewardScoring
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.prompt_encoder import PromptReader
 from mmspec.video.rewards.scores import Reduction, Reward
-from mmspec.video.routing.routers import BlockPosition, Router, Threshold
+from mmspec.video.routing.routers import BlockPosition, Router, ScoringNeeds, Threshold
 from mmspec.video.wan.rebuilt import Rebuilt
 
 
@@ -39,7 +39,6 @@ class SDVG:
         another target than one with all its context (unless the pipeline's target is rebuilt too).
     optimistic: drafts the next block before the score of this one is known, and drops it with this one; for a drafter on a
         device of its own, which then does not wait. The videos are the same.
-    rule: `router`, or the `Threshold`.
     Raises ValueError for settings that do not go together.
     """
 
@@ -50,7 +49,7 @@ class SDVG:
     reduction: Reduction = "min"
     sync: Literal["lazy", "eager"] | Rebuilt = "lazy"
     optimistic: bool = False
-    rule: Router = field(init=False, repr=False, compare=False)
+    active_router: Router = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.router is None):
@@ -62,9 +61,9 @@ class SDVG:
             raise ValueError(f"reduction: expected min or mean, got {self.reduction!r}; use one of them")
         if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
-        object.__setattr__(self, "rule", Threshold(self.threshold) if self.router is None else self.router)
-        if self.rule.needs.reward and not callable(self.reward):
-            raise ValueError(f"reward: expected a function of frames and prompt for router {self.rule.name!r}, got "
+        object.__setattr__(self, "active_router", Threshold(self.threshold) if self.router is None else self.router)
+        if self.needs.reward and not callable(self.reward):
+            raise ValueError(f"reward: expected a function of frames and prompt for router {self.active_router.name!r}, got "
                              f"{self.reward!r}; give one, such as CosineReward")  # fmt: skip
         check_fields(self, infinite=("threshold",))
 
@@ -73,6 +72,11 @@ class SDVG:
         """What tables print."""
         sync = self.sync if isinstance(self.sync, str) else f"rebuilt {self.sync.frames}"
         return ", ".join(["sdvg", *(["mean"] if self.reduction == "mean" else []), sync])
+
+    @property
+    def needs(self) -> ScoringNeeds:
+        """The scores that the router reads."""
+        return self.active_router.needs
 
     @property
     def model(self) -> BlockVideoModel:
@@ -93,19 +97,26 @@ class SDVG:
             )
         return replace(model, context=self.sync)
 
-    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, SDVGDrafter, Router]:
-        """The target, the drafter and the rule of one request; under another context of the target the rule is relaxed.
+    def rule(self, model: BlockVideoModel) -> Router:
+        """The router, which is relaxed too where the target's context is another than that of `model`."""
+        router = self.active_router
+        if router.exact and self.target(model) != model:
+            router = copy(router)
+            router.exact, router.name = False, f"{router.name}, rebuilt context (relaxed)"
+        return router
+
+    def open(self, target: BlockTarget) -> SDVGState:
+        return SDVGState(self, self.active_router.drafts, target)
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, SDVG, Router]:
+        """The target, the drafter and the rule of one request.
 
         Raises ValueError for a drafter or a router that does not fit the request, and where a reward has no text.
         """
         self._check(model, request)
-        rule, target_model = self.rule, self.target(model)
-        if rule.exact and target_model != model:
-            rule = copy(rule)
-            rule.exact, rule.name = False, f"{rule.name}, rebuilt context (relaxed)"
-        scoring = RewardScoring(self.reward, self.reduction)
-        target = BlockTarget(target_model, request, rule.needs, scoring, eager=self.sync == "eager")
-        return target, SDVGDrafter(self, rule.drafts), rule
+        rule, scoring = self.rule(model), RewardScoring(self.reward, self.reduction)
+        target = BlockTarget(self.target(model), request, rule.needs, scoring, eager=self.sync == "eager")
+        return target, self, rule
 
     def _check(self, target: BlockVideoModel, request: VideoRequest) -> None:
         drafter = self.model
@@ -124,25 +135,10 @@ class SDVG:
             )
         if (vae := getattr(self.drafter, "vae", None)) is not None:
             request.vae.layout.check(vae.layout, "drafter")
-        if self.rule.needs.reward and request.reward_prompts is None:
+        if self.needs.reward and request.reward_prompts is None:
             raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; write the "
                              "text that a reward looks for")  # fmt: skip
-        self.rule.check_rows(len(request.prompts), request.blocks)
-
-
-@dataclass(frozen=True, slots=True)
-class SDVGDrafter:
-    """The drafter of one request.   drafts: whether a block is drafted, by the rule of the request."""
-
-    settings: SDVG
-    drafts: Callable[[BlockPosition], bool]
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
-
-    def open(self, target: BlockTarget) -> SDVGState:
-        return SDVGState(self.settings, self.drafts, target)
+        self.active_router.check_rows(len(request.prompts), request.blocks)
 
 
 @dataclass(frozen=True, slots=True)
