@@ -22,7 +22,7 @@ class FrameKV:
 
 @dataclass(frozen=True, slots=True)
 class CommittedFrames:
-    """What a cache has committed, shared and not copied. frames: in all.   kept: the frames that are still attended to."""
+    """The committed frames of a cache, shared and not copied. frames: in all.   kept: those still attended to."""
 
     frames: int = 0
     kept: tuple[FrameKV, ...] = ()
@@ -30,9 +30,9 @@ class CommittedFrames:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpan:
-    """What one block of a pass attends to. first, last: its tokens among those of the pass.   keys, values: [B, heads, S,
-    dim], of the frames before it that are still seen, oldest first, and of its own.   sunk: how many of their first tokens
-    are sinks that stand too far back: by `moved` frames, where positions are those in the window."""
+    """The keys and values of one block of a pass. first, last: its tokens among those of the pass.   keys, values: [B, heads,
+    S, dim], of the frames before it that are still seen, oldest first, and of its own.   sunk: how many of their first
+    tokens are sinks that stand `moved` frames too far back, where positions are those in the window."""
 
     first: int
     last: int
@@ -45,20 +45,14 @@ class AttentionSpan:
 class ChunkCache:
     """The cache of one request with one block-causal model.
 
-    A pass over one block or several consecutive ones (`begin`, then `write` in every layer) stages their keys and values and
-    sees them behind what is committed; the next pass forgets them, `discard` does at once, and `commit` alone keeps them.
-    Keys are stored turned to the position they were written at: `frames` is the first frame of the coming pass. A new cache
-    starts at 0, so a context that is read again into a new one has positions from 0.
+    A pass over consecutive blocks (`begin`, then `write` in every layer) stages their keys and values, and sees them behind
+    the committed ones. The next pass forgets them, and `commit` alone keeps them. Keys are stored at their absolute position.
 
-    window: frames that are attended to, those of the block itself included; None for all.   sinks: how many of the first
-    frames are always among them (attention sinks). As in Self-Forcing ("Self Forcing: Bridging the Train-Test Gap in
-    Autoregressive Video Diffusion"), a block that does not fit drops the oldest frames behind the sinks, as many as needed,
-    once, however often it is passed over: noisy passes see the same frames as the clean one. Memory is that of `window`
-    frames, one pass and the rest of a block that is dropped in part.
-    positions: "absolute", in the film, as published; or "window", those among the frames that are attended to, which never
-    leave the trained range. Attention sees differences alone, and dropped frames change only those to the sinks: what is
-    stored is the same, and a `AttentionSpan` says how far the sinks have to follow.
-    Raises ValueError for sizes that leave a block no room.
+    window: frames that are attended to, the block's own included; None for all. A block that does not fit drops the oldest
+        frames behind the sinks, as in "Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion".
+    sinks: how many of the first frames are always attended to.
+    positions: "absolute", in the video, as published; or "window", among the frames that are attended to, which never leaves
+        the trained range. Only the sinks differ, and an `AttentionSpan` says how far they have to follow.
     """
 
     def __init__(self, window: int | None = None, sinks: int = 0, positions: Positions = "absolute"):
@@ -88,12 +82,6 @@ class ChunkCache:
         """Frames of the last pass that are not committed."""
         return sum(self._sizes)
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        """(frames ever written, frames in use), the staged ones counted: in tokens, the two counters of Self-Forcing."""
-        seen = self._seen(self.kept + self.staged)
-        return self.frames + self.staged, len(seen)
-
     def begin(self, sizes: Sequence[int]) -> None:
         """Starts a pass over blocks of so many frames each, which follow what is committed. What was staged is forgotten.
 
@@ -106,10 +94,8 @@ class ChunkCache:
         self._sizes = tuple(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:
-        """Stages one layer's keys and values [B, heads, S, dim] of the pass; what each of its blocks attends to.
-
-        That is copied together for the one layer: the price of frames that are never moved, so that snapshots are free.
-        """
+        """Stages one layer's keys and values [B, heads, S, dim] of the pass. Returns what each of its blocks attends to,
+        copied together for this layer: frames themselves are never moved, so that snapshots are free."""
         if layer != len(self._staged) or not self._sizes:
             raise ValueError(
                 f"layer: expected {len(self._staged)} of a pass that was begun, got {layer}; begin a pass first"
@@ -130,18 +116,14 @@ class ChunkCache:
         if not self._staged:
             raise ValueError("commit: expected a pass that was not discarded, got none; pass over the block first")
         tokens = self._staged[0][0].shape[2] // self.staged
-        # a part of a tensor keeps all of it in memory: little for one block, and much for many
-        apart = len(self._sizes) > 1
-        own = [self._frame(number, tokens, apart) for number in range(self.staged)]
-        all_frames = (*self._held.kept, *own)
-        self._held = CommittedFrames(
-            self.frames + self.staged, tuple(all_frames[i] for i in self._seen(len(all_frames)))
-        )
+        frames = (*self._held.kept, *(self._frame(number, tokens) for number in range(self.staged)))
+        self._held = CommittedFrames(self.frames + self.staged, tuple(frames[i] for i in self._seen(len(frames))))
         self.discard()
 
     def skip(self, frames: int) -> None:
-        """Goes on at a later position: frames of the film that are no longer attended to are left out. What is staged is
-        forgotten.   Raises ValueError for a position that is passed."""
+        """Goes on at a later position, without the frames before it; forgets the staged frames.
+
+        Raises ValueError for an earlier position."""
         if frames < self.frames:
             raise ValueError(f"frames: expected a position from {self.frames} on, got {frames}; begin a new cache")
         self._held = CommittedFrames(frames, self._held.kept)
@@ -152,7 +134,7 @@ class ChunkCache:
         self._staged, self._sizes = [], ()
 
     def snapshot(self) -> CommittedFrames:
-        """What is committed, to come back to: no copy, since nothing committed is written again."""
+        """The committed frames, to come back to: no copy, since nothing committed is written again."""
         return self._held
 
     def restore(self, held: CommittedFrames) -> None:
@@ -186,9 +168,9 @@ class ChunkCache:
                 parts += [written[:, :, i * tokens : (i + 1) * tokens] for i in new]
         return parts
 
-    def _frame(self, number: int, tokens: int, apart: bool) -> FrameKV:
+    def _frame(self, number: int, tokens: int) -> FrameKV:
         cut = slice(number * tokens, (number + 1) * tokens)
         pairs = [(key[:, :, cut], value[:, :, cut]) for key, value in self._staged]
-        if apart:
+        if len(self._sizes) > 1:  # a view holds the whole tensor in memory: little for one block, and much for many
             pairs = [(key.clone(), value.clone()) for key, value in pairs]
         return FrameKV(*zip(*pairs, strict=True))

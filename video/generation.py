@@ -139,14 +139,11 @@ class FewStep:
         whole before they are warped, timesteps are not."""
         return cls(tuple(torch.linspace(1000, 0, count).int().tolist()))
 
+    until = False
+
     @property
     def passes(self) -> int:
         return len(self.steps)
-
-    @property
-    def until(self) -> bool:
-        """Whether the model is also told the time it steps to."""
-        return False
 
     @property
     def timesteps(self) -> tuple[float, ...]:

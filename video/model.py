@@ -1,15 +1,15 @@
-"""The interface of a block video model: its plan of blocks, model and state, and the base class of states.
+"""The interface of a block video model: its plan of blocks, model and state, and the base classes of both.
 
-A model draws a block given all blocks before it. The committed latents are one list that every model is handed, and a model's
-state is what it has made of a beginning of that list. So a draft that is not kept needs no undoing, a model that was not asked
-for a while catches up, and drafter and target can be any two models of the same latents.
+A model draws a block given all blocks before it. Every model reads the committed latents from the same list, and its state
+covers a beginning of that list. So a rejected draft needs no undoing, a model that paused catches up, and drafter and target
+can be any two models of the same latents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ class BlockPlan:
     """Blocks of `size` latent frames, the first of `first`, None for as many; or the first few of as many as it lists.
 
     apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame, as in
-    Helios; else the whole film is one.   Raises ValueError for blocks of no frame.
+    Helios; else the whole video is one.   Raises ValueError for blocks of no frame.
     """
 
     size: int = 3
@@ -46,8 +46,8 @@ class BlockPlan:
 
     def __str__(self) -> str:
         heads = ", ".join(map(str, self._heads))
-        told = f"{heads}, then " if heads else ""
-        return f"{told}{self.size} latent frames a block{', each a video of its own' if self.apart else ''}"
+        first = f"{heads}, then " if heads else ""
+        return f"{first}{self.size} latent frames a block{', each a video of its own' if self.apart else ''}"
 
     def frames(self, block: int) -> int:
         """Latent frames of a block."""
@@ -82,7 +82,7 @@ CommittedBlocks = Sequence[Tensor]  # committed latents, one tensor [B, C, F, H,
 class BlockVideoState(Protocol):
     """One request with one model.
 
-    watermark: blocks of the film it has read; 0 where nothing is kept between blocks.
+    watermark: blocks of the video it has read; 0 where nothing is kept between blocks.
     passes: forward passes so far, those that read context included.   context_passes: how many of them read context.
     """
 
@@ -90,12 +90,13 @@ class BlockVideoState(Protocol):
     passes: int
     context_passes: int
 
-    def generate(self, film: CommittedBlocks) -> Tensor:
-        """Latents [B, C, F, H, W] of the block that follows the film: a pure function of the film, the prompts, the noise and
-        the weights. Reads what of the film is unread; of the block that is drawn nothing stays."""
+    def generate(self, video: CommittedBlocks) -> Tensor:
+        """Latents [B, C, F, H, W] of the next block: a pure function of the video, the prompts, the noise and the weights.
 
-    def absorb(self, film: CommittedBlocks) -> None:
-        """Reads the blocks watermark.. of the film, in order, as `generate` would at its next call; nothing where the model
+        Reads the unread blocks of the video; of the drawn block nothing stays."""
+
+    def absorb(self, video: CommittedBlocks) -> None:
+        """Reads the blocks watermark.. of the video, in order, as `generate` would at its next call; nothing where the model
         keeps nothing. Called after every commit it makes the state eager, never called lazy."""
 
     def snapshot(self) -> object:
@@ -129,15 +130,45 @@ class BlockVideoModel(Protocol):
 FlowFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-class SampledModel(Protocol):
-    """What a state reads of its model. latent_dtype: in which a block is drawn."""
+class TransformerVideo:
+    """The base of block video models that hold one transformer.
 
-    channels: int
+    transformer: the weights, with the channels of the latents as `config.in_channels`.   sampler: from noise to a block.
+    """
+
+    __slots__ = ()
+    transformer: Any
     plan: BlockPlan
     sampler: Sampler
-    device: torch.device
-    dtype: torch.dtype
-    latent_dtype: torch.dtype
+
+    @property
+    def channels(self) -> int:
+        return self.transformer.config.in_channels
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.transformer.dtype
+
+    @property
+    def latent_dtype(self) -> torch.dtype:
+        """In which a block is drawn."""
+        return self.dtype
+
+    @property
+    def passes(self) -> int:
+        return self.sampler.passes
+
+    def _check_size(self, size: tuple[int, int], patch: Sequence[int], kind: str = "a patch") -> None:
+        """Refuse rows and columns of a latent frame that `patch`, frames, rows and columns, does not divide."""
+        _, rows, columns = patch
+        if size[0] % rows or size[1] % columns or min(size) < 1:
+            raise ValueError(f"size: expected multiples of {rows} and {columns}, rows and columns of {kind}, got {size}; use "
+                             "another size of picture")  # fmt: skip
 
 
 class VideoState:
@@ -149,10 +180,10 @@ class VideoState:
 
     watermark = 0
 
-    def __init__(self, video: SampledModel, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
+    def __init__(self, model: TransformerVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
         if noise.batch != len(text):
             raise ValueError(f"noise: expected {len(text)} rows, one a prompt, got {noise.batch}; give as many seeds")
-        self.video, self.noise, self.size = video, noise, size
+        self.model, self.noise, self.size = model, noise, size
         self.passes = self.context_passes = 0
         self._texts = [(0, text)]
 
@@ -171,6 +202,12 @@ class VideoState:
             self._texts.pop()
         self._texts.append((block, text))
 
+    def _check_read(self, video: CommittedBlocks) -> None:
+        """Refuse a video that ends before a block that has been read."""
+        if len(video) < self.watermark:
+            raise ValueError(f"video: expected at least the {self.watermark} blocks that were read, got {len(video)}; restore "
+                             "a snapshot from before the rejected blocks")  # fmt: skip
+
     def _text(self, block: int) -> Tensor:
         """The prompt of a block: the same tensor for as long as it is the same prompt."""
         return next(text for first, text in reversed(self._texts) if first <= block)
@@ -181,8 +218,8 @@ class VideoState:
 
     def _draw(self, block: int, flow: FlowFunction, sampler: Sampler | None = None) -> Tensor:
         """Latents of a block from its reserved noise. sampler: None for the model's."""
-        video, sampler = self.video, sampler or self.video.sampler
-        shape = (video.channels, video.plan.frames(block), *self.size)
+        model, sampler = self.model, sampler or self.model.sampler
+        shape = (model.channels, model.plan.frames(block), *self.size)
 
         def velocity(x: Tensor, timestep: float, until: float) -> Tensor:
             self.passes += 1
@@ -190,18 +227,18 @@ class VideoState:
             return flow(x, self._time(timestep, shape[1]), end)
 
         def noise(draw: int) -> Tensor:
-            return self.noise.at(block, draw, shape).to(video.device, video.latent_dtype)
+            return self.noise.at(block, draw, shape).to(model.device, model.latent_dtype)
 
         return sampler.draw(velocity, noise)
 
     def _time(self, timestep: float, frames: int) -> Tensor:
-        return torch.full((self.noise.batch, frames), timestep, dtype=torch.float32, device=self.video.device)
+        return torch.full((self.noise.batch, frames), timestep, dtype=torch.float32, device=self.model.device)
 
 
 class StatelessVideoState(VideoState):
-    """A state of models that keep nothing between blocks: what they draw follows from the film."""
+    """A state of models that keep nothing between blocks: what they draw follows from the video."""
 
-    def absorb(self, film: CommittedBlocks) -> None:
+    def absorb(self, video: CommittedBlocks) -> None:
         return None
 
     def snapshot(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from einops import rearrange
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, run_to_end
@@ -16,8 +17,9 @@ from mmspec.io.interrupts import stop_requests
 from mmspec.io.pretrained import folder_of
 from mmspec.io.readers import naming
 from mmspec.io.validation import boolean, whole
-from mmspec.video.decoding.output import VideoOutput, VideoStats, VideoStopped
+from mmspec.video.decoding.output import VideoOutput, VideoStopped
 from mmspec.video.decoding.request import (
+    Listener,
     Prompts,
     VideoRequest,
     VideoRowState,
@@ -26,7 +28,7 @@ from mmspec.video.decoding.request import (
     reward_prompts,
 )
 from mmspec.video.decoding.sdvg import SDVG
-from mmspec.video.decoding.target import TARGET_ALONE, BlockTarget, Listener
+from mmspec.video.decoding.target import BlockTarget, PlainVideoDecoding
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline_files import FILES, read_parts, save_parts
 from mmspec.video.prompt_encoder import Encode, PromptReader
@@ -34,11 +36,11 @@ from mmspec.video.vae import StreamingVAE
 
 
 class BlockVideoPipeline:
-    """Prompts into videos with one block video model, alone or drafted for by a smaller one.
+    """Prompts into videos with one block video model, alone or with a smaller model that drafts for it.
 
     model: `WanVideo`, `AnyFlowVideo`, `HeliosVideo`, `SkyReelsVideo`.   vae: of its latents.
-    encoder: texts to what the model reads, such as a `PromptEncoder`; None where prompts come encoded.
-    size: height and width in pixels, and blocks: of a video; what calls use by default.
+    encoder: from texts to states, such as a `PromptEncoder`; None where prompts come encoded.
+    size: height and width in pixels, and blocks: of a video; the defaults of calls.
     Raises ValueError for a vae of other latents and a size that its stride does not divide.
     """
 
@@ -53,19 +55,7 @@ class BlockVideoPipeline:
         self.size, self.blocks = tuple(size), _blocks(blocks)
         self._grid(self.size)
 
-    def __call__(
-        self,
-        prompts: Prompts,
-        *,
-        decoding: SDVG | Literal["auto"] | None = None,
-        blocks: int | None = None,
-        size: Sequence[int] | None = None,
-        seed: int | Sequence[int] | None = None,
-        switch: Mapping[int, Prompts] | None = None,
-        reward_prompt: Prompts | Mapping[int, Prompts] | None = None,
-        pixels: bool = True,
-        listener: Listener | None = None,
-    ) -> VideoOutput:
+    def __call__(self, prompts: Prompts, **settings: Any) -> VideoOutput:
         """One video per prompt.
 
         prompts: texts; or float [B, L, d], encoded.   decoding: None draws every block with the model itself, through the same
@@ -80,10 +70,8 @@ class BlockVideoPipeline:
         Returns a `VideoOutput`. Raises ValueError for unsupported combinations, and VideoStopped, which holds the finished
         blocks, where SIGINT or SIGTERM came, once the running round is done.
         """
-        how = dict(decoding=decoding, blocks=blocks, size=size, seed=seed, switch=switch, reward_prompt=reward_prompt,
-                   pixels=pixels, listener=listener)  # fmt: skip
         with stop_requests() as request:
-            run = run_to_end(lambda: self.start(prompts, **how), lambda: request.signal != 0)
+            run = run_to_end(lambda: self.start(prompts, **settings), lambda: request.signal != 0)
         output = self.output(run)
         if not run.target.done:
             raise VideoStopped(output, run.target.request.blocks, request.signal)
@@ -104,42 +92,41 @@ class BlockVideoPipeline:
     ) -> DecodingRun:
         """A request that has not run yet: call its `step()`, which finishes a block of every row, until it returns False, and
         `output` whenever there is something to see. Arguments as in the call."""
-        decoding = None if decoding == "auto" else decoding
-        if decoding is not None and not isinstance(decoding, SDVG):
+        decoding = PlainVideoDecoding() if decoding is None or decoding == "auto" else decoding
+        if not isinstance(decoding, SDVG | PlainVideoDecoding):
             raise ValueError(f"decoding: expected None, 'auto' or an SDVG, got {decoding!r}; leave it out or make one")
-        boolean("pixels", pixels)
-        scoring = TARGET_ALONE
-        if decoding is not None:
-            decoding.check(self)
-            scoring = decoding.scoring()
         blocks = self.blocks if blocks is None else _blocks(blocks)
         grid = self._grid(self.size if size is None else size)
-        shown = prompts_by_block(prompt_rows(prompts), switch, blocks, "switch")
-        texts = reward_prompts(shown, reward_prompt, blocks)
-        if scoring.router.needs_reward and texts is None:
-            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; say what a "
-                             "reward is to look for")  # fmt: skip
-        scoring.router.check_rows(len(shown), blocks)
-        keys = Keys.of(seed, len(shown), self.model.device)
-        model = self.model if decoding is None else decoding.target(self.model)
-        rule = scoring.router if decoding is None else decoding.rule(self.model)
-        stats = VideoStats()
-        target = BlockTarget(
-            model, self.vae, VideoRequest(shown, texts, keys, grid, blocks), PromptReader(self.encoder), scoring,
-            eager=decoding is not None and decoding.sync == "eager", pixels=pixels, stats=stats, listener=listener,
-        )  # fmt: skip
-        return DecodingRun(target, decoding, rule, keys, stats)
+        timeline = prompts_by_block(prompt_rows(prompts), switch, blocks, "switch")
+        texts = reward_prompts(timeline, reward_prompt, blocks)
+        keys = Keys.of(seed, len(timeline), self.model.device)
+        request = VideoRequest(
+            timeline,
+            texts,
+            keys,
+            grid,
+            blocks,
+            self.vae,
+            PromptReader(self.encoder),
+            boolean("pixels", pixels),
+            listener,
+        )
+        target, drafter, rule = decoding.prepare(self.model, request)
+        return DecodingRun(target, drafter, rule, keys, target.stats)
+
+    __call__.__signature__ = signature(start).replace(return_annotation="VideoOutput")
 
     def output(self, run: DecodingRun) -> VideoOutput:
-        """What is finished of a request so far."""
+        """The finished blocks of a request."""
         target: BlockTarget = run.target
-        videos = [_video(row) for row in target.rows] if target.pixels else []
+        videos = [_video(row) for row in target.rows] if target.request.pixels else []
         latents = [torch.cat(row.committed, 2)[0] if row.committed else None for row in target.rows]
         return VideoOutput(videos, latents, run.stats, dict(target.errors))
 
     def _grid(self, size: Sequence[int]) -> tuple[int, int]:
         stride = self.vae.layout.stride
-        if not (isinstance(size, Sequence) and len(size) == 2 and all(_fits(side, stride) for side in size)):
+        sides = size if isinstance(size, Sequence) else ()
+        if [type(side) for side in sides] != [int, int] or min(sides) < 1 or any(side % stride for side in sides):
             raise ValueError(
                 f"size: expected height and width, multiples of {stride}, got {size!r:.60}; use such a size"
             )
@@ -174,10 +161,6 @@ class BlockVideoPipeline:
         return self
 
 
-def _fits(side: object, stride: int) -> bool:
-    return isinstance(side, int) and not isinstance(side, bool) and side > 0 and side % stride == 0
-
-
 def _blocks(blocks: Any) -> int:
     if whole("blocks", blocks) < 1:
         raise ValueError(f"blocks: expected at least 1, got {blocks}; ask for one or more")
@@ -185,7 +168,4 @@ def _blocks(blocks: Any) -> int:
 
 
 def _video(row: VideoRowState) -> np.ndarray | None:
-    if not row.frames:
-        return None
-    frames: Tensor = torch.cat(row.frames)
-    return frames.permute(0, 2, 3, 1).contiguous().numpy()
+    return rearrange(torch.cat(row.frames), "n c h w -> n h w c").contiguous().numpy() if row.frames else None

@@ -66,7 +66,7 @@ _CONTEXTS = {"cached": Cached, "rebuilt": Rebuilt}
 
 @dataclass(frozen=True, slots=True)
 class _VideoIndex:
-    """What model_index.json says besides names of classes."""
+    """The fields of model_index.json besides names of classes."""
 
     vae: list | None = None
     text_encoder: list | None = None
@@ -88,18 +88,15 @@ def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, Prom
     index = read_json(folder / INDEX)
     if (found := index.get("_class_name")) != kind:
         raise ValueError(f"{folder / INDEX}: expected a {kind}, got {found!r}; check the folder")
-    told = {name: value for name, value in index.items() if name in _VideoIndex.__slots__}
+    fields = {name: value for name, value in index.items() if name in _VideoIndex.__slots__}
     with naming(folder / INDEX):
-        check_types(_VideoIndex, told)
-        index = _VideoIndex(**told)
-        how = {
-            "sampler": _build_part(_SAMPLERS, index.sampler, "sampler"),
-            "plan": from_fields(BlockPlan, index.plan or {}),
-        }
+        check_types(_VideoIndex, fields)
+        index = _VideoIndex(**fields)
+        sampler, plan = _build_part(_SAMPLERS, index.sampler, "sampler"), from_fields(BlockPlan, index.plan or {})
         context, pixels = _build_context(index.context)
     vae = StreamingWanVAE(read_vae(folder / "vae"))
-    how["context"] = replace(context, vae=vae) if pixels else context
-    model = WanVideo(load_wan(folder / "transformer"), context_noise=index.context_noise, name=index.name, **how)
+    context = replace(context, vae=vae) if pixels else context
+    model = WanVideo(load_wan(folder / "transformer"), context, sampler, plan, index.context_noise, index.name)
     encoder = _read_encoder(folder, index.text_length) if index.text_encoder else None
     settings = {name: getattr(index, name) for name in ("size", "blocks") if getattr(index, name) is not None}
     return model, vae, encoder, settings
@@ -107,16 +104,14 @@ def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, Prom
 
 def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, settings: Mapping[str, Any]) -> None:
     """Writes what `read_parts` reads; the index comes last.   Raises ValueError for parts it has no files for."""
-    for part, name, wanted in (
+    for part, name, kinds in (
         (model, "model", WanVideo),
         (vae, "vae", StreamingWanVAE),
-        (encoder, "encoder", PromptEncoder | None),
+        (encoder, "encoder", PromptEncoder),
     ):
-        if not isinstance(part, wanted):
-            kinds = getattr(wanted, "__name__", "PromptEncoder")
-            raise ValueError(
-                f"{name}: expected a {kinds} to save, got {type(part).__name__}; save it with its own library"
-            )
+        if not isinstance(part, kinds) and (name != "encoder" or part is not None):
+            raise ValueError(f"{name}: expected a {kinds.__name__} to save, got {type(part).__name__}; save it with its own "
+                             "library")  # fmt: skip
     index = {"_class_name": kind, "transformer": ["mmspec", "CausalWan"], "vae": ["diffusers", "AutoencoderKLWan"]}
     index |= {"name": model.name, "context_noise": model.context_noise, "plan": asdict(model.plan)}
     index["sampler"] = _part_fields(_SAMPLERS, model.sampler, "sampler")
@@ -142,31 +137,29 @@ def _read_encoder(folder: Path, length: int) -> PromptEncoder:
 
 
 def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:
-    """What the index says of a part; of a context with an autoencoder, which has to be the pipeline's own `vae`, only that."""
-    kind = next((kind for kind, made in kinds.items() if type(part) is made), None)
-    own = getattr(part, "vae", None)
-    if kind is None or own not in (None, vae):
+    """The entry of a part in the index. An autoencoder, which has to be the pipeline's own `vae`, becomes true."""
+    kind = next((kind for kind, cls in kinds.items() if type(part) is cls), None)
+    part_vae = getattr(part, "vae", None)
+    if kind is None or part_vae not in (None, vae):
         raise ValueError(f"{name}: expected one of {', '.join(kinds)}, with no autoencoder but the pipeline's, got {part!r}; "
                          "save the transformer alone, with save_wan")  # fmt: skip
-    given = {field.name: getattr(part, field.name) for field in fields(part)}
-    return {"kind": kind, **given} | ({"vae": own is not None} if "vae" in given else {})
+    entry = {field.name: getattr(part, field.name) for field in fields(part)}
+    return {"kind": kind, **entry} | ({"vae": part_vae is not None} if "vae" in entry else {})
 
 
-def _build_context(told: Mapping[str, Any] | None) -> tuple[Any, bool]:
-    """The context, and whether it has the pipeline's autoencoder.   Raises ValueError as `_build_part`, and where that is no yes or
-    no."""
-    given = dict(told or {"kind": "cached"})
-    pixels = given.pop("vae", False) if given.get("kind") == "rebuilt" else False
+def _build_context(entry: Mapping[str, Any] | None) -> tuple[Any, bool]:
+    """The context, and whether it has the pipeline's autoencoder."""
+    entry = dict(entry or {"kind": "cached"})
+    pixels = entry.pop("vae", False) if entry.get("kind") == "rebuilt" else False
     if not isinstance(pixels, bool):
         raise ValueError(f"context: expected true or false for vae, got {pixels!r}; correct the index")
-    return _build_part(_CONTEXTS, given, "context"), pixels
+    return _build_part(_CONTEXTS, entry, "context"), pixels
 
 
-def _build_part(kinds: Mapping[str, type], told: Mapping[str, Any] | None, name: str) -> Any:
-    if told is None:
+def _build_part(kinds: Mapping[str, type], entry: Mapping[str, Any] | None, name: str) -> Any:
+    if entry is None:
         return next(iter(kinds.values()))()
-    given = dict(told)
-    kind = given.pop("kind", None)
-    if kind not in kinds:
+    settings = dict(entry)
+    if (kind := settings.pop("kind", None)) not in kinds:
         raise ValueError(f"{name}: expected a kind of {', '.join(kinds)}, got {kind!r}; correct the index")
-    return from_fields(kinds[kind], given)
+    return from_fields(kinds[kind], settings)

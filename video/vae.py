@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -40,69 +41,53 @@ class LatentLayout:
 
     @classmethod
     def of_wan(cls, vae: AutoencoderKLWan) -> LatentLayout:
-        """Of diffusers' model. Strides follow from its levels: the fields of its config that name them are only told."""
-        made = vae.config
-        steps = len(made.dim_mult) - 1
-        return cls(
-            made.z_dim,
-            2**steps * (made.patch_size or 1),
-            2 ** sum(map(bool, made.temperal_downsample[:steps])),
-            tuple(map(float, made.latents_mean)),
-            tuple(map(float, made.latents_std)),
-        )
+        """The layout of diffusers' model. Strides follow from its levels, not from the fields that name them."""
+        config = vae.config
+        steps = len(config.dim_mult) - 1
+        stride = 2**steps * (config.patch_size or 1)
+        frames = 2 ** sum(map(bool, config.temperal_downsample[:steps]))
+        mean, std = (tuple(map(float, values)) for values in (config.latents_mean, config.latents_std))
+        return cls(config.z_dim, stride, frames, mean, std)
 
     def check(self, other: LatentLayout, whose: str) -> None:
         """Raises ValueError where `other`, the layout of `whose` latents, is not this one."""
         wrong = [field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name)]
         if wrong:
-            told = ", ".join(f"{name} {getattr(other, name)} instead of {getattr(self, name)}" for name in wrong)
-            raise ValueError(f"{whose}: expected latents of the same autoencoder, got {told}; use models of one family")
+            got = ", ".join(f"{name} {getattr(other, name)} instead of {getattr(self, name)}" for name in wrong)
+            raise ValueError(f"{whose}: expected latents of the same autoencoder, got {got}; use models of one family")
 
     def normalised(self, latents: Tensor) -> Tensor:
         """The autoencoder's own latents as models take them: float32 [B, C, F, h, w]."""
-        mean, std = self._statistics(latents.device)
+        mean, std = self._moments(latents.device)
         return (latents.float() - mean) / std
 
     def restored(self, latents: Tensor) -> Tensor:
         """Latents of models as the autoencoder's own: float32 [B, C, F, h, w]."""
-        mean, std = self._statistics(latents.device)
+        mean, std = self._moments(latents.device)
         return latents.float() * std + mean
 
-    def _statistics(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        both = torch.tensor([self.mean, self.std], dtype=torch.float32, device=device)[:, None, :, None, None, None]
-        return both[0], both[1]
+    def _moments(self, device: torch.device) -> Tensor:
+        return rearrange(
+            torch.tensor([self.mean, self.std], dtype=torch.float32, device=device), "two c -> two 1 c 1 1 1"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class VAEState:
-    """What a causal autoencoder remembers of the chunks before: a value, which the next chunk leaves as it is.
+    """The memory of a causal autoencoder for the chunks before: a value, which the next chunk does not change.
 
-    entries: one a causal convolution, a tensor [B, ...] of the frames it still needs, or a mark of one that has none yet.
-    To keep a state is to keep the object: nothing is copied. At 480x832 in float32 the decoder of Wan holds about 2.5 GB.
+    entries: per causal convolution, a tensor [B, ...] of the frames it still needs, or a mark where it has none yet.
+    At 480x832 in float32 the decoder of Wan holds about 2.5 GB.
     """
 
     entries: tuple[Tensor | str | None, ...]
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the tensors."""
-        return sum(entry.nbytes for entry in self.entries if isinstance(entry, Tensor))
-
-    def rows(self, index: Sequence[int] | Tensor) -> VAEState:
-        """The state of some videos of the batch, copied."""
-        return VAEState(
-            tuple(
-                entry[torch.as_tensor(index, device=entry.device)] if isinstance(entry, Tensor) else entry
-                for entry in self.entries
-            )
-        )
-
 
 class StreamingVAE(Protocol):
-    """A causal autoencoder. It keeps nothing of a request itself, so videos can interleave.
+    """A causal autoencoder. It holds nothing of a request itself, so videos can interleave.
 
-    layout: of the latents it gives and takes, which are normalised.   state: of the chunks before, None at the start of a
-    video; the state that is returned belongs to the next call, the one that was given stays valid.
+    layout: of its latents, which are normalised.   state: of the chunks before, None at the start of a video. The next call
+    takes the returned state; the earlier state stays valid.
     """
 
     layout: LatentLayout
@@ -112,11 +97,9 @@ class StreamingVAE(Protocol):
 
         The first latent frame of a video gives one frame, every other `layout.frames`.
         """
-        ...
 
     def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
         """frames: float [B, 3, N, H, W] in -1..1.   Returns latents, float32 [B, C, F, h, w], and the state behind them."""
-        ...
 
 
 def small_frames(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
@@ -133,10 +116,11 @@ class _SmallFrames(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        own = {F.normalize: _normalize, F.conv3d: _conv3d}.get(func, func)
-        if own is _conv3d and torch.is_grad_enabled():
-            own = func
-        return own(*args, **(kwargs or {}))
+        if func is F.normalize:
+            func = _normalize
+        elif func is F.conv3d and not torch.is_grad_enabled():
+            func = _conv3d
+        return func(*args, **(kwargs or {}))
 
 
 def _normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
@@ -159,9 +143,8 @@ def _three(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value,) * 3 if isinstance(value, int) else tuple(value)
 
 
-SMALL_FRAME = (
-    32 * 32
-)  # latents of a frame up to which frames are decoded together: there launches matter, and memory does not
+# latents of a frame up to which frames are decoded together: there launches matter, and memory does not
+SMALL_FRAME = 32 * 32
 
 
 class StreamingWanVAE:
@@ -195,12 +178,12 @@ class StreamingWanVAE:
 
         self._check_whole()
         self._check_latents(latents)
-        own = self.layout.restored(latents.to(self.device)).to(self.dtype)
+        restored = self.layout.restored(latents.to(self.device)).to(self.dtype)
         cache = _cache(self.model, "decoder", state)
         with self._kernels():
             parts = [
                 self.model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=state is None and number == 0)
-                for number, one in enumerate(self._parts(self.model.post_quant_conv(own), state is None))
+                for number, one in enumerate(self._parts(self.model.post_quant_conv(restored), state is None))
             ]
         frames = unpatchify(torch.cat(parts, dim=2), patch_size=self.model.config.patch_size or 1)
         return frames.float().clamp_(-1, 1), VAEState(tuple(cache))
@@ -230,7 +213,7 @@ class StreamingWanVAE:
         return small_frames(self.device, self.dtype) if self.quick else nullcontext()
 
     def _parts(self, hidden: Tensor, first: bool) -> list[Tensor]:
-        """What the decoder takes at a time: one frame, or all but a video's first."""
+        """The frames of each call of the decoder: one frame, or all but a video's first."""
         if not self.quick or hidden.shape[3] * hidden.shape[4] > SMALL_FRAME:
             return list(hidden.split(1, dim=2))
         count = hidden.shape[2]
@@ -238,9 +221,7 @@ class StreamingWanVAE:
 
     def _check_whole(self) -> None:
         if self.model.use_tiling:
-            raise ValueError(
-                "vae: expected a model that takes frames whole, got one that tiles; call its disable_tiling()"
-            )
+            raise ValueError("vae: expected a model that takes whole frames, got tiling; call its disable_tiling()")
 
     def _check_latents(self, latents: Tensor) -> None:
         if latents.ndim != 5 or latents.shape[1] != self.layout.channels or not latents.numel():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video import ChunkCache
+from tests.video.tiny import counters
 
 TOKENS, LAYERS = 2, 2
 
@@ -51,7 +52,7 @@ def test_a_block_sees_the_sinks_and_the_latest_frames(window: int | None, sinks:
         for _ in range(3):  # passing over a block again drops nothing more
             seen = run(one_by_one, (size,), sum(sizes[:number]))
         assert seen == [[wanted[number]]] * LAYERS
-        assert one_by_one.ends == (sum(sizes[: number + 1]), len(wanted[number]))
+        assert counters(one_by_one, TOKENS) == [TOKENS * sum(sizes[: number + 1]), TOKENS * len(wanted[number])]
         one_by_one.commit()
         assert one_by_one.kept == len(wanted[number])
     assert run(at_once, sizes, 0) == [wanted] * LAYERS

@@ -10,7 +10,7 @@ import torch
 from mmspec.video import BlockPlan, Cached, KeyedBlockNoise, Rebuilt
 from mmspec.video.chunk_cache import ChunkCache
 from tests.video.decoding.tiny import vae
-from tests.video.tiny import GRID, apart, film, noise, opened, text, video, wan
+from tests.video.tiny import GRID, apart, counters, film, noise, opened, text, video, wan
 from tests.video.vae.plain import plain_decode, plain_encode
 
 # how a target keeps up: its context, and whether it reads every block at once
@@ -59,7 +59,7 @@ def test_after_every_pattern_the_next_block_is_that_of_a_new_request(way: str) -
 @torch.no_grad()
 def test_without_a_window_it_is_what_passes_over_the_whole_video_give() -> None:
     committed, target, _ = routed(Cached(), False, (True, False, True, True))
-    model, sampler, block = wan(), target.video.sampler, len(committed)
+    model, sampler, block = wan(), target.model.sampler, len(committed)
     context, prompt, source = torch.cat(committed, 2), wan().read(text()), noise()
     frames, sizes = context.shape[2], (2,) * (block + 1)
 
@@ -115,7 +115,7 @@ def test_a_draft_on_top_of_a_draft_is_taken_back(context: object) -> None:
 def test_a_film_shorter_than_what_was_read_is_refused() -> None:
     state = opened()
     state.absorb(film(3))
-    with pytest.raises(ValueError, match="film: expected at least the 3 blocks that were read, got 2"):
+    with pytest.raises(ValueError, match="video: expected at least the 3 blocks that were read, got 2"):
         state.generate(film(2))
 
 
@@ -153,7 +153,7 @@ def test_forty_blocks_need_the_memory_and_the_attention_of_few(at_once: int | No
     for count in range(1, 41):
         state.absorb(committed[:count])
         held.append(bytes_held(state.cache))
-        assert state.cache.ends == (2 * count, min(2 * count, 6))
+        assert counters(state.cache, 4) == [8 * count, 4 * min(2 * count, 6)]
     assert len(set(held[4:])) <= 2 and max(held) <= (6 + 2) * frame
     late = opened(Cached(6, 1, at_once))
     late.absorb(committed)
@@ -260,7 +260,7 @@ def test_a_context_may_begin_with_its_oldest_pixel_frame_encoded_by_itself(plan:
         assert torch.equal(found[:, :, 1:], latents[:, :, -2:])
         assert apart(found[:, :, :1], latents[:, :, :1]) > 1e-2
     assert state._shown.last.shape[2] == 5 and state.watermark == 5
-    with pytest.raises(ValueError, match="film: expected at least the 5 blocks that were read, got 3"):
+    with pytest.raises(ValueError, match="video: expected at least the 5 blocks that were read, got 3"):
         state.window(committed[:3])
     with pytest.raises(ValueError, match="vae: expected latents of 4 channels as the model's, got 3"):
         video(Rebuilt(3, vae()), wan(2, in_channels=4, out_channels=4)).open(text(), noise(), GRID)

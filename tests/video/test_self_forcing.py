@@ -8,7 +8,7 @@ import torch
 from mmspec.video import BlockPlan, Cached, FewStep, GivenBlockNoise, KeyedBlockNoise
 from mmspec.video.wan.video import CachedState
 from tests.video.self_forcing import pipeline
-from tests.video.tiny import GRID, SIZES, apart, noise, text, video, wan
+from tests.video.tiny import GRID, SIZES, apart, counters, noise, text, video, wan
 
 BLOCKS = 7
 # window in frames, sinks, plan; windows that blocks do not divide, first blocks of another size
@@ -45,7 +45,7 @@ def test_a_video_is_the_procedures(window: int | None, sinks: int, plan: BlockPl
     state.absorb(film)
     assert state.passes == 5 * BLOCKS and state.context_passes == BLOCKS
     for layer, held in cache.layers.items():
-        assert [cache.tokens * end for end in state.cache.ends] == [held["global"], held["local"]]
+        assert counters(state.cache, cache.tokens) == [held["global"], held["local"]]
         for ours, which in zip(state.cache.layer(layer), "kv", strict=True):
             assert apart(ours, held[which][:, :, : held["local"]]) < 1e-5
 
@@ -65,7 +65,7 @@ def test_noise_from_the_seed_is_noise_that_is_given() -> None:
 class NoCleanPass(CachedState):
     def _keep(self, latents, sizes, block, cache) -> None:  # noqa: ANN001
         time = self._time(500.0, latents.shape[2])
-        self.video.transformer(latents, time, self._prompt(block), cache, sizes)
+        self.model.transformer(latents, time, self._prompt(block), cache, sizes)
         cache.commit()
 
 

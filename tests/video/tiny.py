@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.keys import Keys
-from mmspec.video import BlockPlan, Cached, CausalWan, FewStep, KeyedBlockNoise, WanConfig, WanVideo
+from mmspec.video import BlockPlan, Cached, CausalWan, ChunkCache, FewStep, KeyedBlockNoise, WanConfig, WanVideo
 
 SIZES = WanConfig(num_attention_heads=2, attention_head_dim=12, ffn_dim=32, num_layers=2, in_channels=3, out_channels=3,
                   text_dim=10, freq_dim=16)  # fmt: skip
@@ -57,3 +57,8 @@ def film(blocks: int, seed: int = 0, plan: BlockPlan = PLAN) -> list[Tensor]:
 
 def apart(one: Tensor, other: Tensor) -> float:
     return (one - other).abs().max().item()
+
+
+def counters(cache: ChunkCache, tokens: int) -> list[int]:
+    """Tokens ever written and tokens in use, staged ones included: the two counters of Self-Forcing."""
+    return [(cache.frames + cache.staged) * tokens, cache.layer(0)[0].shape[2]]

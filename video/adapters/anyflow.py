@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.video.generation import BlockNoise, FlowMap
-from mmspec.video.model import BlockPlan, CommittedBlocks, VideoState
+from mmspec.video.model import BlockPlan, CommittedBlocks, TransformerVideo, VideoState
 
 if TYPE_CHECKING:
     from diffusers import AnyFlowFARTransformer3DModel
@@ -18,7 +18,7 @@ KV = dict[int, dict[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class AnyFlowVideo:
+class AnyFlowVideo(TransformerVideo):
     """nvidia/AnyFlow-FAR-Wan2.1-1.3B and -14B share latents: one drafts for the other.
 
     transformer: diffusers' own.   sampler: any number of steps; `until=False` feeds it no end of a step (`use_mean_velocity`
@@ -31,34 +31,9 @@ class AnyFlowVideo:
     plan: BlockPlan = BlockPlan(3, first=1)
     name: str = "anyflow"
 
-    @property
-    def channels(self) -> int:
-        return self.transformer.config.in_channels
-
-    @property
-    def device(self) -> torch.device:
-        return self.transformer.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return self.transformer.dtype
-
-    @property
-    def latent_dtype(self) -> torch.dtype:
-        """In which a block is drawn."""
-        return self.transformer.dtype
-
-    @property
-    def passes(self) -> int:
-        return self.sampler.passes
-
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> AnyFlowState:
         """The state of B videos, see `BlockVideoModel`.   Raises ValueError for a size that is no multiple of the patches."""
-        _, rows, columns = self.transformer.config.compressed_patch_size
-        if size[0] % rows or size[1] % columns or min(size) < 1:
-            raise ValueError(f"size: expected multiples of {rows} and {columns}, rows and columns of a compressed patch, got "
-                             f"{size}; use another size of picture")  # fmt: skip
+        self._check_size(size, self.transformer.config.compressed_patch_size, "a compressed patch")
         return AnyFlowState(self, text, noise, size)
 
 
@@ -66,8 +41,8 @@ class AnyFlowState(VideoState):
     """watermark: blocks whose keys and values are held. The model compresses older chunks anew, so reading a block is one
     pass over all blocks so far, whether one or several of them were unread: lazy costs a pass for each run of drafts."""
 
-    def __init__(self, video: AnyFlowVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
-        super().__init__(video, text, noise, size)
+    def __init__(self, model: AnyFlowVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
+        super().__init__(model, text, noise, size)
         self._held: tuple[int, Tensor | None, KV] = (0, None, self._empty(0))
 
     @property
@@ -75,41 +50,38 @@ class AnyFlowState(VideoState):
         return self._held[0]
 
     @torch.no_grad()
-    def generate(self, film: CommittedBlocks) -> Tensor:
-        self.absorb(film)
-        block, text = len(film), self._prompt(len(film))
-        sizes = list(self.video.plan.sizes(0, block + 1))
+    def generate(self, video: CommittedBlocks) -> Tensor:
+        self.absorb(video)
+        block, text = len(video), self._prompt(len(video))
+        sizes = list(self.model.plan.sizes(0, block + 1))
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
-            told = {"num_cached_chunks": block, "is_cache_step": False}
-            out = self.video.transformer(
+            out = self.model.transformer(
                 hidden_states=x.transpose(1, 2), timestep=time, r_timestep=time if until is None else until,
-                encoder_hidden_states=text, chunk_partition=sizes, kv_cache=self._held[2], kv_cache_flag=told,
-                return_dict=False,
+                encoder_hidden_states=text, chunk_partition=sizes, kv_cache=self._held[2],
+                kv_cache_flag={"num_cached_chunks": block, "is_cache_step": False}, return_dict=False,
             )  # fmt: skip
             return out[0].transpose(1, 2)
 
         return self._draw(block, flow)
 
     @torch.no_grad()
-    def absorb(self, film: CommittedBlocks) -> None:
-        """One pass over the whole film, if it has grown or the prompt that is next has changed since the last: keys of all
+    def absorb(self, video: CommittedBlocks) -> None:
+        """One pass over the whole video, if it has grown or the prompt that is next has changed since the last: keys of all
         frames belong to the prompt of the block they are read for."""
-        if len(film) < self.watermark:
-            raise ValueError(f"film: expected at least the {self.watermark} blocks that were read, got {len(film)}; restore a "
-                             "snapshot from before blocks that were not kept")  # fmt: skip
-        text = self._text(len(film))
-        if not film or (self._held[0] == len(film) and self._held[1] is text):
+        self._check_read(video)
+        text = self._text(len(video))
+        if not video or (self._held[0] == len(video) and self._held[1] is text):
             return
         self.passes, self.context_passes = self.passes + 1, self.context_passes + 1
-        model, latents = self.video.transformer, torch.cat([block.to(self.video.device) for block in film], 2)
-        time, kv = self._time(0.0, latents.shape[2]), self._empty(len(film))
-        model(
-            hidden_states=latents.to(model.dtype).transpose(1, 2), timestep=time, r_timestep=time,
-            encoder_hidden_states=self._prompt(len(film)), chunk_partition=list(self.video.plan.sizes(0, len(film))),
-            kv_cache=kv, kv_cache_flag={"num_cached_chunks": len(film) - 1, "is_cache_step": True}, return_dict=False,
+        latents = torch.cat([block.to(self.model.device) for block in video], 2)
+        time, kv = self._time(0.0, latents.shape[2]), self._empty(len(video))
+        self.model.transformer(
+            hidden_states=latents.to(self.model.dtype).transpose(1, 2), timestep=time, r_timestep=time,
+            encoder_hidden_states=self._prompt(len(video)), chunk_partition=list(self.model.plan.sizes(0, len(video))),
+            kv_cache=kv, kv_cache_flag={"num_cached_chunks": len(video) - 1, "is_cache_step": True}, return_dict=False,
         )  # fmt: skip
-        self._held = len(film), text, kv
+        self._held = len(video), text, kv
 
     def snapshot(self) -> Any:
         return self._held
@@ -118,27 +90,20 @@ class AnyFlowState(VideoState):
         self._held = snapshot
 
     def _prompt(self, block: int) -> Tensor:
-        return self._text(block).to(self.video.device, self.video.dtype)
+        return self._text(block).to(self.model.device, self.model.dtype)
 
     def _empty(self, blocks: int) -> KV:
-        """Buffers for keys and values of so many blocks; new ones for every pass, so that what was held stays as it was."""
-        config, plan = self.video.transformer.config, self.video.plan
+        """Buffers for keys and values of so many blocks; new ones for every pass, so that the held ones do not change."""
+        config, plan = self.model.transformer.config, self.model.plan
         full = min(blocks, config.full_chunk_limit - 1)
-        cells = [
-            (self.size[0] // rows) * (self.size[1] // columns)
-            for _, rows, columns in (config.patch_size, config.compressed_patch_size)
-        ]
-        counts = {
-            "full_cache": sum(plan.sizes(blocks - full, blocks)) * cells[0],
-            "compressed_cache": sum(plan.sizes(0, blocks - full)) * cells[1],
-        }
-        heads, dim = config.num_attention_heads, config.attention_head_dim
-        return {
-            layer: {
-                name: torch.zeros(
-                    2, self.noise.batch, heads, count, dim, device=self.video.device, dtype=self.video.dtype
-                )
-                for name, count in counts.items()
-            }
-            for layer in range(config.num_layers)
-        }
+        parts = (
+            ("full_cache", blocks - full, blocks, config.patch_size),
+            ("compressed_cache", 0, blocks - full, config.compressed_patch_size),
+        )
+        caches: KV = {layer: {} for layer in range(config.num_layers)}
+        for name, first, last, (_, rows, columns) in parts:
+            tokens = sum(plan.sizes(first, last)) * (self.size[0] // rows) * (self.size[1] // columns)
+            shape = (2, self.noise.batch, config.num_attention_heads, tokens, config.attention_head_dim)
+            for cache in caches.values():
+                cache[name] = torch.zeros(shape, device=self.model.device, dtype=self.model.dtype)
+        return caches

@@ -19,7 +19,7 @@ from mmspec.video.vae import StreamingWanVAE
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
-TEXT = 512  # tokens, of all of them
+TEXT = 512  # tokens of a prompt, in every family
 Steps = int | tuple[int, ...] | None
 
 
@@ -77,10 +77,8 @@ def _helios_stages(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
 def _skyreels(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
     if pipe.transformer.config.num_frame_per_block == 1:
         pipe.transformer.register_to_config(num_frame_per_block=BlockPlan(5).size)
-    plan, sampler = (
-        BlockPlan(pipe.transformer.config.num_frame_per_block),
-        Scheduled(pipe.scheduler, _single_count(steps, 50)),
-    )
+    plan = BlockPlan(pipe.transformer.config.num_frame_per_block)
+    sampler = Scheduled(pipe.scheduler, _single_count(steps, 50))
     return SkyReelsVideo(pipe.transformer, sampler, plan, max(25, 2 * plan.size), guidance=guided(6.0))
 
 

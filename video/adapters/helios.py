@@ -13,20 +13,20 @@ from mmspec.io.validation import check_fields
 from mmspec.video.adapters.guidance import VideoGuidance
 from mmspec.video.adapters.schedulers import Pyramid, Scheduled, dynamic_shift
 from mmspec.video.generation import BlockNoise
-from mmspec.video.model import BlockPlan, CommittedBlocks, StatelessVideoState
+from mmspec.video.model import BlockPlan, CommittedBlocks, StatelessVideoState, TransformerVideo
 
 if TYPE_CHECKING:
     from diffusers import HeliosTransformer3DModel
 
 
 @dataclass(frozen=True, slots=True)
-class HeliosVideo:
+class HeliosVideo(TransformerVideo):
     """As HeliosPipeline draws, or HeliosPyramidPipeline.
 
     transformer: diffusers' own.   scheduler: that of the checkpoint, one that draws no noise.
     steps: of a chunk; or of each stage of a pyramid, the smallest first, see `Pyramid`.
     plan: latent frames of a chunk, 9 in the published models; the autoencoder decodes every chunk as a video of its own.
-    history: latent frames of the coarse, the middle and the fine past; the film's first frame is always with them.
+    history: latent frames of the coarse, the middle and the fine past; the video's first frame is always with them.
     guidance: `VideoGuidance`, or `ZeroStarGuidance` where the checkpoint's `is_cfg_zero_star` is set.
     doubled: whether the first chunk takes twice the steps, which is for distilled models (`is_amplify_first_chunk`).
     name: what tables print.   Raises ValueError as `Pyramid` does, and for guidance that rests beyond the first stage.
@@ -58,23 +58,7 @@ class HeliosVideo:
             raise ValueError(f"guidance: expected at most {first} steps that do not move, those of the first stage, got "
                              f"{self.guidance.still}; lower them")  # fmt: skip
 
-    @property
-    def channels(self) -> int:
-        return self.transformer.config.in_channels
-
-    @property
-    def device(self) -> torch.device:
-        return self.transformer.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return self.transformer.dtype
-
-    @property
-    def latent_dtype(self) -> torch.dtype:
-        """In which a block is drawn."""
-        return torch.float32
+    latent_dtype = torch.float32
 
     @property
     def passes(self) -> int:
@@ -86,11 +70,8 @@ class HeliosVideo:
         if self.sampler is None:
             return replace(self, sampler=self._sampler(size)).open(text, noise, size)
         if isinstance(self.sampler, Pyramid):
-            patch, halvings = self.transformer.config.patch_size, 2 ** (len(self.sampler.steps) - 1)
-            if any(side % (cells * halvings) or not side for side, cells in zip(size, patch[1:], strict=True)):
-                wanted = f"{patch[1] * halvings} and {patch[2] * halvings}"
-                raise ValueError(f"size: expected multiples of {wanted}, rows and columns of a patch of the first stage, got "
-                                 f"{size}; use another size of picture")  # fmt: skip
+            cells = [side * 2 ** (len(self.sampler.steps) - 1) for side in self.transformer.config.patch_size]
+            self._check_size(size, cells, "a patch of the first stage")
         return HeliosState(self, text, noise, size)
 
     def _sampler(self, size: tuple[int, int]) -> Scheduled:
@@ -103,46 +84,46 @@ class HeliosVideo:
 
 
 class HeliosState(StatelessVideoState):
-    """Keeps nothing: the history is tokens of every pass, zeros before the film's beginning."""
+    """Keeps nothing: the history is tokens of every pass, zeros before the video's beginning."""
 
     @torch.no_grad()
-    def generate(self, film: CommittedBlocks) -> Tensor:
-        video, block, done = self.video, len(film), 0
-        text, history = self._text(block).to(video.device, video.dtype), self._history(film)
+    def generate(self, video: CommittedBlocks) -> Tensor:
+        model, block, done = self.model, len(video), 0
+        text, history = self._text(block).to(model.device, model.dtype), self._history(video)
 
         def call(x: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
             self.passes += 1
-            return video.transformer(
-                hidden_states=x.to(video.dtype), timestep=time[:, 0], encoder_hidden_states=prompt, **history,
+            return model.transformer(
+                hidden_states=x.to(model.dtype), timestep=time[:, 0], encoder_hidden_states=prompt, **history,
                 return_dict=False,
             )[0]  # fmt: skip
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
             nonlocal done
             self.passes, done = self.passes - 1, done + 1  # passes are counted where they are made
-            if done <= video.guidance.still:
-                return torch.zeros_like(x, dtype=video.dtype)
-            return video.guidance.flow(lambda prompt: call(x, time, prompt), text)
+            if done <= model.guidance.still:
+                return torch.zeros_like(x, dtype=model.dtype)
+            return model.guidance.flow(lambda prompt: call(x, time, prompt), text)
 
-        first = replace(video.sampler, doubled=True) if video.doubled and not film else None
+        first = replace(model.sampler, doubled=True) if model.doubled and not video else None
         return self._draw(block, flow, first)
 
-    def _history(self, film: CommittedBlocks) -> dict[str, Tensor]:
+    def _history(self, video: CommittedBlocks) -> dict[str, Tensor]:
         """What the transformer is told of the past: three parts of it, and the places of all frames."""
-        video, sizes = self.video, list(self.video.history)
+        model, sizes = self.model, list(self.model.history)
         held = sum(sizes)
-        past = torch.zeros(self.noise.batch, video.channels, held, *self.size, device=video.device)
-        past = torch.cat([past, *(block.to(video.device, torch.float32) for block in film[-held:])], 2)
+        past = torch.zeros(self.noise.batch, model.channels, held, *self.size, device=model.device)
+        past = torch.cat([past, *(block.to(model.device, torch.float32) for block in video[-held:])], 2)
         long, middle, fine = past[:, :, -held:].split(sizes, 2)
-        first = film[0][:, :, :1].to(fine) if film else torch.zeros_like(fine[:, :, :1])
-        places = torch.arange(1 + held + video.plan.frames(len(film)), device=video.device)[None]
-        at_first, at_long, at_middle, at_fine, at_block = places.split([1, *sizes, video.plan.frames(len(film))], 1)
+        first = video[0][:, :, :1].to(fine) if video else torch.zeros_like(fine[:, :, :1])
+        places = torch.arange(1 + held + model.plan.frames(len(video)), device=model.device)[None]
+        at_first, at_long, at_middle, at_fine, at_block = places.split([1, *sizes, model.plan.frames(len(video))], 1)
         return {
             "indices_hidden_states": at_block,
             "indices_latents_history_short": torch.cat((at_first, at_fine), 1),
             "indices_latents_history_mid": at_middle,
             "indices_latents_history_long": at_long,
-            "latents_history_short": torch.cat((first, fine), 2).to(video.dtype),
-            "latents_history_mid": middle.to(video.dtype),
-            "latents_history_long": long.to(video.dtype),
+            "latents_history_short": torch.cat((first, fine), 2).to(model.dtype),
+            "latents_history_mid": middle.to(model.dtype),
+            "latents_history_long": long.to(model.dtype),
         }

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.io.validation import check_fields
@@ -27,16 +28,12 @@ class Scheduled:
     scheduler: Any
     passes: int = 50
     how: Mapping[str, Any] = field(default_factory=dict)
+    until = False
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.passes < 1:
             raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
-
-    @property
-    def until(self) -> bool:
-        """Whether the model is also told the time it steps to."""
-        return False
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
         x, scheduler = noise(0), deepcopy(self.scheduler)
@@ -69,6 +66,7 @@ class Pyramid:
     steps: tuple[int, ...] = (10, 10, 10)
     patch: tuple[int, int, int] = (1, 2, 2)
     doubled: bool = False
+    until = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -91,10 +89,6 @@ class Pyramid:
     @property
     def passes(self) -> int:
         return sum(self.steps) * (2 if self.doubled else 1)
-
-    @property
-    def until(self) -> bool:
-        return False
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
         x, scheduler = noise(0), deepcopy(self.scheduler)
@@ -131,12 +125,12 @@ class Pyramid:
         alpha = 1 / (math.sqrt(1 + 1 / gamma) * (1 - signal) + signal)
         beta = alpha * (1 - signal) / math.sqrt(gamma)
         rows, columns = self.patch[1:]
-        cells, eye = rows * columns, torch.eye(rows * columns, device=x.device)
-        spread = lower_factor(eye * (1 + gamma + 1e-8) - gamma * torch.ones(cells, cells, device=x.device))
-        patches = fresh[..., : x.shape[3], : x.shape[4]].unflatten(4, (-1, columns)).unflatten(3, (-1, rows))
-        patches = patches.transpose(4, 5).flatten(5)  # [B, C, F, h, w, cells]
-        patches = (patches.float() @ spread.T).unflatten(5, (rows, columns)).transpose(4, 5)
-        return alpha * x + beta * patches.flatten(5, 6).flatten(3, 4).to(fresh.dtype)
+        eye = torch.eye(rows * columns, device=x.device)
+        spread = lower_factor(eye * (1 + gamma + 1e-8) - gamma * torch.ones_like(eye))
+        axes, cells = "b c f (h rows) (w columns)", "b c f h w (rows columns)"
+        patches = rearrange(fresh[..., : x.shape[3], : x.shape[4]], f"{axes} -> {cells}", rows=rows, columns=columns)
+        patches = rearrange(patches.float() @ spread.T, f"{cells} -> {axes}", rows=rows, columns=columns)
+        return alpha * x + beta * patches.to(fresh.dtype)
 
 
 def lower_factor(covariance: Tensor) -> Tensor:
@@ -158,8 +152,5 @@ def lower_factor(covariance: Tensor) -> Tensor:
 def _resized(x: Tensor, scale: float, mode: str) -> Tensor:
     """[B, C, F, H, W] with rows and columns scaled, frame by frame."""
     size = (int(x.shape[3] * scale), int(x.shape[4] * scale))
-    return (
-        F.interpolate(x.transpose(1, 2).flatten(0, 1), size=size, mode=mode)
-        .unflatten(0, (x.shape[0], -1))
-        .transpose(1, 2)
-    )
+    frames = F.interpolate(rearrange(x, "b c f h w -> (b f) c h w"), size=size, mode=mode)
+    return rearrange(frames, "(b f) c h w -> b c f h w", b=x.shape[0])

@@ -11,14 +11,14 @@ from torch import Tensor
 from mmspec.io.validation import check_fields
 from mmspec.video.adapters.guidance import VideoGuidance
 from mmspec.video.generation import BlockNoise, Sampler
-from mmspec.video.model import BlockPlan, CommittedBlocks, StatelessVideoState
+from mmspec.video.model import BlockPlan, CommittedBlocks, StatelessVideoState, TransformerVideo
 
 if TYPE_CHECKING:
     from diffusers import SkyReelsV2Transformer3DModel
 
 
 @dataclass(frozen=True, slots=True)
-class SkyReelsVideo:
+class SkyReelsVideo(TransformerVideo):
     """Block after block, as diffusers' pipeline does where a block waits for the one before (`ar_step` of all its steps).
 
     transformer: diffusers' own, with a block-causal mask of the plan's blocks.   sampler: `Scheduled` with its scheduler.
@@ -47,23 +47,7 @@ class SkyReelsVideo:
             raise ValueError(f"window: expected room for a block of {self.plan.size} frames and one before it, got "
                              f"{self.window}; widen it")  # fmt: skip
 
-    @property
-    def channels(self) -> int:
-        return self.transformer.config.in_channels
-
-    @property
-    def device(self) -> torch.device:
-        return self.transformer.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return self.transformer.dtype
-
-    @property
-    def latent_dtype(self) -> torch.dtype:
-        """In which a block is drawn."""
-        return torch.float32
+    latent_dtype = torch.float32
 
     @property
     def passes(self) -> int:
@@ -78,38 +62,38 @@ class SkyReelsState(StatelessVideoState):
     """Keeps nothing: the context is read in every pass."""
 
     @torch.no_grad()
-    def generate(self, film: CommittedBlocks) -> Tensor:
-        video, block = self.video, len(film)
-        context = self._context(film)
+    def generate(self, video: CommittedBlocks) -> Tensor:
+        model, block = self.model, len(video)
+        context = self._context(video)
         frames = 0 if context is None else context.shape[2]
-        text = self._text(block).to(video.device, video.dtype)
-        fps = [int(video.fps != 16)] * self.noise.batch
+        text = self._text(block).to(model.device, model.dtype)
+        fps = [int(model.fps != 16)] * self.noise.batch
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
             if context is not None:
                 x = torch.cat((context, x), 2)
-                time = torch.cat((self._time(video.context_noise, frames), time), 1)
+                time = torch.cat((self._time(model.context_noise, frames), time), 1)
 
             def call(prompt: Tensor) -> Tensor:
-                return video.transformer(
-                    hidden_states=x.to(video.dtype), timestep=time, encoder_hidden_states=prompt,
+                return model.transformer(
+                    hidden_states=x.to(model.dtype), timestep=time, encoder_hidden_states=prompt,
                     enable_diffusion_forcing=True, fps=fps, return_dict=False,
                 )[0][:, :, frames:]  # fmt: skip
 
-            self.passes += video.guidance.passes - 1
-            return video.guidance.flow(call, text)
+            self.passes += model.guidance.passes - 1
+            return model.guidance.flow(call, text)
 
         return self._draw(block, flow)
 
-    def _context(self, film: CommittedBlocks) -> Tensor | None:
+    def _context(self, video: CommittedBlocks) -> Tensor | None:
         """The last blocks that fit the window, with their noise: that of the block to be drawn, so no decision moves it."""
-        video, block = self.video, len(film)
-        room = (video.window - video.plan.size) // video.plan.size
-        late = [one.to(video.device, video.latent_dtype) for one in film[max(0, block - room) :]]
+        model, block = self.model, len(video)
+        room = (model.window - model.plan.size) // model.plan.size
+        late = [one.to(model.device, model.latent_dtype) for one in video[max(0, block - room) :]]
         if not late:
             return None
-        latents, share = torch.cat(late, 2), 0.001 * video.context_noise
+        latents, share = torch.cat(late, 2), 0.001 * model.context_noise
         if not share:
             return latents
-        drawn = self.noise.at(block, video.sampler.passes, latents.shape[1:])
+        drawn = self.noise.at(block, model.sampler.passes, latents.shape[1:])
         return latents * (1 - share) + share * drawn.to(latents.device)

@@ -75,21 +75,3 @@ class BlockWork:
         return cls(
             len(redrawn), len(drafts), reads, max(drafts, default=0), decoded, len(drafts) if scored is None else scored
         )
-
-    @classmethod
-    def expected(cls, blocks: int, acceptance: float, sync: Sync = "lazy") -> BlockWork:
-        """Of a video whose blocks but the first stand with probability `acceptance`, each for itself.
-
-        As the public figures of "Speculative Decoding for Autoregressive Video Generation" are explained: every block is
-        drafted, the first one too, and both models read every block they draw or, as an eager target does, every block. A
-        rebuilt target reads before every block it draws, and only then: this is what fits those figures. A lazy one reads
-        in the end all blocks before the last that it draws.   Raises ValueError for numbers out of range.
-        """
-        if blocks < 1 or not 0 <= acceptance <= 1:
-            raise ValueError(f"blocks, acceptance: expected 1 or more and a share of 0 to 1, got {blocks} and {acceptance}; "
-                             "correct them")  # fmt: skip
-        redrawn = 1 + (blocks - 1) * (1 - acceptance)
-        # a block is read where the target draws any behind it; its own closing pass reads the last one it draws
-        behind = sum(1 - acceptance ** (blocks - 1 - block) for block in range(blocks - 1))
-        reads = {"lazy": 1 + behind, "eager": blocks, "rebuilt": redrawn}[sync]
-        return cls(redrawn, blocks, reads, blocks, blocks + redrawn, blocks)

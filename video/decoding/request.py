@@ -1,10 +1,11 @@
-"""A request for videos: its prompts from block to block, and the state of each video."""
+"""A request for videos: its settings, its prompts from block to block, and the state of each video."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
 from mmspec.core.keys import Keys
@@ -12,17 +13,23 @@ from mmspec.io.validation import whole
 from mmspec.video.decoding.output import BlockRecord
 from mmspec.video.generation import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel, BlockVideoState
-from mmspec.video.vae import VAEState
+from mmspec.video.prompt_encoder import PromptReader
+from mmspec.video.vae import StreamingVAE, VAEState
 
-Prompt = str | Tensor  # a text, or what a text encoder made of one, float [1, L, d]
-ReadPrompt = Callable[[Prompt], Tensor]
+Prompt = str | Tensor  # a text, or its states from a text encoder, float [1, L, d]
+# (row, block, frames uint8 [N, H, W, 3] or None where no pixels are wanted), once the block is finished
+Listener = Callable[[int, int, np.ndarray | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """prompts: per row, from which block on there is which prompt; block 0 has one.   reward_prompts: the same, of the texts that
-    blocks are scored by; None where there are none.   keys: of the rows.   size: rows and columns of a latent frame.
-    blocks: of every video.
+    """The settings of one call, which a decoding prepares for the round.
+
+    prompts: per row, the prompt from each block on; block 0 has one.   reward_prompts: the same, of the texts that blocks are
+    scored by; None where a row has no text.   keys: of the rows.   size: rows and columns of a latent frame.
+    blocks: of every video.   vae: decodes them.   read: encodes prompts for the target.
+    pixels: whether frames are stored; without them a block is decoded only for a reward.
+    listener: called for every row's block once it is committed.
     """
 
     prompts: Sequence[Mapping[int, Prompt]]
@@ -30,13 +37,17 @@ class VideoRequest:
     keys: Keys
     size: tuple[int, int]
     blocks: int
+    vae: StreamingVAE
+    read: PromptReader
+    pixels: bool = True
+    listener: Listener | None = None
 
     @property
     def anchors(self) -> frozenset[int]:
         """Blocks that begin a prompt."""
         return frozenset(block for row in self.prompts for block in row)
 
-    def open(self, model: BlockVideoModel, read: ReadPrompt) -> list[BlockVideoState]:
+    def open(self, model: BlockVideoModel, read: PromptReader) -> list[BlockVideoState]:
         """A model's state for every row, each a request of its own: rows decide apart, and none meets another's numbers.
 
         Raises ValueError as the model does.
@@ -51,7 +62,7 @@ class VideoRequest:
         return states
 
     def text(self, row: int, block: int) -> str:
-        """What the block is scored by."""
+        """The text that a block is scored by."""
         texts = self.reward_prompts[row]
         return texts[max(first for first in texts if first <= block)]
 
@@ -67,18 +78,16 @@ def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts"
     """
     if isinstance(prompts, str):
         return [prompts] * (rows or 1)
-    if isinstance(prompts, Tensor):
-        found = [prompts[row : row + 1] for row in range(len(prompts))] if prompts.dim() == 3 else []
-    elif isinstance(prompts, Sequence):
-        found = [one for one in prompts if isinstance(one, str)]
-        found = found if len(found) == len(prompts) else []
-    else:
-        found = []
-    if not found or rows is not None and len(found) != rows:
+    each: list[Prompt] = []
+    if isinstance(prompts, Tensor) and prompts.dim() == 3:
+        each = [prompts[row : row + 1] for row in range(len(prompts))]
+    elif isinstance(prompts, Sequence) and all(isinstance(prompt, str) for prompt in prompts):
+        each = list(prompts)
+    if not each or rows is not None and len(each) != rows:
         wanted = "texts or float [B, L, d]" if rows is None else f"one text or {rows}"
         got = tuple(prompts.shape) if isinstance(prompts, Tensor) else f"{prompts!r:.60}"
         raise ValueError(f"{name}: expected {wanted}, got {got}; give one a video")
-    return found
+    return each
 
 
 def prompts_by_block(
@@ -104,9 +113,9 @@ def reward_prompts(
     """Per row, what blocks are scored by: what is shown, but where `given` says it in other words. None where a row is left
     without words."""
     more = dict(given) if isinstance(given, Mapping) else {} if given is None else {0: given}
-    told = prompts_by_block([rows[0] for rows in shown], more, blocks, "reward_prompt")
-    found = [{**rows, **own} for rows, own in zip(shown, told, strict=True)]
-    return found if all(isinstance(one, str) for rows in found for one in rows.values()) else None
+    own = prompts_by_block([rows[0] for rows in shown], more, blocks, "reward_prompt")
+    texts = [{**rows, **others} for rows, others in zip(shown, own, strict=True)]
+    return texts if all(isinstance(text, str) for rows in texts for text in rows.values()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +128,9 @@ class DecodedBlock:
 
 @dataclass(slots=True)
 class VideoRowState:
-    """What is committed, and beside it, until the round ends, the candidates for the next block.
+    """The committed blocks of a row and, until the round ends, the candidates for the next block.
 
-    state: the target's.   committed: committed latents [1, C, F, h, w].   frames: their pixels, uint8 [N, 3, H, W] on the host.
+    state: the target's.   committed: latents [1, C, F, h, w] a block.   frames: their pixels, uint8 [N, 3, H, W] on the host.
     vae_state: in the autoencoder, behind what is committed: a value, so a draft is decoded from it and cannot move it.
     slots: latents of the candidates by handle.   decoded: pixels of the candidates that have been decoded.
     anchor: scores of the frames of the block that began the prompt, where they are asked for.

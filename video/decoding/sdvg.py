@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import UnsupportedCombination
 from mmspec.core.tree import chain
 from mmspec.io.validation import check_fields
+from mmspec.video.decoding.request import VideoRequest
 from mmspec.video.decoding.target import BlockTarget, RewardScoring
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.prompt_encoder import PromptReader
 from mmspec.video.rewards.scores import Reduction, Reward
-from mmspec.video.routing.routers import Router, Threshold
+from mmspec.video.routing.routers import BlockPosition, Router, ScoringNeeds, Threshold
 from mmspec.video.wan.rebuilt import Rebuilt
 
 
@@ -33,10 +35,10 @@ class SDVG:
     threshold: of the block's score, see `Threshold`; or else router: `Relative`, `Strided`, `Random`, `Hybrid`, `Learned`, ...
     reduction: a block's score of its frames': the least, as published, or their mean.
     sync: how the target keeps up with blocks that it did not draw. "lazy": reads them before it draws again. "eager": reads
-        each at once, a pass a block. A `Rebuilt`: instead of all it has missed it reads a few latents anew before it draws,
-        which costs one pass but is another target than one with all its context (unless the pipeline's is such a one).
-    optimistic: drafts the next block before the score of this one is known, which is dropped where this one is; for a
-        drafter on a device of its own, which then does not wait. The videos are the same.
+        each at once, a pass a block. A `Rebuilt`: reads a few latents anew before it draws, which costs one pass, but is
+        another target than one with all its context (unless the pipeline's target is rebuilt too).
+    optimistic: drafts the next block before the score of this one is known, and drops it with this one; for a drafter on a
+        device of its own, which then does not wait. The videos are the same.
     Raises ValueError for settings that do not go together.
     """
 
@@ -47,6 +49,7 @@ class SDVG:
     reduction: Reduction = "min"
     sync: Literal["lazy", "eager"] | Rebuilt = "lazy"
     optimistic: bool = False
+    active_router: Router = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.router is None):
@@ -58,7 +61,10 @@ class SDVG:
             raise ValueError(f"reduction: expected min or mean, got {self.reduction!r}; use one of them")
         if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
-        self.scoring()
+        object.__setattr__(self, "active_router", Threshold(self.threshold) if self.router is None else self.router)
+        if self.needs.reward and not callable(self.reward):
+            raise ValueError(f"reward: expected a function of frames and prompt for router {self.active_router.name!r}, got "
+                             f"{self.reward!r}; give one, such as CosineReward")  # fmt: skip
         check_fields(self, infinite=("threshold",))
 
     @property
@@ -68,55 +74,76 @@ class SDVG:
         return ", ".join(["sdvg", *(["mean"] if self.reduction == "mean" else []), sync])
 
     @property
+    def needs(self) -> ScoringNeeds:
+        """The scores that the router reads."""
+        return self.active_router.needs
+
+    @property
     def model(self) -> BlockVideoModel:
         """The drafter's, without the pipeline around it."""
         return getattr(self.drafter, "model", self.drafter)
 
-    def scoring(self) -> RewardScoring:
-        """What judges its drafts.   Raises ValueError as it does."""
-        router = Threshold(self.threshold) if self.router is None else self.router
-        return RewardScoring(router, self.reward, self.reduction)
-
     def target(self, model: BlockVideoModel) -> BlockVideoModel:
-        """The target, with the context it has under `sync`.   Raises Misfit for a model whose context cannot be chosen."""
+        """The target model, with its context under `sync`.
+
+        Raises UnsupportedCombination for a model whose context cannot be chosen.
+        """
         if not isinstance(self.sync, Rebuilt):
             return model
         if not hasattr(model, "context"):
-            raise UnsupportedCombination(f"sync: expected 'lazy' or 'eager' for target {model.name!r}, which keeps context its own way, got "
-                         f"{self.sync}; use one of them")  # fmt: skip
+            raise UnsupportedCombination(
+                f"sync: expected 'lazy' or 'eager' for target {model.name!r}, whose context cannot be chosen, got "
+                f"{self.sync}; use one of them"
+            )
         return replace(model, context=self.sync)
 
     def rule(self, model: BlockVideoModel) -> Router:
         """The router, which is relaxed too where the target's context is another than that of `model`."""
-        router = self.scoring().router
+        router = self.active_router
         if router.exact and self.target(model) != model:
             router = copy(router)
             router.exact, router.name = False, f"{router.name}, rebuilt context (relaxed)"
         return router
 
-    def check(self, pipe: Any) -> None:
-        """Raises Misfit for a drafter of other latents or blocks than those of the pipeline `pipe`."""
-        target, drafter = pipe.model, self.model
+    def open(self, target: BlockTarget) -> SDVGState:
+        return SDVGState(self, self.active_router.drafts, target)
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, SDVG, Router]:
+        """The target, the drafter and the rule of one request.
+
+        Raises ValueError for a drafter or a router that does not fit the request, and where a reward has no text.
+        """
+        self._check(model, request)
+        rule, scoring = self.rule(model), RewardScoring(self.reward, self.reduction)
+        target = BlockTarget(self.target(model), request, rule.needs, scoring, eager=self.sync == "eager")
+        return target, self, rule
+
+    def _check(self, target: BlockVideoModel, request: VideoRequest) -> None:
+        drafter = self.model
         if not hasattr(drafter, "open") or not hasattr(drafter, "plan"):
             raise UnsupportedCombination(
                 f"drafter: expected a block video model or a pipeline of one, got {self.drafter!r}; load one"
             )
         if drafter.channels != target.channels:
-            raise UnsupportedCombination(f"drafter: expected latents of {target.channels} channels as the target's, got {drafter.channels}; "
-                         "take a model of the same autoencoder")  # fmt: skip
+            raise UnsupportedCombination(
+                f"drafter: expected latents of {target.channels} channels as the target's, got {drafter.channels}; take a "
+                "model of the same autoencoder"
+            )
         if drafter.plan != target.plan:
-            raise UnsupportedCombination(f"drafter: expected blocks as the target's, {target.plan}, got {drafter.plan}; take a model of the "
-                         "same plan")  # fmt: skip
+            raise UnsupportedCombination(
+                f"drafter: expected blocks as the target's, {target.plan}, got {drafter.plan}; take a model of the same plan"
+            )
         if (vae := getattr(self.drafter, "vae", None)) is not None:
-            pipe.vae.layout.check(vae.layout, "drafter")
-
-    def open(self, target: BlockTarget) -> SDVGState:
-        return SDVGState(self, target)
+            request.vae.layout.check(vae.layout, "drafter")
+        if self.needs.reward and request.reward_prompts is None:
+            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; write the "
+                             "text that a reward looks for")  # fmt: skip
+        self.active_router.check_rows(len(request.prompts), request.blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class _OptimisticDraft:
-    """A draft of the block behind one that is not judged yet. before: the drafter's state without that one."""
+    """A draft of the block after a draft without a verdict.   before: the drafter's state without that draft."""
 
     latents: Tensor
     before: object
@@ -125,10 +152,12 @@ class _OptimisticDraft:
 class SDVGState:
     """One request's drafting: the drafter's state of every row."""
 
-    def __init__(self, settings: SDVG, target: BlockTarget):
-        self.settings, self.device = settings, settings.model.device
-        own = getattr(settings.drafter, "encoder", None)  # a pipeline with a text encoder of its own reads with that
-        read = target.read if own is None or own is target.read.encoder else PromptReader(own)
+    def __init__(self, settings: SDVG, drafts: Callable[[BlockPosition], bool], target: BlockTarget):
+        self.settings, self.drafts, self.device = settings, drafts, settings.model.device
+        encoder = getattr(settings.drafter, "encoder", None)  # a pipeline reads with its own text encoder
+        read = target.request.read
+        if encoder is not None and encoder is not read.encoder:
+            read = PromptReader(encoder)
         self.states = target.request.open(settings.model, read)
         self.ahead: list[_OptimisticDraft | None] = [None] * target.batch
 
@@ -137,14 +166,14 @@ class SDVGState:
         return sum(state.passes for state in self.states)
 
     def propose(self, target: BlockTarget, keys: Keys) -> Draft:
-        block, router = target.block, target.scoring.router
+        block = target.block
         uniform = keys.uniform(Purpose.DRAFT, 1)[:, 0].tolist()
         wanted = [
             row
             for row in range(target.batch)
             if target.live[row]
             and block not in target.request.anchors
-            and router.drafts(target.position(row, uniform[row]))
+            and self.drafts(target.position(row, uniform[row]))
         ]
         ahead, self.ahead = self.ahead, [None] * target.batch
         if not wanted:

@@ -4,78 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mmspec.core.batch_target import BatchTarget
 from mmspec.core.draft import Draft, Verdict, root_only
+from mmspec.core.loop import Drafter, NoDraft
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.decoding.request import DecodedBlock, VideoRequest, VideoRowState
 from mmspec.video.model import BlockVideoModel
-from mmspec.video.prompt_encoder import PromptReader
 from mmspec.video.rewards.scores import NotFinite, Reduction, Reward, reduced, scored, to_bytes
 from mmspec.video.routing.learned import FEATURES, draft_features
-from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, TargetAlone
-from mmspec.video.vae import StreamingVAE
+from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, ScoringNeeds, TargetAlone
 
 
 @dataclass(frozen=True, slots=True)
 class RewardScoring:
-    """router: says which drafts stand.   reward: scores frames; None for a router that looks at no score.
-    reduction: what a block's score is made of its frames'.   Raises ValueError where a reward is missing.
-    """
+    """reward: scores frames; None for a router that reads no score.   reduction: of the scores of frames to a block's."""
 
-    router: Router
     reward: Reward | None = None
     reduction: Reduction = "min"
-
-    def __post_init__(self) -> None:
-        if self.router.needs_reward and not callable(self.reward):
-            raise ValueError(f"reward: expected a function of frames and prompt for router {self.router.name!r}, got "
-                             f"{self.reward!r}; give one, such as CosineReward")  # fmt: skip
-
-    def scores(self, frames: Tensor, prompt: str) -> Tensor:
-        """float32 [F] of frames uint8 [F, 3, H, W].   Raises NotFinite, and ValueError for anything but a number a frame."""
-        return scored(self.reward, frames, prompt)
-
-    def reduced(self, scores: Tensor) -> Tensor:
-        """The block's score."""
-        return reduced(scores, self.reduction)
-
-
-TARGET_ALONE = RewardScoring(TargetAlone())
-
-
-# (row, block, frames uint8 [N, H, W, 3] or None where no pixels are asked for), once the block is finished
-Listener = Callable[[int, int, np.ndarray | None], None]
 
 
 class BlockTarget(BatchTarget):
     """A batch of videos; values are handles of blocks, whose latents lie in `rows`. No row's numbers depend on another row.
 
-    model: draws the blocks that no draft stands for.   request: what is asked for.   read: texts for the model.
-    scoring: how drafts are scored; see `RewardScoring`.   eager: whether a committed block is read at once instead of when the model
+    model: draws the blocks that no draft stands for.   request: the settings of the call.   needs: of the router.
+    scoring: the reward; see `RewardScoring`.   eager: whether a committed block is read at once instead of when the model
     draws next: more passes, but a rejection waits for none. The blocks are the same.
-    pixels: whether frames are kept; without them only what a router looks at is decoded.
-    stats: where seconds and records go.   listener: called for every row's block once it is committed.
     Where latents, frames or scores are NaN or Inf the row stops, with its finished blocks and a sentence in `errors`.
     """
 
     verdicts = ("regenerate",)
 
     def __init__(
-        self, model: BlockVideoModel, vae: StreamingVAE, request: VideoRequest, read: PromptReader, scoring: RewardScoring, *,
-        eager: bool = False, pixels: bool = True, stats: VideoStats, listener: Listener | None = None,
-    ):  # fmt: skip
+        self,
+        model: BlockVideoModel,
+        request: VideoRequest,
+        needs: ScoringNeeds,
+        scoring: RewardScoring | None = None,
+        *,
+        eager: bool = False,
+    ):
         super().__init__(len(request.prompts))
-        self.model, self.vae, self.request, self.read, self.scoring = model, vae, request, read, scoring
-        self.eager, self.pixels, self.stats, self.listener = eager, pixels, stats, listener
+        self.model, self.request, self.needs, self.eager = model, request, needs, eager
+        self.scoring = RewardScoring() if scoring is None else scoring
         self.device = request.keys.seeds.device
-        self.rows = [VideoRowState(state) for state in request.open(model, read)]
+        self.rows = [VideoRowState(state) for state in request.open(model, request.read)]
         self.pending = torch.full((self.batch,), -1, device=self.device)
-        stats.records = [row.records for row in self.rows]
+        self.stats = VideoStats(records=[row.records for row in self.rows])
 
     @property
     def emitted(self) -> list[int]:
@@ -87,14 +66,14 @@ class BlockTarget(BatchTarget):
         return max(len(row.committed) for row, live in zip(self.rows, self.live, strict=True) if live)
 
     def position(self, row: int, uniform: float) -> BlockPosition:
-        """What a router is told before a block is drafted."""
+        """The place of a row, which a router reads before a block is drafted."""
         video = self.rows[row]
         return BlockPosition(row, len(video.committed), self.request.blocks, video.target_blocks, video.run, uniform)
 
     def settle(self, device: torch.device) -> None:
         """Waits for a device, so that seconds are those of the part that took them; not where work runs on two of them, which
         would wait for each other."""
-        devices = {torch.device(one) for one in (device, self.device, getattr(self.vae, "device", self.device))}
+        devices = {torch.device(one) for one in (device, self.device, getattr(self.request.vae, "device", self.device))}
         if len(devices) == 1 and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -112,34 +91,32 @@ class BlockTarget(BatchTarget):
         for row, (handle, there) in enumerate(zip(handles, drafted.tolist(), strict=True)):
             if there and self.live[row]:
                 self.rows[row].record.drafted = True
-                self._attempt(row, lambda row=row, handle=handle: self._verify(row, handle, evidence))
+                self._attempt(row, self._verify, handle, evidence)
         return evidence
 
     def regenerate(self, draft: Draft, verdict: Verdict) -> Tensor:
-        made = [-1] * self.batch
+        handles = [-1] * self.batch
         for row, redo in enumerate(verdict.redo.tolist()):
             if redo and self.live[row]:
                 video = self.rows[row]
-                made[row] = video.put(video.state.generate(video.committed), drafted=False)
+                handles[row] = video.put(video.state.generate(video.committed), drafted=False)
                 self._count()
         self.settle(self.model.device)
-        return torch.tensor(made, device=self.device)
+        return torch.tensor(handles, device=self.device)
 
     def commit(self, draft: Draft, evidence: BlockEvidence, verdict: Verdict) -> list[int | None]:
         handle = torch.where(verdict.redo, verdict.correction, draft.value[:, -1])
         accepted: list[int | None] = []
         for row, (one, redo) in enumerate(torch.stack((handle, verdict.redo), 1).tolist()):
-            took = self.live[row] and self._attempt(
-                row, lambda row=row, one=one, redo=redo: self._commit_row(row, one, not redo)
-            )
-            accepted.append(int(not redo) if took else None)
+            committed = self.live[row] and self._attempt(row, self._commit_row, one, not redo)
+            accepted.append(int(not redo) if committed else None)
         self.pending = handle
         return accepted
 
-    def _attempt(self, row: int, work: Callable[[], None]) -> bool:
+    def _attempt(self, row: int, work: Callable[..., None], *arguments: Any) -> bool:
         """Whether a row's work could be done; else the row has stopped and its candidates are gone."""
         try:
-            work()
+            work(row, *arguments)
         except NotFinite as error:
             self.rows[row].clear()
             self.fail(row, str(error), f"{len(self.rows[row].committed)} of {self.request.blocks} blocks")
@@ -147,42 +124,39 @@ class BlockTarget(BatchTarget):
         return True
 
     def _verify(self, row: int, handle: int, evidence: BlockEvidence) -> None:
-        video, scoring, router = self.rows[row], self.scoring, self.scoring.router
+        video = self.rows[row]
         _check_finite(video.slots[handle])
         evidence.run[row] = video.run
-        if not router.needs_reward:
+        if not self.needs.reward:
             return
         frames = self._decode(video, handle)
         scores = self._scores(row, frames)
         video.record.scores = scores.tolist()
-        evidence.reward[row, 1] = scoring.reduced(scores)
+        evidence.reward[row, 1] = reduced(scores, self.scoring.reduction)
         if video.anchor is not None:
-            evidence.anchor[row] = scoring.reduced(video.anchor)
-        if router.needs_features:
+            evidence.anchor[row] = reduced(video.anchor, self.scoring.reduction)
+        if self.needs.features:
             latents, done = (video.committed[-1], video.slots[handle]), len(video.committed) / self.request.blocks
-            found = draft_features(scores, video.anchor, latents, (video.frames[-1], frames), done, video.run)
-            video.record.features = found.tolist()
-            evidence.features[row] = found.to(self.device)
+            features = draft_features(scores, video.anchor, latents, (video.frames[-1], frames), done, video.run)
+            video.record.features = features.tolist()
+            evidence.features[row] = features.to(self.device)
 
     def _commit_row(self, row: int, handle: int, kept: bool) -> None:
-        video, router, block = self.rows[row], self.scoring.router, len(self.rows[row].committed)
+        video, request, needs = self.rows[row], self.request, self.needs
+        block = len(video.committed)
+        begins = block in request.anchors
         _check_finite(video.slots[handle])
-        if self.pixels or router.needs_reward:
+        if request.pixels or needs.reward:
             frames = self._decode(video, handle)
-        begins = block in self.request.anchors
-        if (
-            not kept
-            and router.needs_reward
-            and (router.scores_own == "all" or begins and router.scores_own == "anchors")
-        ):
+        if needs.reward and not kept and (needs.target_blocks == "all" or begins and needs.target_blocks == "anchors"):
             scores = self._scores(row, frames)
             video.record.own_scores = scores.tolist()
             if begins:
                 video.anchor = scores
         video.commit(handle, kept)
-        self.live[row] = block + 1 < self.request.blocks
-        if self.listener is not None:
-            self.listener(row, block, video.frames[-1].permute(0, 2, 3, 1).numpy() if self.pixels else None)
+        self.live[row] = block + 1 < request.blocks
+        if request.listener is not None:
+            request.listener(row, block, video.frames[-1].permute(0, 2, 3, 1).numpy() if request.pixels else None)
         if self.eager and self.live[row]:
             with self.stats.time("target"):
                 video.state.absorb(video.committed)
@@ -193,7 +167,7 @@ class BlockTarget(BatchTarget):
         """Frames of a candidate, uint8 [N, 3, H, W] on the host; its row's place stays where it is."""
         if handle not in video.decoded:
             with self.stats.time("vae"):
-                frames, after = self.vae.decode(video.slots[handle], video.vae_state)
+                frames, after = self.request.vae.decode(video.slots[handle], video.vae_state)
                 after = None if self.model.plan.apart else after
                 if not frames.isfinite().all():
                     raise NotFinite("expected finite pixels, got NaN or Inf")
@@ -202,7 +176,7 @@ class BlockTarget(BatchTarget):
 
     def _scores(self, row: int, frames: Tensor) -> Tensor:
         with self.stats.time("reward"):
-            return self.scoring.scores(frames, self.request.text(row, len(self.rows[row].committed))).cpu()
+            return scored(self.scoring.reward, frames, self.request.text(row, len(self.rows[row].committed))).cpu()
 
     def _count(self) -> None:
         self.stats.target_forwards = sum(row.state.passes for row in self.rows)
@@ -221,3 +195,12 @@ class BlockTarget(BatchTarget):
 def _check_finite(latents: Tensor) -> None:
     if not latents.isfinite().all():
         raise NotFinite("expected finite latents, got NaN or Inf")
+
+
+class PlainVideoDecoding:
+    """Every block is drawn by the target alone, through the same round. Exact."""
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
+        """The target, the drafter and the rule of one request."""
+        rule = TargetAlone()
+        return BlockTarget(model, request, rule.needs), NoDraft(), rule

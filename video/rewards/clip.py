@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.rewards.scores import Views, normalised, to_bytes
@@ -21,11 +21,9 @@ class ImageTextEncoder(Protocol):
 
     def encode_images(self, images: Tensor) -> Tensor:
         """uint8 [N, 3, H, W] -> float32 [N, D], each of norm one."""
-        ...
 
     def encode_texts(self, prompts: Sequence[str]) -> Tensor:
         """float32 [N, D], each of norm one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -43,44 +41,41 @@ class CosineReward:
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
         """float32 [F], as `Reward`."""
         seen = to_bytes(frames)
-        squares = seen if self.views is None else self.views(seen).flatten(0, 1)
+        squares = seen if self.views is None else rearrange(self.views(seen), "f v c h w -> (f v) c h w")
         images = self.encoder.encode_images(squares)
         scores = self.scale * (images @ self.encoder.encode_texts([prompt])[0])
         return scores if self.views is None else self.views.joined(scores, len(frames))
 
 
-class ClipEncoder(ABC):
-    """An `ImageTextEncoder` of a model that takes squares of one size.
+Tokenizer = Callable[[list[str]], Tensor]
+Features = Callable[[Tensor], Tensor]
 
-    tokenizer: from prompts to ids, int64 [N, T]; None for the one CLIP was published with, which open_clip carries.
+
+class ClipEncoder:
+    """An `ImageTextEncoder` of a model that takes squares of one size: the names are open_clip's.
+
+    tokenizer: from prompts to ids, int64 [N, T]; None for the published one of CLIP, which open_clip carries.
     batch: squares a pass.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Callable[[list[str]], Tensor] | None = None, batch: int = 16):
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer | None = None, batch: int = 16):
         self.model, self.batch = model, batch
-        self.tokenizer = tokenizer or self._published_tokenizer()
+        self.size, tokens, self._images, self._texts = self._parts(model)
+        if tokenizer is None:
+            from open_clip.tokenizer import SimpleTokenizer
+
+            tokenizer = SimpleTokenizer(context_length=tokens)
+        self.tokenizer = tokenizer
+
+    def _parts(self, model: Any) -> tuple[int, int, Features, Features]:
+        """The side of a square, the tokens of a prompt, and the features [N, D] of pixels [N, 3, S, S] and of ids [N, T]."""
+        side = model.visual.image_size
+        return side if isinstance(side, int) else side[0], model.context_length, model.encode_image, model.encode_text
 
     @property
-    @abstractmethod
-    def size(self) -> int:
-        """Pixels a side of its squares."""
-
-    @property
-    @abstractmethod
     def scale(self) -> float:
-        """By which the cosine was multiplied in training."""
-
-    @abstractmethod
-    def _longest(self) -> int:
-        """Tokens of a prompt."""
-
-    @abstractmethod
-    def _image_features(self, pixels: Tensor) -> Tensor:
-        """[N, 3, S, S] -> [N, D]."""
-
-    @abstractmethod
-    def _text_features(self, ids: Tensor) -> Tensor:
-        """[N, T] -> [N, D]."""
+        """The factor of the cosine in training."""
+        return self.model.logit_scale.exp().item()
 
     @torch.no_grad()
     def encode_images(self, images: Tensor) -> Tensor:
@@ -90,64 +85,30 @@ class ClipEncoder(ABC):
                              f"{tuple(images.shape)}; cut them with Views(size={self.size})")  # fmt: skip
         weight = self.model.logit_scale
         parts = [normalised(part.to(weight.device), weight.dtype) for part in images.split(self.batch)]
-        return torch.cat([F.normalize(self._image_features(part).float(), dim=-1) for part in parts])
+        return torch.cat([F.normalize(self._images(part).float(), dim=-1) for part in parts])
 
     @torch.no_grad()
     def encode_texts(self, prompts: Sequence[str]) -> Tensor:
         """float32 [N, D], each of norm one. Longer prompts are cut."""
         ids = self.tokenizer(list(prompts)).to(self.model.logit_scale.device)
-        return F.normalize(self._text_features(ids).float(), dim=-1)
-
-    def _published_tokenizer(self) -> Callable[[list[str]], Tensor]:
-        from open_clip.tokenizer import SimpleTokenizer
-
-        return SimpleTokenizer(context_length=self._longest())
-
-
-class OpenClipEncoder(ClipEncoder):
-    """A model of open_clip."""
-
-    @property
-    def size(self) -> int:
-        side = self.model.visual.image_size
-        return side if isinstance(side, int) else side[0]
-
-    @property
-    def scale(self) -> float:
-        return self.model.logit_scale.exp().item()
-
-    def _longest(self) -> int:
-        return self.model.context_length
-
-    def _image_features(self, pixels: Tensor) -> Tensor:
-        return self.model.encode_image(pixels)
-
-    def _text_features(self, ids: Tensor) -> Tensor:
-        return self.model.encode_text(ids)
+        return F.normalize(self._texts(ids).float(), dim=-1)
 
 
 class TransformersClipEncoder(ClipEncoder):
-    """A `CLIPModel` of transformers."""
+    """The encoder of a `CLIPModel` of transformers."""
 
-    @property
-    def size(self) -> int:
-        return self.model.config.vision_config.image_size
+    def _parts(self, model: Any) -> tuple[int, int, Features, Features]:
+        vision, text = model.config.vision_config, model.config.text_config
 
-    @property
-    def scale(self) -> float:
-        return self.model.logit_scale.exp().item()
+        def images(pixels: Tensor) -> Tensor:
+            return model.visual_projection(model.vision_model(pixel_values=pixels).pooler_output)
 
-    def _longest(self) -> int:
-        return self.model.config.text_config.max_position_embeddings
+        def texts(ids: Tensor) -> Tensor:
+            return model.text_projection(model.text_model(input_ids=ids).pooler_output)
 
-    def _image_features(self, pixels: Tensor) -> Tensor:
-        return self.model.visual_projection(self.model.vision_model(pixel_values=pixels).pooler_output)
-
-    def _text_features(self, ids: Tensor) -> Tensor:
-        return self.model.text_projection(self.model.text_model(input_ids=ids).pooler_output)
+        return vision.image_size, text.max_position_embeddings, images, texts
 
 
-Tokenizer = Callable[[list[str]], Tensor]
 _OPEN_CLIP_FIELDS = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
 _COUNTED = "embeddings.position_ids"  # older files hold them
 _H14 = {
@@ -182,7 +143,7 @@ def hpsv2_from_state_dict(
         raise ValueError(f"config: expected {', '.join(sorted(_OPEN_CLIP_FIELDS))}, got {unknown} too; remove them")
     weights = weights_of(sd)
     with named(sd):
-        encoder = OpenClipEncoder(filled(lambda: CLIP(**fields), weights), tokenizer, batch)
+        encoder = ClipEncoder(filled(lambda: CLIP(**fields), weights), tokenizer, batch)
     return CosineReward(encoder, views=views or Views(encoder.size, crops="letterbox"), name="HPSv2")
 
 

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.io.readers import read_text
@@ -94,10 +95,8 @@ class ImageRewardConfig:
             raise ValueError(f"config: expected fields under {strange[0]}, got {parts[strange[0]]!r:.60}; correct it")
         check_types(cls, {name: value for name, value in parts.items() if name == "mlp"})
         vision = {_SHORT.get(name, name): value for name, value in parts.get("vision", {}).items()}
-        vision = _vision(weights) | {name: value for name, value in vision.items() if name not in _VISION_LEFT_OUT}
-        text = _text(weights) | {
-            name: value for name, value in parts.get("text", {}).items() if name not in _TEXT_LEFT_OUT
-        }
+        vision, text = _without(vision, _VISION_LEFT_OUT), _without(parts.get("text", {}), _TEXT_LEFT_OUT)
+        vision, text = _vision(weights) | vision, _text(weights) | text
         if "num_heads" not in vision:
             vision["num_heads"] = _heads("vision", vision.get("embed_dim"))
         if "num_attention_heads" not in text:
@@ -110,6 +109,10 @@ class ImageRewardConfig:
         )
 
 
+def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
+
+
 def mlp_layers(weights: Mapping[str, Tensor]) -> list[str]:
     """The names of the linear layers behind the towers, in their order; between some of them lie dropouts."""
     numbers = {name.removeprefix(MLP).partition(".")[0] for name in weights if name.startswith(MLP)}
@@ -119,25 +122,25 @@ def mlp_layers(weights: Mapping[str, Tensor]) -> list[str]:
 def _vision(weights: Mapping[str, Tensor]) -> dict[str, Any]:
     width, patch = _size(weights, VISION + "cls_token", 2), _size(weights, VISION + "patch_embed.proj.weight", 2)
     cells, hidden = _size(weights, VISION + "pos_embed", 1) - 1, _size(weights, VISION + "blocks.0.mlp.fc1.weight", 0)
-    found = {"embed_dim": width, "patch_size": patch, "depth": _count(weights, VISION + "blocks.")}
-    found |= {"img_size": isqrt(max(cells, 0)) * patch, "mlp_ratio": hidden / width if width else 0}
-    return {name: value for name, value in found.items() if value}
+    sizes = {"embed_dim": width, "patch_size": patch, "depth": _count(weights, VISION + "blocks.")}
+    sizes |= {"img_size": isqrt(max(cells, 0)) * patch, "mlp_ratio": hidden / width if width else 0}
+    return {name: size for name, size in sizes.items() if size}
 
 
 def _text(weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    words, places = TEXT + "embeddings.word_embeddings.weight", TEXT + "embeddings.position_embeddings.weight"
-    found = {"vocab_size": _size(weights, words, 0), "hidden_size": _size(weights, words, 1)}
-    found |= {"max_position_embeddings": _size(weights, places, 0)}
-    found |= {"num_hidden_layers": _count(weights, TEXT + "encoder.layer.")}
-    found |= {"intermediate_size": _size(weights, TEXT + "encoder.layer.0.intermediate.dense.weight", 0)}
-    return {name: value for name, value in found.items() if value}
+    sizes = {
+        "vocab_size": _size(weights, TEXT + "embeddings.word_embeddings.weight", 0),
+        "hidden_size": _size(weights, TEXT + "embeddings.word_embeddings.weight", 1),
+        "max_position_embeddings": _size(weights, TEXT + "embeddings.position_embeddings.weight", 0),
+        "num_hidden_layers": _count(weights, TEXT + "encoder.layer."),
+        "intermediate_size": _size(weights, TEXT + "encoder.layer.0.intermediate.dense.weight", 0),
+    }
+    return {name: size for name, size in sizes.items() if size}
 
 
 def _mlp(weights: Mapping[str, Tensor]) -> tuple[int, ...]:
-    layers = mlp_layers(weights)
-    return tuple(_size(weights, f"{name}.weight", 1) for name in layers[:1]) + tuple(
-        _size(weights, f"{name}.weight", 0) for name in layers
-    )
+    names = [f"{layer}.weight" for layer in mlp_layers(weights)]
+    return (*(_size(weights, name, 1) for name in names[:1]), *(_size(weights, name, 0) for name in names))
 
 
 def _heads(part: str, width: int | None) -> int:
@@ -239,7 +242,7 @@ class ImageRewardScorer:
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
         """float32 [F], as `Reward`."""
         weight = self.model.head.weight
-        squares = self.views(to_bytes(frames).to(weight.device)).flatten(0, 1)
+        squares = rearrange(self.views(to_bytes(frames).to(weight.device)), "f v c h w -> (f v) c h w")
         ids, mask = (one.to(weight.device) for one in self.tokens(prompt))
         scores = [
             self.model(normalised(part, weight.dtype), ids.expand(len(part), -1), mask.expand(len(part), -1))
@@ -249,13 +252,11 @@ class ImageRewardScorer:
 
     def tokens(self, prompt: str) -> tuple[Tensor, Tensor]:
         """(ids, mask), int64 [1, 35] each, padded.   Raises ValueError for a tokenizer of a larger vocabulary."""
-        read: Any = self.tokenizer(
-            [prompt], padding="max_length", truncation=True, max_length=LONGEST, return_tensors="pt"
-        )
-        if (most := int(read["input_ids"].max())) >= self.model.config.text.vocab_size:
-            raise ValueError(f"tokenizer: expected ids below {self.model.config.text.vocab_size}, got {most}; use the "
-                             "vocabulary of uncased BERT")  # fmt: skip
-        return read["input_ids"], read["attention_mask"]
+        settings: Any = {"padding": "max_length", "truncation": True, "max_length": LONGEST, "return_tensors": "pt"}
+        rows, words = self.tokenizer([prompt], **settings), self.model.config.text.vocab_size
+        if (most := int(rows["input_ids"].max())) >= words:
+            raise ValueError(f"tokenizer: expected ids below {words}, got {most}; use the vocabulary of uncased BERT")
+        return rows["input_ids"], rows["attention_mask"]
 
 
 def uncased_tokenizer(vocabulary: str | Path) -> BertTokenizer:

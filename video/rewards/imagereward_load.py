@@ -43,15 +43,12 @@ def imagereward_from_state_dict(
     """
     weights = weights_of(sd)
     with named(sd):
-        weights = {
-            name: value
-            for name, value in weights.items()
-            if name.startswith((VISION, TEXT, MLP)) and name != _POSITIONS
-        }
-        made = ImageRewardConfig.of(config, weights)
-        head = folded(weights, made.mlp, made.text.hidden_size)
-        kept = {name: value for name, value in weights.items() if not name.startswith(MLP)}
-        return filled(lambda: ImageReward(made), {**kept, **head}, published_name, kept=head)
+        names = [name for name in weights if name.startswith((VISION, TEXT, MLP)) and name != _POSITIONS]
+        weights = {name: weights[name] for name in names}
+        sizes = ImageRewardConfig.of(config, weights)
+        head = folded(weights, sizes.mlp, sizes.text.hidden_size)
+        towers = {name: value for name, value in weights.items() if not name.startswith(MLP)}
+        return filled(lambda: ImageReward(sizes), {**towers, **head}, published_name, kept=head)
 
 
 def published_name(name: str) -> str:
@@ -73,17 +70,11 @@ def folded(weights: Mapping[str, Tensor], widths: tuple[int, ...], hidden: int) 
     names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
     shapes = [shape for wide, narrow in zip(widths, widths[1:], strict=False) for shape in ((narrow, wide), (narrow,))]
     stray = sorted({name for name in weights if name.startswith(MLP)} ^ set(names))
-    fits = len(names) == len(shapes) and all(
-        tuple(weights[n].shape) == s for n, s in zip(names, shapes, strict=True) if n in weights
-    )
-    if stray or not fits or (widths[0], widths[-1]) != (hidden, 1):
-        told = (
-            f"missing or unknown {', '.join(stray[:4])}"
-            if stray
-            else f"shapes {[tuple(weights[n].shape) for n in names[::2]]}"
-        )
+    actual = [] if stray else [tuple(weights[name].shape) for name in names]
+    if stray or actual != shapes or (widths[0], widths[-1]) != (hidden, 1):
+        got = f"missing or unknown {', '.join(stray[:4])}" if stray else f"shapes {actual[::2]}"
         raise ValueError(f"sd: expected linear layers under {MLP}N of widths {hidden} to 1 ({widths} in the config), got "
-                         f"{told}; pass the whole state dict")  # fmt: skip
+                         f"{got}; pass the whole state dict")  # fmt: skip
     product = bias = None
     for layer in layers:
         weight, shift = weights[f"{layer}.weight"].detach().double(), weights[f"{layer}.bias"].detach().double()

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Literal, Protocol, get_args
 
 import torch
+from einops import rearrange
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
@@ -22,12 +23,8 @@ class Reward(Protocol):
     """Scores frames on how well they fit a prompt; any function of this shape will do."""
 
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """frames: [F, 3, H, W], float in -1..1 or uint8.   prompt: what was asked for.   Returns float32 [F], more is better.
-
-        The prompt should be the short one that a person wrote: published rewards read 35 to 77 tokens and were trained on
-        such, while video models are often given a long rewording of it.
-        """
-        ...
+        """frames: [F, 3, H, W], float in -1..1 or uint8.   prompt: the short text that a person wrote, not a long rewording:
+        published rewards read 35 to 77 tokens.   Returns float32 [F], more is better."""
 
 
 def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
@@ -49,13 +46,17 @@ def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
     return scores
 
 
+def _check_reduction(how: str) -> None:
+    if how not in get_args(Reduction):
+        raise ValueError(f"reduction: expected one of {', '.join(get_args(Reduction))}, got {how!r}; use one of them")
+
+
 def reduced(scores: Tensor, how: Reduction = "min", dim: int = -1) -> Tensor:
     """[..., F] -> [...]: a block's score of its frames', a frame's of its crops'.
 
     The least of twelve numbers lies lower than that of nine, which a block at the start of a video has; their mean does not.
     """
-    if how not in get_args(Reduction):
-        raise ValueError(f"reduction: expected one of {', '.join(get_args(Reduction))}, got {how!r}; use one of them")
+    _check_reduction(how)
     return scores.amin(dim) if how == "min" else torch.mean(scores, dim)
 
 
@@ -80,15 +81,11 @@ class Views:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"size: expected at least 1 pixel, got {self.size}; use the input size of the model")
-        if isinstance(self.crops, bool) or not (self.crops in ("cover", "letterbox") or
-                                                isinstance(self.crops, int) and self.crops > 0):  # fmt: skip
+        if self.crops not in ("cover", "letterbox") and (type(self.crops) is not int or self.crops < 1):
             raise ValueError(
                 f"crops: expected a number above 0, 'cover' or 'letterbox', got {self.crops!r}; use one of them"
             )
-        if self.reduction not in get_args(Reduction):
-            raise ValueError(
-                f"reduction: expected one of {', '.join(get_args(Reduction))}, got {self.reduction!r}; use one"
-            )
+        _check_reduction(self.reduction)
 
     def __call__(self, frames: Tensor) -> Tensor:
         """uint8 [F, 3, H, W] -> uint8 [F, V, 3, size, size]."""
@@ -100,7 +97,7 @@ class Views:
 
     def joined(self, scores: Tensor, frames: int) -> Tensor:
         """[F * V] -> [F]."""
-        return reduced(scores.reshape(frames, -1), self.reduction)
+        return reduced(rearrange(scores, "(f v) -> f v", f=frames), self.reduction)
 
     def _crops(self, resized: Tensor) -> list[Tensor]:
         height, width = resized.shape[-2:]

@@ -14,21 +14,18 @@ from mmspec.io.pretrained import Pretrained
 from mmspec.io.validation import number
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.rewards.scores import Reduction, reduced
-from mmspec.video.routing.routers import BlockEvidence, Router
+from mmspec.video.routing.routers import BlockEvidence, Router, ScoringNeeds
 
 FEATURES = (
     "reward_min", "reward_mean", "reward_spread", "reward_trend", "below_anchor_min", "below_anchor_mean", "progress", "run",
     "latent_jump", "latent_motion", "pixel_jump", "pixel_motion",
 )  # fmt: skip
 
+TensorPair = tuple[Tensor, Tensor]
+
 
 def draft_features(
-    scores: Tensor,
-    anchor: Tensor,
-    latents: tuple[Tensor, Tensor],
-    frames: tuple[Tensor, Tensor],
-    progress: float,
-    run: int,
+    scores: Tensor, anchor: Tensor, latents: TensorPair, frames: TensorPair, progress: float, run: int
 ) -> Tensor:
     """float32 [len(FEATURES)] on the host.
 
@@ -74,7 +71,7 @@ class AdvantageConfig:
 
 
 class Advantage(Pretrained):
-    """Features of a draft -> the score the target's block would have above the draft's. float [N, K] -> float [N]."""
+    """From the features of a draft to the score that the target's block would have above the draft's."""
 
     kind = "block-advantage"
     config_class = AdvantageConfig
@@ -98,12 +95,11 @@ class Learned(Router):
     target alone, infinity lets everything stand.   Raises ValueError for NaN.
     """
 
-    scores_own, needs_features = "anchors", True
+    needs = ScoringNeeds(target_blocks="anchors", features=True)
 
     def __init__(self, model: Advantage, gain: float = 0.0):
         self.model, self.gain = model, number("gain", gain, infinite=True)
-        self.exact = self.gain == -math.inf
-        self.name = "target alone (gain -inf)" if self.exact else f"predicted gain <= {self.gain:g} (relaxed)"
+        self.describe(self.gain == -math.inf, "gain -inf", f"predicted gain <= {self.gain:g}")
 
     @torch.no_grad()
     def accept(self, evidence: BlockEvidence) -> Tensor:
@@ -120,21 +116,16 @@ def scored_pairs(stats: Sequence[VideoStats], reduction: Reduction = "min") -> t
 
     Raises ValueError where there are none.
     """
-    both = [
-        record
-        for one in stats
-        for row in one.records
-        for record in row
-        if record.features is not None and record.own_scores is not None
-    ]
+    records = (record for one in stats for row in one.records for record in row)
+    both = [record for record in records if record.features is not None and record.own_scores is not None]
     if not both:
         raise ValueError("stats: expected blocks that both models drew, got none; route some videos by Explore(0.5)")
-    gains = [_block_score(record.own_scores, reduction) - _block_score(record.scores, reduction) for record in both]
+
+    def score(scores: list[float]) -> float:
+        return reduced(torch.tensor(scores), reduction).item()
+
+    gains = [score(record.own_scores) - score(record.scores) for record in both]
     return torch.tensor([record.features for record in both]), torch.tensor(gains)
-
-
-def _block_score(scores: list[float], reduction: Reduction) -> float:
-    return reduced(torch.tensor(scores), reduction).item()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +173,7 @@ def train_advantage(
 
 
 def _model(config: AdvantageConfig, features: Tensor, gains: Tensor, drawn: torch.Generator) -> Advantage:
-    with torch.random.fork_rng(devices=[]):  # what modules start with is drawn, and then thrown away
+    with torch.random.fork_rng(devices=[]):  # the first weights of modules are drawn and thrown away
         model = Advantage(config)
     for layer in (model.layers[0], model.layers[2]):
         layer.weight.data = torch.randn(layer.weight.shape, generator=drawn) / layer.in_features**0.5

@@ -31,8 +31,8 @@ class BlockEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class BlockPosition:
-    """Where a row stands before a block is drafted. block: its number, of `blocks`.   target_blocks: how many before it the target
-    drew.   run: drafts that stand in a row right before it.   uniform: in [0, 1), of this row and block."""
+    """The place of a row before a block is drafted. block: its number, of `blocks`.   target_blocks: the target's before it.
+    run: drafts that stand in a row right before it.   uniform: in [0, 1), of this row and block."""
 
     row: int
     block: int
@@ -42,22 +42,34 @@ class BlockPosition:
     uniform: float
 
 
+@dataclass(frozen=True, slots=True)
+class ScoringNeeds:
+    """The scores that a router reads. Without a reward nothing is scored for it, and without pixels nothing is decoded.
+
+    reward: whether drafts are scored.   target_blocks: which blocks of the target are scored too.
+    features: whether the features of drafts are computed.
+    """
+
+    reward: bool = True
+    target_blocks: Literal["none", "anchors", "all"] = "none"
+    features: bool = False
+
+
 class Router(Rule):
     """A rule over drafted blocks: those that stand are kept as they are, the target redraws the others. Relaxed, as what
     stands is the drafter's: "Speculative Decoding for Autoregressive Video Generation" has no guarantee of law, and neither
     has any router. Setting that gives up nothing: one under which no draft can stand, whose videos are the target's, bit
-    for bit.
-
-    needs_reward: whether it looks at scores of drafts; else nothing is scored for it, and without pixels nothing decoded.
-    scores_own: which of the target's own blocks it needs scores of.   needs_features: whether it needs features of drafts.
+    for bit.   needs: the scores that it reads.
     """
 
     exact = False
     proven_for = frozenset({("none", "none")})
     reads = "reward"
-    needs_reward: bool = True
-    scores_own: Literal["none", "anchors", "all"] = "none"
-    needs_features: bool = False
+    needs = ScoringNeeds()
+
+    def describe(self, exact: bool, setting: str, name: str) -> None:
+        """Sets `exact` and `name`: under the `setting` that is exact the target draws alone."""
+        self.exact, self.name = exact, f"target alone ({setting})" if exact else f"{name} (relaxed)"
 
     def check_rows(self, rows: int, blocks: int) -> None:
         """Raises ValueError for a request that it has no settings for."""
@@ -84,7 +96,7 @@ class Router(Rule):
 class TargetAlone(Router):
     """Every block is the target's own: plain decoding through the same loop. Exact."""
 
-    name, exact, needs_reward = "exact", True, False
+    name, exact, needs = "exact", True, ScoringNeeds(reward=False)
 
     def drafts(self, position: BlockPosition) -> bool:
         return False
@@ -103,8 +115,7 @@ class Threshold(Router):
 
     def __init__(self, least: float):
         self.least = number("threshold", least, infinite=True)
-        self.exact = self.least == math.inf
-        self.name = "target alone (threshold inf)" if self.exact else f"reward >= {self.least:g} (relaxed)"
+        self.describe(self.least == math.inf, "threshold inf", f"reward >= {self.least:g}")
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float]) -> Self:
@@ -123,17 +134,15 @@ class Relative(Router):
     minus infinity is the target alone.
 
     Rewards tell more of prompts than of pictures, so that one number for all videos redraws those that are hard to please
-    from end to end; the forced first block knows what this one can reach. Its frames are fewer where a film's first latent
+    from end to end; the forced first block knows what this one can reach. Its frames are fewer where a video's first latent
     stands for one: the least of few is higher, so take the mean there, or a wider margin.   Raises ValueError for NaN.
     """
 
-    scores_own = "anchors"
+    needs = ScoringNeeds(target_blocks="anchors")
 
     def __init__(self, margin: float):
         self.margin = number("margin", margin, infinite=True)
-        self.exact = self.margin == -math.inf
-        told = f"reward >= first block - {self.margin:g} (relaxed)"
-        self.name = "target alone (margin -inf)" if self.exact else told
+        self.describe(self.margin == -math.inf, "margin -inf", f"reward >= first block - {self.margin:g}")
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float], anchors: Sequence[float]) -> Self:
@@ -162,7 +171,7 @@ class Budget(Router):
     """A base. budget: blocks of a video that are the target's, those counted that begin a prompt; or one such number a row,
     as another router has used them. As many as the video has is the target alone.   Raises ValueError for less than 1."""
 
-    needs_reward = False
+    needs = ScoringNeeds(reward=False)
 
     def __init__(self, budget: int | Sequence[int]):
         many = isinstance(budget, Sequence) and not isinstance(budget, str)
@@ -191,11 +200,9 @@ class Strided(Budget):
     without any reward, and what a reward has to beat at equal budget. Relaxed."""
 
     def drafts(self, position: BlockPosition) -> bool:
-        budget = min(self.of(position.row), position.blocks)
-        return (
-            position.block > 0
-            and position.block * budget // position.blocks == (position.block - 1) * budget // position.blocks
-        )
+        block, blocks = position.block, position.blocks
+        budget = min(self.of(position.row), blocks)
+        return block > 0 and block * budget // blocks == (block - 1) * budget // blocks
 
 
 class Random(Budget):
@@ -217,13 +224,8 @@ class Hybrid(Router):
     def __init__(self, run: int, veto: Router):
         if whole("run", run) < 0:
             raise ValueError(f"run: expected 0 or more drafts in a row, got {run}; 0 is the target alone")
-        self.run, self.veto = run, veto
+        self.run, self.veto, self.needs = run, veto, veto.needs
         self.exact = run == 0 or veto.exact
-        self.needs_reward, self.scores_own, self.needs_features = (
-            veto.needs_reward,
-            veto.scores_own,
-            veto.needs_features,
-        )
         self.name = "target alone (run 0)" if self.exact else f"at most {run} drafts, {veto.name}"
 
     def check_rows(self, rows: int, blocks: int) -> None:
@@ -238,16 +240,15 @@ class Hybrid(Router):
 
 class Explore(Router):
     """A draft stands with probability `rate`, whatever its score; both it and the block that takes its place are scored, which
-    gives pairs to train `Learned` on along films that drafts have a part in. At a rate that another router accepts at,
+    gives pairs to train `Learned` on along videos that drafts have a part in. At a rate that another router accepts at,
     SDVG's own random baseline. Relaxed; a rate of 0 is the target alone.   Raises ValueError for a rate outside 0..1.
     """
 
-    scores_own, needs_features = "all", True
+    needs = ScoringNeeds(target_blocks="all", features=True)
 
     def __init__(self, rate: float):
         self.rate = number("rate", rate, 0, 1)
-        self.exact = self.rate == 0
-        self.name = "target alone (rate 0)" if self.exact else f"explore {rate:g} (relaxed)"
+        self.describe(self.rate == 0, "rate 0", f"explore {rate:g}")
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return torch.full_like(evidence.run, self.rate, dtype=torch.float64)

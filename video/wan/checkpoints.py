@@ -48,6 +48,7 @@ _LAYER = {
 # tables, whose names have no last part to keep
 _TABLES = {"head.modulation": "scale_shift_table"}
 _LAYER_TABLES = {"modulation": "scale_shift_table"}
+_LAYER_NUMBER = re.compile(r"blocks\.(\d+)\.")
 _NUMBERED = re.compile(r"^(blocks\.\d+)\.(.+)$")
 
 
@@ -78,19 +79,13 @@ def is_causal(state: Mapping[str, Any]) -> bool:
 
 def to_diffusers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A causal checkpoint's tensors under diffusers' names; names it does not know pass unchanged."""
-    return {_renamed(name, _TOP, _LAYER, _TABLES, _LAYER_TABLES): value for name, value in state.items()}
+    return {_diffusers_name(name): value for name, value in state.items()}
 
 
-def to_causal(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """diffusers' tensors under the causal checkpoints' names; names it does not know pass unchanged."""
-    tables = [{new: old for old, new in table.items()} for table in (_TOP, _LAYER, _TABLES, _LAYER_TABLES)]
-    return {_renamed(name, *tables): value for name, value in state.items()}
-
-
-def _renamed(name: str, top: dict, layer: dict, tables: dict, layer_tables: dict) -> str:
+def _diffusers_name(name: str) -> str:
     numbered = _NUMBERED.match(name)
     prefix, rest = (f"{numbered[1]}.", numbered[2]) if numbered else ("", name)
-    whole, parts = (layer_tables, layer) if numbered else (tables, top)
+    whole, parts = (_LAYER_TABLES, _LAYER) if numbered else (_TABLES, _TOP)
     if rest in whole:
         return prefix + whole[rest]
     owner, _, last = rest.rpartition(".")
@@ -103,8 +98,8 @@ def wan_from_state_dict(sd: Mapping[str, Any], config: WanConfig | Mapping[str, 
     sd: tensors under the names of the causal checkpoints (Self-Forcing, CausVid, Krea), raw or under "generator_ema" or
         "generator", or under diffusers' names, of any size. They become the weights as they are, without a copy (meta tensors
         give a model on the meta device).
-    config: field names of either; what the weights tell may be left out. They do not tell heads: those of a published width
-        are known, others must be given.
+    config: field names of either; those that follow from the weights may be left out. Heads do not: those of a published
+        width are known, others must be given.
     Raises ValueError, one sentence, for missing, unknown or misshapen tensors and for fields of a wrong type.
     """
     weights = unwrapped(sd)
@@ -112,30 +107,27 @@ def wan_from_state_dict(sd: Mapping[str, Any], config: WanConfig | Mapping[str, 
     if is_causal(weights):
         weights = to_diffusers(weights)
         given.setdefault("text_len", 512)  # what these models pad to, and the text encoders of diffusers' pipelines do
-    made = WanConfig.of(_fields(weights, given))
-    return fill_from_state_dict(sketch(lambda: CausalWan(made), len(weights), "config"), weights)
+    sizes = WanConfig.of(_fields(weights, given))
+    return fill_from_state_dict(sketch(lambda: CausalWan(sizes), len(weights), "config"), weights)
 
 
 def _fields(weights: Mapping[str, Tensor], given: dict[str, Any]) -> dict[str, Any]:
-    """The given fields and those that follow from the weights; what neither tells is left out."""
+    """The given fields, and the sizes of the weights for those that are not given."""
     check_types(WanConfig, given)
-    found: dict[str, Any] = {"cross_attn_norm": "blocks.0.norm2.weight" in weights}
-    for name, key, axis in (
-        ("in_channels", "patch_embedding.weight", 1),
-        ("out_channels", "patch_embedding.weight", 1),
-        ("text_dim", "condition_embedder.text_embedder.linear_1.weight", 1),
-        ("freq_dim", "condition_embedder.time_embedder.linear_1.weight", 1),
-        ("ffn_dim", "blocks.0.ffn.net.0.proj.weight", 0),
-    ):
-        if size := _size(weights, key, axis):
-            found[name] = size
+    known: dict[str, Any] = {
+        "in_channels": _size(weights, "patch_embedding.weight", 1),
+        "out_channels": _size(weights, "patch_embedding.weight", 1),
+        "text_dim": _size(weights, "condition_embedder.text_embedder.linear_1.weight", 1),
+        "freq_dim": _size(weights, "condition_embedder.time_embedder.linear_1.weight", 1),
+        "ffn_dim": _size(weights, "blocks.0.ffn.net.0.proj.weight", 0),
+        "num_layers": 1 + max((int(match[1]) for name in weights if (match := _LAYER_NUMBER.match(name))), default=-1),
+    }
+    known = {name: size for name, size in known.items() if size}
+    known["cross_attn_norm"] = "blocks.0.norm2.weight" in weights
     patch = weights.get("patch_embedding.weight")
     if patch is not None and patch.dim() == 5:
-        found["patch_size"] = tuple(patch.shape[2:])
-    numbers = [int(name.split(".")[1]) for name in weights if re.match(r"blocks\.\d+\.", name)]
-    if numbers:
-        found["num_layers"] = max(numbers) + 1
-    known = {**found, **given}
+        known["patch_size"] = tuple(patch.shape[2:])
+    known |= given
     if width := _size(weights, "patch_embedding.weight", 0):
         if "num_attention_heads" not in known:
             size = known.get("attention_head_dim")

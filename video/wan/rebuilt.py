@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Krea Realtime's context: the film's first latent frame and its last ones, `frames` together, in one clean pass before
+    """Krea Realtime's context: the video's first latent frame and its last ones, `frames` together, in one clean pass before
     every block. Positions never leave those of training, and no keys are kept between blocks, so none have to be caught up.
 
-    vae: given, once frames have slid out, the first of the context is its oldest pixel frame, encoded by itself, as Krea has
-    it: a causal autoencoder treats the first latent specially, and the film's own becomes ever older. That decodes every block
-    once more. None takes the film's first latent.   Raises ValueError for no frames.
+    vae: encodes the oldest pixel frame of the context by itself, once frames have slid out, as the first latent, as Krea does:
+    a causal autoencoder treats the first latent specially, and that of the video becomes ever older. Every block is decoded
+    once more for it. None takes the video's first latent.   Raises ValueError for no frames.
     """
 
     frames: int = 3
@@ -37,12 +37,12 @@ class Rebuilt:
         if self.frames < 1:
             raise ValueError(f"frames: expected at least 1, got {self.frames}; keep one frame of context or more")
 
-    def open(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
+    def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
         """The state of one request.   Raises ValueError for an autoencoder of other latents than the model's."""
-        if self.vae is not None and self.vae.layout.channels != video.channels:
-            raise ValueError(f"vae: expected latents of {video.channels} channels as the model's, got "
+        if self.vae is not None and self.vae.layout.channels != model.channels:
+            raise ValueError(f"vae: expected latents of {model.channels} channels as the model's, got "
                              f"{self.vae.layout.channels}; use the autoencoder the model was trained with")  # fmt: skip
-        return RebuiltState(video, text, noise, size, self)
+        return RebuiltState(model, text, noise, size, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class _DecodedContext:
 class RebuiltState(WanState):
     """The state of a request that keeps its prompt, and the latest pixel frames where its context begins with one."""
 
-    def __init__(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
-        super().__init__(video, text, noise, size)
+    def __init__(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
+        super().__init__(model, text, noise, size)
         self.context, self._shown = context, _DecodedContext()
 
     @property
@@ -66,17 +66,17 @@ class RebuiltState(WanState):
         return self._shown.blocks
 
     @torch.no_grad()
-    def generate(self, film: CommittedBlocks) -> Tensor:
+    def generate(self, video: CommittedBlocks) -> Tensor:
         cache = ChunkCache()
-        if film:
-            latents = self.window(film)
-            self._keep(latents, self.video.plan.cut(latents.shape[2]), len(film), cache)
-        return self._generate(len(film), cache)
+        if video:
+            latents = self.window(video)
+            self._keep(latents, self.model.plan.cut(latents.shape[2]), len(video), cache)
+        return self._generate(len(video), cache)
 
-    def absorb(self, film: CommittedBlocks) -> None:
+    def absorb(self, video: CommittedBlocks) -> None:
         """Decodes what has not been, where pixels are needed."""
         if self.context.vae is not None:
-            self._show(film, self.context.vae)
+            self._show(video, self.context.vae)
 
     def snapshot(self) -> _DecodedContext:
         return self._shown
@@ -84,30 +84,28 @@ class RebuiltState(WanState):
     def restore(self, snapshot: _DecodedContext) -> None:
         self._shown = snapshot
 
-    def window(self, film: CommittedBlocks) -> Tensor:
-        """The context of the block that follows the film, [B, C, F, H, W]."""
-        most, device, vae = self.context.frames, self.video.transformer.device, self.context.vae
-        if sum(block.shape[2] for block in film) <= most:
-            return torch.cat([block.to(device) for block in film], 2)
-        first = film[0][:, :, :1] if vae is None else self._oldest(film, vae)
+    def window(self, video: CommittedBlocks) -> Tensor:
+        """The context of the block that follows the video, [B, C, F, H, W]."""
+        most, device, vae = self.context.frames, self.model.device, self.context.vae
+        if sum(block.shape[2] for block in video) <= most:
+            return torch.cat([block.to(device) for block in video], 2)
+        first = video[0][:, :, :1] if vae is None else self._oldest(video, vae)
         late, held = [], 0
-        for block in reversed(film):
+        for block in reversed(video):
             late, held = [block.to(device), *late], held + block.shape[2]
             if held >= most - 1:
                 break
         return torch.cat((first.to(device, late[0].dtype), torch.cat(late, 2)[:, :, held - (most - 1) :]), 2)
 
-    def _oldest(self, film: CommittedBlocks, vae: StreamingVAE) -> Tensor:
+    def _oldest(self, video: CommittedBlocks, vae: StreamingVAE) -> Tensor:
         """The latent of the oldest pixel frame that the context shows: the one before those of its last latents."""
-        self._show(film, vae)
+        self._show(video, vae)
         return vae.encode(self._shown.last[:, :, :1])[0]
 
-    def _show(self, film: CommittedBlocks, vae: StreamingVAE) -> None:
-        if len(film) < self.watermark:
-            raise ValueError(f"film: expected at least the {self.watermark} blocks that were read, got {len(film)}; restore a "
-                             "snapshot from before blocks that were not kept")  # fmt: skip
+    def _show(self, video: CommittedBlocks, vae: StreamingVAE) -> None:
+        self._check_read(video)
         most = 1 + (self.context.frames - 1) * vae.layout.frames
-        for block in film[self.watermark :]:
+        for block in video[self.watermark :]:
             frames, place = vae.decode(block, self._shown.place)
             last = frames if self._shown.last is None else torch.cat((self._shown.last, frames), 2)
             self._shown = _DecodedContext(self._shown.blocks + 1, place, last[:, :, -most:].clone())

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from diffusers.models.embeddings import TimestepEmbedding
 from diffusers.models.normalization import FP32LayerNorm
 from diffusers.models.transformers.transformer_wan import WanTimeTextImageEmbedding, WanTransformerBlock
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.chunk_cache import AttentionSpan, ChunkCache
@@ -228,7 +229,10 @@ class CausalWan(nn.Module):
             x = block_pass(block, x, modulation, table, prompt.layers[layer], cache, layer)
         shift, scale = (self.scale_shift_table[:, None].float() + time[:, :, None].float()).unbind(2)
         x = self.proj_out(modulated(self.norm_out(x.float()), shift, scale).to(x.dtype))
-        return _unpatched(x, grid, self.config.patch_size)
+        (_, h, w), (_, rows, columns) = grid, self.config.patch_size
+        return rearrange(
+            x, "b (f h w) (rows columns c) -> b c f (h rows) (w columns)", h=h, w=w, rows=rows, columns=columns
+        )
 
     def times(self, timestep: Tensor, until: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(embedding [B, F, dim], modulation [B, F, 6, dim]) of timesteps float [B, F]."""
@@ -252,9 +256,3 @@ class CausalWan(nn.Module):
         if sizes is not None and (sum(sizes) != latents.shape[2] or min(sizes) < 1):
             raise ValueError(f"sizes: expected blocks of at least one frame, {latents.shape[2]} together, got {list(sizes)}; "
                              "correct them")  # fmt: skip
-
-
-def _unpatched(x: Tensor, grid: tuple[int, int, int], patch: tuple[int, int, int]) -> Tensor:
-    """[B, C, F, H, W] of tokens [B, F * h * w, p_h * p_w * C]."""
-    x = x.reshape(x.shape[0], *grid, *patch[1:], -1)  # [B, F, h, w, p_h, p_w, C]
-    return x.permute(0, 6, 1, 2, 4, 3, 5).flatten(3, 4).flatten(4, 5)

@@ -12,7 +12,7 @@ from torch import Tensor
 from mmspec.io.validation import check_fields
 from mmspec.video.chunk_cache import ChunkCache, CommittedFrames, Positions
 from mmspec.video.generation import BlockNoise, FewStep, Sampler
-from mmspec.video.model import BlockPlan, BlockVideoState, CommittedBlocks, VideoState
+from mmspec.video.model import BlockPlan, BlockVideoState, CommittedBlocks, TransformerVideo, VideoState
 from mmspec.video.wan.transformer import CausalWan, PromptStates
 
 
@@ -25,23 +25,23 @@ class WanState(VideoState):
         text = self._text(block)
         if self._read is None or self._read[0] is not text:
             self._read = None
-            self._read = text, self.video.transformer.read(text)
+            self._read = text, self.model.transformer.read(text)
         return self._read[1]
 
     def _generate(self, block: int, cache: ChunkCache) -> Tensor:
         """Latents of a block behind what the cache holds, where nothing of it stays."""
-        model, prompt = self.video.transformer, self._prompt(block)
+        transformer, prompt = self.model.transformer, self._prompt(block)
         try:
-            return self._draw(block, lambda x, time, until: model(x, time, prompt, cache, until=until))
+            return self._draw(block, lambda x, time, until: transformer(x, time, prompt, cache, until=until))
         finally:
             cache.discard()
 
     def _keep(self, latents: Tensor, sizes: Sequence[int], block: int, cache: ChunkCache) -> None:
         """One clean pass over blocks of `sizes` frames, under the prompt of `block`; their keys and values are committed."""
-        model = self.video.transformer
+        model = self.model
         self.passes, self.context_passes = self.passes + 1, self.context_passes + 1
-        time = self._time(self.video.context_noise, latents.shape[2])
-        model(latents.to(model.device, model.dtype), time, self._prompt(block), cache, sizes)
+        time = self._time(model.context_noise, latents.shape[2])
+        model.transformer(latents.to(model.device, model.dtype), time, self._prompt(block), cache, sizes)
         cache.commit()
 
 
@@ -51,7 +51,7 @@ class Cached:
 
     window, sinks: see `ChunkCache`; None for those of the model's config.
     at_once: how many unread blocks are read in one pass at most, which gives what one pass each would; None for all.
-    positions: "absolute", those of the film, or "window", see `ChunkCache`.
+    positions: "absolute", those of the video, or "window", see `ChunkCache`.
     recache: whether, before the first block under another prompt, the frames that are still attended to are read again under
     it ("LongLive: Real-time Interactive Long Video Generation"); else what was read keeps its prompt, as in Self-Forcing.
     """
@@ -68,12 +68,12 @@ class Cached:
             raise ValueError(f"at_once: expected None or at least 1, got {self.at_once}; read one block a pass or more")
         ChunkCache(positions=self.positions)
 
-    def open(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> CachedState:
-        return CachedState(video, text, noise, size, self)
+    def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> CachedState:
+        return CachedState(model, text, noise, size, self)
 
-    def cache(self, video: WanVideo) -> ChunkCache:
+    def cache(self, model: WanVideo) -> ChunkCache:
         """An empty cache.   Raises ValueError as it does."""
-        config = video.transformer.config
+        config = model.transformer.config
         local = None if config.local_attn_size == -1 else config.local_attn_size
         window = local if self.window is None else self.window
         return ChunkCache(window, config.sink_size if self.sinks is None else self.sinks, self.positions)
@@ -82,31 +82,29 @@ class Cached:
 class CachedState(WanState):
     """The state of a request whose context is cached; watermark: blocks whose keys and values are in the cache."""
 
-    def __init__(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Cached):
-        super().__init__(video, text, noise, size)
-        self.context, self.cache = context, context.cache(video)
+    def __init__(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Cached):
+        super().__init__(model, text, noise, size)
+        self.context, self.cache = context, context.cache(model)
         # the block before which all was read again, and under which prompt
         self._renewed: tuple[int, Tensor | None] = (0, None)
 
     @torch.no_grad()
-    def generate(self, film: CommittedBlocks) -> Tensor:
-        self.absorb(film)
-        return self._generate(len(film), self.cache)
+    def generate(self, video: CommittedBlocks) -> Tensor:
+        self.absorb(video)
+        return self._generate(len(video), self.cache)
 
     @torch.no_grad()
-    def absorb(self, film: CommittedBlocks) -> None:
-        if len(film) < self.watermark:
-            raise ValueError(f"film: expected at least the {self.watermark} blocks that were read, got {len(film)}; restore a "
-                             "snapshot from before blocks that were not kept")  # fmt: skip
-        since, text = self._since(len(film)), self._text(len(film))
+    def absorb(self, video: CommittedBlocks) -> None:
+        self._check_read(video)
+        since, text = self._since(len(video)), self._text(len(video))
         if self.context.recache and since and (since != self._renewed[0] or text is not self._renewed[1]):
-            self._renew(film, since)
-        while self.watermark < len(film):
-            first, most = self.watermark, self.context.at_once or len(film)
+            self._renew(video, since)
+        while self.watermark < len(video):
+            first, most = self.watermark, self.context.at_once or len(video)
             text, last = self._text(first), first + 1
-            while last < min(first + most, len(film)) and self._text(last) is text:  # a pass has one prompt
+            while last < min(first + most, len(video)) and self._text(last) is text:  # a pass has one prompt
                 last += 1
-            self._keep(self._joined(film[first:last]), self.video.plan.sizes(first, last), first, self.cache)
+            self._keep(self._joined(video[first:last]), self.model.plan.sizes(first, last), first, self.cache)
             self.watermark = last
 
     def snapshot(self) -> tuple[int, tuple[int, Tensor | None], CommittedFrames]:
@@ -116,44 +114,44 @@ class CachedState(WanState):
         self.watermark, self._renewed, held = snapshot
         self.cache.restore(held)
 
-    def _renew(self, film: CommittedBlocks, block: int) -> None:
-        """What would be held before `block`, read under its prompt into a new cache. It follows from the film alone, whatever
+    def _renew(self, video: CommittedBlocks, block: int) -> None:
+        """What would be held before `block`, read under its prompt into a new cache. It follows from the video alone, whatever
         was read before."""
-        cache = self.context.cache(self.video)
-        end = self.video.plan.start(block)
+        cache = self.context.cache(self.model)
+        end = self.model.plan.start(block)
         spans = [(0, end)]
         if cache.window is not None and end > cache.window:
             spans = [(0, cache.sinks), (end - cache.window + cache.sinks, end)]
         for first, last in spans:
             cache.skip(first)
-            parts = list(self._parts(film[:block], first, last))
+            parts = list(self._parts(video[:block], first, last))
             most = self.context.at_once or len(parts)
             for start in range(0, len(parts), most):
                 group = parts[start : start + most]
                 self._keep(self._joined(group), [part.shape[2] for part in group], block, cache)
         self.cache, self.watermark, self._renewed = cache, block, (block, self._text(block))
 
-    def _parts(self, film: CommittedBlocks, first: int, last: int) -> Iterator[Tensor]:
+    def _parts(self, video: CommittedBlocks, first: int, last: int) -> Iterator[Tensor]:
         """What of each block lies in the frames first..last - 1."""
-        for number, block in enumerate(film):
-            start = self.video.plan.start(number)
+        for number, block in enumerate(video):
+            start = self.model.plan.start(number)
             cut = block[:, :, max(0, first - start) : max(0, last - start)]
             if cut.shape[2]:
                 yield cut
 
     def _joined(self, blocks: CommittedBlocks) -> Tensor:
-        return torch.cat([block.to(self.video.transformer.device) for block in blocks], 2)
+        return torch.cat([block.to(self.model.device) for block in blocks], 2)
 
 
 class ContextPolicy(Protocol):
     """What a model keeps of the blocks before the one it draws: `Cached` or `Rebuilt`."""
 
-    def open(self, video: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
+    def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
         """The state of one request."""
 
 
 @dataclass(frozen=True, slots=True)
-class WanVideo:
+class WanVideo(TransformerVideo):
     """transformer: of `wan_from_state_dict`.   context: `Cached` (Self-Forcing, CausVid) or `Rebuilt` (Krea).
     sampler: `FewStep` or `FlowMap`.   plan: frames of the blocks.   context_noise: timestep of the passes that read context.
     name: what tables print.
@@ -166,35 +164,10 @@ class WanVideo:
     context_noise: float = 0.0
     name: str = "wan"
 
-    @property
-    def channels(self) -> int:
-        return self.transformer.config.in_channels
-
-    @property
-    def device(self) -> torch.device:
-        return self.transformer.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return self.transformer.dtype
-
-    @property
-    def latent_dtype(self) -> torch.dtype:
-        """In which a block is drawn."""
-        return self.transformer.dtype
-
-    @property
-    def passes(self) -> int:
-        return self.sampler.passes
-
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
         """The state of B videos. text: float [B, L, text_dim].   size: rows and columns of a latent frame.
 
         Raises ValueError for a size that is no multiple of the patches, and as the contexts do.
         """
-        _, rows, columns = self.transformer.config.patch_size
-        if size[0] % rows or size[1] % columns or min(size) < 1:
-            raise ValueError(f"size: expected multiples of {rows} and {columns}, rows and columns of a patch, got {size}; use "
-                             "another size of picture")  # fmt: skip
+        self._check_size(size, self.transformer.config.patch_size)
         return self.context.open(self, text, noise, size)

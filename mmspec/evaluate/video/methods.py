@@ -119,7 +119,7 @@ def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") ->
 
     def make(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
         chosen = router(resources, setting)
-        reward = resources.reward() if chosen.needs_reward else None
+        reward = resources.reward() if chosen.needs.reward else None
         context: Any = Rebuilt() if sync == "rebuilt" else sync
         decoding = SDVG(resources.drafter(), reward, router=chosen, reduction=reduction, sync=context)
         return PipelineCall(resources.pipeline, {"decoding": decoding})

@@ -98,7 +98,7 @@ class VideoReference:
         from mmspec.video.routing.routers import Random, Strided
 
         decoding, row = way.arguments.get("decoding"), {}
-        routed = decoding is not None and decoding.scoring().router.needs_reward
+        routed = decoding is not None and decoding.needs.reward
         for name, router in (("strided", Strided), ("random", Random)):
             other = self._at_budgets(decoding, router, own.redrawn) if routed else None
             for what, column in (("reward", 0), ("truth", 1)):

@@ -104,7 +104,7 @@ def predicted_seconds(run: BlockRun, price: PassCosts) -> float:
 
 
 def _work(row: Sequence[Any], decoding: Any) -> BlockWork:
-    judges = decoding is not None and decoding.scoring().router.needs_reward
+    judges = decoding is not None and decoding.needs.reward
     scored = sum((one.scores is not None) + (one.own_scores is not None) for one in row) if judges else 0
     kept, drafted = [one.kept for one in row], [one.drafted for one in row]
     return BlockWork.of(kept, drafted, _sync(decoding), scored=scored)

@@ -208,5 +208,5 @@ def test_what_does_not_fit_is_refused() -> None:
         Scheduled(euler.scheduler, 0)
     state = videos()["anyflow"].open(TEXT, noise(), SIZE)
     state.absorb([drawn(1, CHANNELS, 1, *SIZE)])
-    with pytest.raises(ValueError, match="film: expected at least the 1 blocks that were read, got 0"):
+    with pytest.raises(ValueError, match="video: expected at least the 1 blocks that were read, got 0"):
         state.generate([])

@@ -55,7 +55,7 @@ def test_latents_that_are_not_finite_stop_their_row(whose: str, monkeypatch: pyt
 
     def broken(self, block, cache):  # noqa: ANN001, ANN202
         latents = generate(self, block, cache)
-        mine = self.video.transformer is (wan(1) if whose == "drafter" else wan())
+        mine = self.model.transformer is (wan(1) if whose == "drafter" else wan())
         if mine and block == 3 and torch.equal(self._text(0), encode(["bb"])):
             latents[0, 0, 0, 0, 0] = torch.inf
         return latents

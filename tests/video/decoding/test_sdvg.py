@@ -13,6 +13,7 @@ from mmspec.video import BlockWork, Cached, KeyedBlockNoise, Random, Rebuilt, St
 from mmspec.video.chunk_cache import ChunkCache
 from tests.video.decoding.tiny import Told, bright, drafter, encode, pipeline, sdvg, told_by, vae
 from tests.video.tiny import GRID, FewStep
+from tests.video.vae.tiny import bytes_of
 
 PROMPTS = ["a", "bb", "ccc"]
 
@@ -223,7 +224,9 @@ def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt
     row = run.target.rows[0]
     while attended.append(0) or run.step():
         state = run._state.states[0]
-        held.append((row.vae_state.nbytes, row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded)))
+        held.append(
+            (bytes_of(row.vae_state), row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded))
+        )
         passes.append(row.state.passes + state.passes)
     assert len(row.committed) == 40 and len(set(held[5:])) == 1 and held[-1][1:3] <= (6, 6) and held[-1][3] == 0
     third = [after - before for before, after in zip(passes[6::3], passes[9::3], strict=False)]

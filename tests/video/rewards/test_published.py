@@ -15,7 +15,7 @@ from transformers import CLIPConfig, CLIPModel
 from mmspec import zoo
 from mmspec.io.loading import sketch
 from mmspec.video import CosineReward, Views, hpsv2_from_state_dict, pickscore_from_state_dict
-from mmspec.video.rewards.clip import _H14, OpenClipEncoder
+from mmspec.video.rewards.clip import _H14, ClipEncoder
 from mmspec.video.rewards.scores import normalised
 from tests.video.rewards.tiny import OPEN_CLIP, TRANSFORMERS, words
 
@@ -120,7 +120,7 @@ def test_files_of_another_model_are_refused(change: Callable, config: dict | Non
 
 
 def test_squares_of_another_size_and_pickles_are_refused(tmp_path: Path) -> None:
-    encoder = OpenClipEncoder(CLIP(**OPEN_CLIP), words)
+    encoder = ClipEncoder(CLIP(**OPEN_CLIP), words)
     with pytest.raises(ValueError, match=r"expected uint8 \[N, 3, 32, 32\].*Views\(size=32\)"):
         CosineReward(encoder)(frames(), PROMPT)
     with pytest.raises(ValueError, match=r"HPS\.pt: expected a \.safetensors file.*mmspec\.video\.rewards\.convert"):

@@ -65,3 +65,13 @@ class Stream:
     def restore(self, state: VAEState | None) -> None:
         """Goes back to a place, of this video or of another of the same autoencoder."""
         self._state = state
+
+
+def rows_of(state: VAEState, rows: list[int]) -> VAEState:
+    """The state of some videos of the batch."""
+    return VAEState(tuple(entry[rows] if isinstance(entry, torch.Tensor) else entry for entry in state.entries))
+
+
+def bytes_of(state: VAEState) -> int:
+    """The memory of the tensors of a state."""
+    return sum(entry.nbytes for entry in state.entries if isinstance(entry, torch.Tensor))

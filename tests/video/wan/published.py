@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from torch import Tensor
+
 _FILE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 NAMES: dict[str, str] = _FILE["names"]  # the causal checkpoints' name -> diffusers'
 SIZES: dict[str, dict] = {name: entry for name, entry in _FILE.items() if name != "names"}
@@ -18,3 +20,11 @@ def shapes(size: str, kind: str) -> dict[str, list[int]]:
 
 def numbered(key: str, layers: int) -> list[str]:
     return [key.replace("{i}", str(number)) for number in range(layers)] if "{i}" in key else [key]
+
+
+def to_causal(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """diffusers' tensors under the causal checkpoints' names; unknown names pass unchanged."""
+    most = max(entry["layers"] for entry in SIZES.values())
+    pairs = [zip(numbered(new, most), numbered(old, most), strict=True) for old, new in NAMES.items()]
+    names = {new: old for each in pairs for new, old in each}
+    return {names.get(name, name): value for name, value in state.items()}

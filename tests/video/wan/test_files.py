@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from mmspec.video import CausalWan, load_wan, save_wan
-from mmspec.video.wan.checkpoints import to_causal
 from mmspec.video.wan.convert import main
 from tests.video.tiny import SIZES, wan
+from tests.video.wan.published import to_causal
 
 
 def same(model: CausalWan, other: CausalWan | None = None) -> bool:
