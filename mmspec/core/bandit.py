@@ -1,4 +1,4 @@
-"""A bandit over draft lengths: it picks the length that yields most values per second, and pays for exploration by a budget."""
+"""A bandit over draft lengths: it picks the length that yields most values per second, and explores within a budget."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Weights from files into modules: every check happens before memory is allocated.
 
-`load_module` fills a module from the safetensors file that belongs to its config, `fill` takes the tensors of a published state
-dict, and `unpickle` is the one place that opens pickled checkpoints, for the commands that convert them.
+`load_module` fills a module from the safetensors file that belongs to its config, `fill_from_state_dict` takes the tensors of
+a published state dict, and `unpickle` is the one place that opens pickled checkpoints, for the commands that convert them.
 """
 
 from __future__ import annotations

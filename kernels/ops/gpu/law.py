@@ -1,4 +1,4 @@
-"""Lookups in laws, masses of residuals, laws written out, and row statistics: spans side by side, then one small program a row."""
+"""Lookups in laws, masses of residuals, dense laws and row statistics: spans side by side, then a small program a row."""
 
 from __future__ import annotations
 

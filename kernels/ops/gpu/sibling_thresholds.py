@@ -1,4 +1,4 @@
-"""Thresholds of target-match in one small program a row; the discount of K-SEQ in a program a node, whose bisection passes over both laws."""
+"""Thresholds of target-match in a small program a row; the discount of K-SEQ in a program a node, by bisection."""
 
 from __future__ import annotations
 

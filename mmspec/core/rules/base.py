@@ -75,7 +75,7 @@ class Rule:
         return self
 
     def check_evidence(self, evidence: Evidence) -> None:
-        """Raises Misfit, a ValueError, when the target does not say what the rule judges by."""
+        """Raises UnsupportedCombination, a ValueError, when the target does not say what the rule judges by."""
         if getattr(evidence, self.reads) is None:
             given = " and ".join(
                 said for field, said in _EVIDENCE_NAMES.items() if getattr(evidence, field) is not None
@@ -86,7 +86,7 @@ class Rule:
             )
 
     def check(self, draft: Draft) -> None:
-        """Raises Misfit, a ValueError, when the rule is not proven for this draft's q record or shape."""
+        """Raises UnsupportedCombination, a ValueError, when the rule is not proven for this draft's q record or shape."""
         if draft.tree.nodes == 1:
             return
         pair = (draft.law.kind, draft.law.drawn)

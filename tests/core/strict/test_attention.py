@@ -152,7 +152,7 @@ def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     elif wrong == "tree":
         monkeypatch.setattr(module, "leaf_paths", in_place)
     else:
-        monkeypatch.setitem(globals(), "groups", whole_rows)
+        monkeypatch.setitem(globals(), "row_groups", whole_rows)
     assert apart(Case(TREES["tree"], **(LONG if wrong == "padding" else RAGGED))) > 0
 
 
