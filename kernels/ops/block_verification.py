@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.special import ndtr
 
 from mmspec.kernels.dispatch import BOOL, WIDE, expect, on_kernels
-from mmspec.kernels.law import TINY, LogLaw, check_laws, residual_mass
+from mmspec.kernels.law import check_laws, residual_mass
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def block_thresholds(

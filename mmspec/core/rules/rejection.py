@@ -20,8 +20,7 @@ from mmspec.core.rules.siblings import (
 )
 from mmspec.core.tree import Tree
 from mmspec.kernels.block_verification import block_thresholds
-from mmspec.kernels.law import TINY, LogLaw
-from mmspec.kernels.residual_sampling import Residual
+from mmspec.kernels.log_law import TINY, LogLaw, Residual
 from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings
 from mmspec.kernels.sibling_thresholds import kseq_discount
 
