@@ -212,7 +212,7 @@ class DecodingRun:
 
 def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
     """Weigh, select, resample: the rule that judged, and its verdict."""
-    rule = rule.on(draft, evidence)
+    rule = rule.rule_for(draft, evidence)
     rule.check_evidence(evidence)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)

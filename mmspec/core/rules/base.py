@@ -70,8 +70,8 @@ class Rule:
     chains_only: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
-        """The rule that judges this draft: itself, unless it only chooses among others."""
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
+        """The rule to apply to this draft: `self`, or the rule that a dispatching rule selects."""
         return self
 
     def check_evidence(self, evidence: Evidence) -> None:
