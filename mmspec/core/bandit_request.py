@@ -7,41 +7,27 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BanditSettings:
-    """Constants of a `DraftLengthBandit`; gains are ratios to plain rounds.
+    """Constants of a `DraftLengthBandit`. Gains are ratios to plain rounds."""
 
-    plain_rounds: rounds without a draft before anything is drafted.
-    short, long: indices of the lengths that are tried first.   hold: rounds a window stays longer than it takes to settle.
-    worth: values that a request must have left for a first look at the drafter, or for a probe.
-    hopeful: drafts during which the bandit is optimistic about lengths that it hardly knows, less and less so.
-    credit: plain rounds that count as spent from the start.
-    enter, leave: the gain at which drafting starts, and the gain below which it ends.
-    probe: rounds of a probe, behind those in which a window settles.   late: values left when rows that stand together are
-        probed.   cold: first rounds of a request, which are slower than the next.
-    first_wait, last_wait: rounds between two probes of a drafter that does not pay, doubled from the first to the last.
-    excursion: rounds between two excursions.   stale, stale_plain: age at which a length, and no draft at all, is looked at
-        again; after `excursion` rounds where the gain is below `clear`.
-    soon, narrow, sure: a gain below `narrow` needs `sure` comparisons; until then an excursion every `soon` rounds.
-    """
-
-    plain_rounds: int = 3
-    short: int = 1
+    plain_rounds: int = 3  # rounds without a draft before anything is drafted
+    short: int = 1  # indices of the lengths that are tried first
     long: int = 5
-    hold: int = 2
-    worth: int = 4
-    hopeful: int = 24
-    credit: int = 500
-    enter: float = 0.04
-    leave: float = 0.01
-    probe: int = 2
-    cold: int = 2
-    late: int = 32
-    first_wait: int = 16
+    hold: int = 2  # rounds a window stays longer than it takes to settle
+    worth: int = 4  # values that must be left for a first look at the drafter, or for a probe
+    hopeful: int = 24  # drafts during which the bandit is optimistic about lengths it hardly knows, less and less so
+    credit: int = 500  # plain rounds that count as spent from the start
+    enter: float = 0.04  # the gain at which drafting starts
+    leave: float = 0.01  # the gain below which drafting ends
+    probe: int = 2  # rounds of a probe, behind those in which a window settles
+    cold: int = 2  # first rounds of a request, which are slower than the next
+    late: int = 32  # values left when rows that stand together are probed
+    first_wait: int = 16  # rounds between two probes of a drafter that does not pay, doubled each time
     last_wait: int = 256
-    excursion: int = 16
-    stale: int = 32
-    stale_plain: int = 96
+    excursion: int = 16  # rounds between two excursions
+    stale: int = 32  # age at which a length is looked at again
+    stale_plain: int = 96  # the same for plain rounds; it is `excursion` where the gain is below `clear`
     clear: float = 1.25
-    soon: int = 6
+    soon: int = 6  # rounds between two excursions while a gain below `narrow` rests on fewer than `sure` comparisons
     narrow: float = 1.5
     sure: int = 16
 

@@ -21,17 +21,7 @@ from mmspec.io.readers import naming, read_shapes, read_tensors
 Module = TypeVar("Module", bound=nn.Module)
 _SHOWN = 4
 _MADE = 20  # tensors a module makes for one that is stored, far more than any does
-_MAKERS = {
-    torch.empty,
-    torch.zeros,
-    torch.ones,
-    torch.full,
-    torch.tensor,
-    torch.arange,
-    torch.eye,
-    torch.rand,
-    torch.randn,
-}
+_MAKERS = {getattr(torch, name) for name in "empty zeros ones full tensor arange eye rand randn".split()}
 _FILLS = (torch.Tensor.normal_, nn.init.normal_)
 
 
