@@ -5,7 +5,7 @@ from torch import Tensor
 from mmspec.core import Draft, Evidence, Rule, Weights
 from mmspec.core.rules import TokenWise
 from mmspec.core.rules.base import at_node, is_followed, keep_live, law_row, laws_of
-from mmspec.kernels.law import TINY
+from mmspec.kernels.log_law import TINY
 
 
 class Cautious(Rule):

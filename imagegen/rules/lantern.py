@@ -118,7 +118,7 @@ class Lantern(RelaxedRule):
         """What a code of probability mass [B, n] may borrow at most."""
         return torch.full_like(mass, self.delta)
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return self
 
     def borrowed(self, law: Tensor, token: Tensor, mass: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class RelaxedRule(Rule):
     exact = False
     proven_for = frozenset({("categorical", "without_replacement"), ("onehot", "deterministic"), ("none", "none")})
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return _MATCH if evidence.greedy else self
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:

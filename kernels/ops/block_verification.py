@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.special import ndtr
 
 from mmspec.kernels.dispatch import BOOL, WIDE, expect, on_kernels
-from mmspec.kernels.law import TINY, LogLaw, check_laws, residual_mass
+from mmspec.kernels.law import check_laws, residual_mass
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def block_thresholds(
@@ -44,15 +45,25 @@ def block_thresholds(
 
 
 def block_thresholds_reference(ratio: Tensor, p: Tensor, q: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
-    # log P is a walk held below 0: its closed form is the walk minus its running maximum
-    walk = torch.nn.functional.pad(ratio.log(), (1, 0)).cumsum(-1)
-    weight = (walk - walk.cummax(-1).values).exp()
+    weight = _prefix_weights(ratio.log())
     before = weight[:, :-1]
     mass = residual_mass(p[:, :-1], q, before, torch.ones_like(before))
+    return _heights(mass, weight, drawn), weight
+
+
+def _prefix_weights(log_ratio: Tensor) -> Tensor:
+    """P [B, K + 1]: log P is a walk held below 0, whose closed form is the walk minus its running maximum."""
+    walk = torch.nn.functional.pad(log_ratio, (1, 0)).cumsum(-1)
+    return (walk - walk.cummax(-1).values).exp()
+
+
+def _heights(mass: Tensor, weight: Tensor, drawn: Tensor | None) -> Tensor:
+    """h [B, K + 1] of masses Z [B, K] and weights P [B, K + 1]."""
+    before = weight[:, :-1]
     room = mass + (1 - before)
     height = torch.where(room == 0, 1.0, mass / room)
     height = height if drawn is None else torch.where(drawn, height, before)
-    return torch.cat((height, weight[:, -1:]), 1), weight
+    return torch.cat((height, weight[:, -1:]), 1)
 
 
 _HALVINGS = 64
@@ -89,15 +100,8 @@ def gaussian_block_thresholds(log_ratio: Tensor, gap: Tensor, drawn: Tensor) -> 
     gap: float64 [B, K], distance of the two means it was drawn from and is judged by, in units of the scale.
     drawn: bool [B, K], a prefix of ones.
     """
-    # log P is a walk held below 0: its closed form is the walk minus its running maximum
-    walk = torch.nn.functional.pad(torch.where(drawn, log_ratio, 0.0), (1, 0)).cumsum(-1)
-    weight = (walk - walk.cummax(-1).values).exp()
-    before = weight[:, :-1]
-    mass = excess_mass(before, gap)
-    room = mass + (1 - before)
-    height = torch.where(room == 0, 1.0, mass / room)
-    height = torch.where(drawn, height, before)
-    return torch.cat((height, weight[:, -1:]), 1), weight
+    weight = _prefix_weights(torch.where(drawn, log_ratio, 0.0))
+    return _heights(excess_mass(weight[:, :-1], gap), weight, drawn), weight
 
 
 def _crossing(weight: Tensor, gap: Tensor) -> Tensor:

@@ -45,6 +45,11 @@ INDEX = frozenset({torch.int64})
 BOOL = frozenset({torch.bool})
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which the probabilities of scores of this dtype are kept."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def expect(name: str, tensor: Tensor, dtypes: frozenset[torch.dtype], *shape: int | None) -> None:
     """Raises ValueError unless the tensor has one of the dtypes and this shape; None stands for any size."""
     if tensor.dtype not in dtypes:

@@ -17,68 +17,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.kernels.dispatch import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows, on_kernels
-
-TINY = 1e-30  # a divisor that keeps float32 finite where the quotient is never used
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LogLaw:
-    """Laws of rows that are never written out: p(x) = exp(s - lse) for s = scores(x) / T from the floor up, else 0.
-
-    scores: float [B, R, V].   stats: float32 or float64 [B, R, 3], per row lse, 1 / T and the floor (see `row_stats`).
-    row: int64 [M], which rows of the scores these are; None for all of them in order.
-    """
-
-    scores: Tensor
-    stats: Tensor
-    row: Tensor | None = None
-
-    @property
-    def shape(self) -> torch.Size:
-        rows = self.scores.shape[1] if self.row is None else len(self.row)
-        return torch.Size((self.scores.shape[0], rows, self.scores.shape[2]))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.stats.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.scores.device
-
-    def index_select(self, dim: int, index: Tensor) -> LogLaw:
-        """The rows int64 [m] of these, as `Tensor.index_select` along axis 1, without a copy."""
-        if dim != 1:
-            raise ValueError(f"dim: expected 1, the axis of rows, got {dim}")
-        return LogLaw(self.scores, self.stats, index if self.row is None else self.row[index])
-
-    def at(self, node: Tensor) -> LogLaw:
-        """One row of each request as a law [B, 1, V], written nowhere but for the gathered scores. node: int64 [B]."""
-        node = node if self.row is None else self.row[node]
-        b = torch.arange(len(node), device=node.device)
-        return LogLaw(self.scores[b, node][:, None], self.stats[b, node][:, None])
-
-    def dense(self) -> Tensor:
-        """The probabilities, float [B, M, V]."""
-        if on_kernels(self.scores):
-            from mmspec.kernels.gpu.law import launch_dense
-
-            return launch_dense(self)
-        return self.dense_reference()
-
-    def dense_reference(self) -> Tensor:
-        scores, stats = self.scores, self.stats
-        if self.row is not None:
-            scores, stats = scores.index_select(1, self.row), stats.index_select(1, self.row)
-        scaled = scores.to(stats.dtype) * stats[..., 1:2]
-        mass = (scaled - stats[..., :1]).exp()
-        return torch.where(scaled < stats[..., 2:], 0.0 * mass, mass)
+from mmspec.kernels.dispatch import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows, on_kernels, wide
+from mmspec.kernels.draft_tree import take_node
+from mmspec.kernels.log_law import LogLaw
 
 
 def dense(law: Tensor | LogLaw) -> Tensor:
     """The probabilities of a law, float [B, M, V]."""
-    return law.dense() if isinstance(law, LogLaw) else law
+    if not isinstance(law, LogLaw):
+        return law
+    if on_kernels(law.scores):
+        from mmspec.kernels.gpu.law import launch_dense
+
+        return launch_dense(law)
+    return dense_reference(law)
+
+
+def dense_reference(law: LogLaw) -> Tensor:
+    scores, stats = law.scores, law.stats
+    if law.row is not None:
+        scores, stats = scores.index_select(1, law.row), stats.index_select(1, law.row)
+    scaled = scores.to(stats.dtype) * stats[..., 1:2]
+    mass = (scaled - stats[..., :1]).exp()
+    return torch.where(scaled < stats[..., 2:], 0.0 * mass, mass)
+
+
+def at_node(tensor: Tensor | LogLaw, node: Tensor) -> Tensor:
+    """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
+    return dense(tensor.at(node))[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
 
 
 def law_of(scores: Tensor) -> Tensor:
@@ -89,15 +55,7 @@ def law_of(scores: Tensor) -> Tensor:
 def law_rows(scores: Tensor) -> Tensor | LogLaw:
     """The laws of scores [B, M, V] in the form this device works with best: probabilities, or a `LogLaw` for kernels."""
     expect("scores", scores, FLOATS, None, None, None)
-    if not on_kernels(scores):
-        return law_of(scores)
-
-    return row_stats(scores).law
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """What probabilities of scores of this dtype are kept in."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    return row_stats(scores).law if on_kernels(scores) else law_of(scores)
 
 
 def check_laws(p: Tensor | LogLaw, q: Tensor | LogLaw) -> None:

@@ -6,11 +6,10 @@ Strides: any; kernels copy what is not dense along the components. Equal means g
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from mmspec.kernels.dispatch import WIDE, on_kernels
-from mmspec.kernels.law import TINY
+from mmspec.kernels.log_law import TINY
 
 
 def log_ratio(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
@@ -63,11 +62,3 @@ def _check(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> No
         ):
             raise ValueError(f"{name}: expected float32 or float64 [..., {mean.shape[-1]}], got {tensor.dtype} "
                              f"{list(tensor.shape)}")  # fmt: skip
-
-
-def aligned(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> list[Tensor]:
-    """The four as dense rows [M, d] (scale [M, 1] or [M, d]) of one dtype, for kernels."""
-    shape = torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape)
-    dtype = torch.promote_types(torch.promote_types(value.dtype, mean.dtype), scale.dtype)
-    rows = [t.to(dtype).expand(shape).reshape(-1, shape[-1]) for t in (value, draft_mean, mean)]
-    return [*rows, scale.to(dtype).expand(*shape[:-1], scale.shape[-1]).reshape(-1, scale.shape[-1])]

@@ -16,8 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.kernels.dispatch import FLOATS, WIDE, expect, expect_dense, on_kernels
-from mmspec.kernels.law import wide
+from mmspec.kernels.dispatch import FLOATS, WIDE, expect, expect_dense, on_kernels, wide
 
 
 def sample_categorical(weight: Tensor, uniform: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, on_kernels
-from mmspec.kernels.law import TINY, LogLaw, check_laws, residual_mass
+from mmspec.kernels.law import check_laws, residual_mass
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, expect_rows, on_kernels
-from mmspec.kernels.law import TINY, LogLaw, check_laws
+from mmspec.kernels.law import check_laws
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def match_thresholds(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | None) -> Tensor:
@@ -64,7 +65,7 @@ def kseq_discount(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tupl
     if isinstance(p, LogLaw) or on_kernels(p):
         from mmspec.kernels.gpu.sibling_thresholds import launch_kseq
 
-        return launch_kseq(p, q, count)
+        return launch_kseq(p, q, count, STEPS)
     return kseq_discount_reference(p, q, count)
 
 

@@ -186,7 +186,7 @@ def enumerate_rule(
     """
     drafts = every_draft(tree, q, drawn, grow) if drafts is None else drafts
     draft, evidence = as_inputs(drafts, tree, p, record or q, drawn, per_row)
-    rule = rule.on(draft, evidence)
+    rule = rule.rule_for(draft, evidence)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)
     rows = len(drafts.value)

@@ -108,7 +108,7 @@ class RuleStep:
         root = torch.zeros(len(tokens), 1)
         draft = Draft(torch.cat((root.long(), tokens), 1), tree, self._law(q, tree.parent[0].tolist()))
         evidence = Evidence(p.log())
-        rule = self.rule.on(draft, evidence)
+        rule = self.rule.rule_for(draft, evidence)
         rule.check(draft)
         weights = rule.weigh(evidence, draft)
         verdict = rule.select(weights, torch.cat((root, uniforms[:, :-1]), 1), draft)

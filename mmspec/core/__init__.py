@@ -1,4 +1,4 @@
-"""The round that every domain shares: drafts, rules, random keys, the cache, the loop and length control, handed out on first use."""
+"""The round that every domain shares: drafts, rules, random keys, the cache, the loop and length control."""
 
 from __future__ import annotations
 

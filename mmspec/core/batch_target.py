@@ -61,7 +61,7 @@ class BatchTarget:
         return [max(min(longest, n - 1), 0) if alive else 0 for n, alive in zip(room, self.live, strict=True)]
 
     def commit_paths(self, verdict: Verdict, failure: Tensor | None, run: Tensor | None = None) -> list[int | None]:
-        """Notes a round's paths and lets every live row `commit_row` its own; per row, what that returns, None for a stopped row.
+        """Note a round's paths and `commit_row` every live row; per row what that returns, None for a stopped row.
 
         failure: bool or int64 [B, N], nodes behind which nothing could be drawn (0: something could); None for no such node.
         run: int64 [B, D + 1], see `run_of`, of targets that take values on the host.   One transfer to the host.

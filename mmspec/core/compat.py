@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from torch import Tensor
 from transformers import cache_utils
 
 
@@ -23,24 +22,13 @@ class _LayerWithoutMemory:
         self.is_initialized = True
         self.keys = self.values = None
 
-    def update(
-        self, key_states: Tensor | None, value_states: Tensor | None, *args: object, **kwargs: object
-    ) -> NoReturn:
+    def update(self, key_states: object, value_states: object, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError("a layer without a memory cannot store keys and values")
 
-    def offload(self) -> None: ...
+    def _nothing(self, *args: object) -> None:
+        return None
 
-    def prefetch(self) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def crop(self, tokens_to_remove: int) -> None: ...
-
-    def reorder_cache(self, beam_idx: Tensor) -> None: ...
-
-    def batch_repeat_interleave(self, repeats: int) -> None: ...
-
-    def batch_select_indices(self, indices: Tensor) -> None: ...
+    offload = prefetch = reset = crop = reorder_cache = batch_repeat_interleave = batch_select_indices = _nothing
 
     def get_max_length(self) -> int:
         return -1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.tree import Tree, chain
-from mmspec.kernels.slots import take_nodes
+from mmspec.kernels.draft_tree import take_nodes
 
 Drawn = Literal["without_replacement", "with_replacement", "deterministic", "none"]
 

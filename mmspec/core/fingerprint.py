@@ -1,4 +1,4 @@
-"""Fingerprints of models, which show that a model computes another function than before, and copies that follow their original.
+"""Fingerprints that show that a model computes another function than before, and copies that follow their original.
 
 A fingerprint compares weights by their memory and version counter and by a sample of their values, and modules by their
 settings, such as the active adapters. It costs a few milliseconds. It cannot see a change that none of these shows: single

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from threading import Lock
 from time import perf_counter
 
-from mmspec.core.bandit import BanditRequest, DraftLengthBandit
+from mmspec.core.bandit import DraftLengthBandit
+from mmspec.core.bandit_request import BanditRequest
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, DraftState, Target
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLengthTraits:
+    """Attributes that a drafter's state may have for a controller of draft lengths, with the defaults of the others.
+
+    deepest: the longest draft that can be asked for; None where the shape is fixed.
+    lengths: the lengths worth telling apart, ascending; empty for all up to `deepest`.
+    settling: rounds until a draft of another length than before is what it will be.
+    may_miss: the state loses nothing by a round without a draft that it is not shown.
+    every_round: the state has to draft in every round.
+    """
+
+    deepest: int | None = None
+    lengths: tuple[int, ...] = ()
+    settling: int = 0
+    may_miss: bool = False
+    every_round: bool = False
+
+    @classmethod
+    def of(cls, state: DraftState) -> DraftLengthTraits:
+        """The traits of a state."""
+        return cls(*(getattr(state, trait.name, trait.default) for trait in fields(cls)))
 
 
 class Goodput:
     """Wraps a drafter and picks the length of every draft by measured time, zero included. Exact whenever the drafter is.
 
     drafter: any. States with `deepest` take the length as a third argument of `propose`; others draft in full or not at all.
-        A state's `lengths` and `settling` are read as in `BanditRequest`; one with `may_miss` skips rounds while it rests.
+        States may have `DraftLengthTraits`; a state with `may_miss` skips rounds while it rests.
     explore: the share of time that trying other lengths may cost.   clock: seconds, for tests.
     Raises ValueError for an `explore` outside [0, 1) and, on use, for states with `every_round`.
     See docs/concepts/drafters.md."""
@@ -44,9 +69,11 @@ class Goodput:
     def open(self, target: Target) -> GoodputState:
         open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
         state = open_lazily(target)
-        if getattr(state, "every_round", False):
-            raise ValueError(f"drafter: expected one that can leave rounds out, got {self.drafter.name!r}, which reads values "
-                             "only as it drafts them; use it without the controller")  # fmt: skip
+        if DraftLengthTraits.of(state).every_round:
+            raise ValueError(
+                f"drafter: expected one that can leave rounds out, got {self.drafter.name!r}, which reads values only as it "
+                "drafts them; use it without the controller"
+            )
         return GoodputState(self, state, target)
 
     def bandit(self, batch: int, greedy: bool, branches: int = 1, settling: int = 0) -> DraftLengthBandit:
@@ -60,8 +87,10 @@ class Goodput:
         """Per kind of request: rounds by length, seconds of a round by length, chances of acceptance by depth, and the share
         of time that trying out is thought to have cost."""
         with self.lock:
-            return [{"batch": batch, "greedy": greedy, "branches": branches, **ledger.summary()}
-                    for (batch, greedy, branches), ledger in sorted(self.bandits.items())]  # fmt: skip
+            return [
+                {"batch": batch, "greedy": greedy, "branches": branches, **bandit.summary()}
+                for (batch, greedy, branches), bandit in sorted(self.bandits.items())
+            ]
 
 
 class GoodputState:
@@ -74,15 +103,20 @@ class GoodputState:
         self.started, self.length, self.standing = None, 0, None
         total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
         self.most = getattr(target, "most", None) if total is None else total
-        settling = getattr(inner, "settling", 0)
-        self.seat = BanditRequest(getattr(inner, "deepest", None), 1 if prompt is None else prompt.shape[1],
-                         getattr(inner, "lengths", ()), settling, total is not None,
-                         total is not None and target.batch > 1)  # fmt: skip
+        self.traits = traits = DraftLengthTraits.of(inner)
+        self.request = BanditRequest(
+            traits.deepest,
+            1 if prompt is None else prompt.shape[1],
+            traits.lengths,
+            traits.settling,
+            whole=total is not None,
+            together=total is not None and target.batch > 1,
+        )
         # a drafter without a lazy state has read its prompt by now
         greedy, branches = bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
-            self.bandit = control.bandit(target.batch, greedy, branches, settling)
-            self.bandit.lengths.append(self.seat.emitted)
+            self.bandit = control.bandit(target.batch, greedy, branches, traits.settling)
+            self.bandit.lengths.append(self.request.emitted)
 
     @property
     def passes(self) -> int:
@@ -91,31 +125,31 @@ class GoodputState:
     def follow(self, target: Target) -> GoodputState:
         """The state of a request that goes on from this one; what is read by it is read now."""
         state = GoodputState(self.control, self.inner.follow(target), target)
-        state.seat.fresh = False
+        state.request.fresh = False
         return state
 
     def propose(self, target: Target, keys: Keys) -> Draft:
         self.started = self.clock()
         emitted = target.emitted
         live = getattr(target, "live", None) or [True] * len(emitted)
-        self.seat.emitted[0] = max(emitted) + 1
+        self.request.emitted[0] = max(emitted) + 1
         if self.most is not None:
             standing = {row: n for row, (n, alive) in enumerate(zip(emitted, live, strict=True)) if alive}
-            self.seat.left = self.most - min(standing.values())
-            self.standing = standing if self.seat.whole else None
+            self.request.left = self.most - min(standing.values())
+            self.standing = standing if self.request.whole else None
         with self.lock:
-            self.length = self.bandit.choose(self.seat)
+            self.length = self.bandit.choose(self.request)
         if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
             self.length = agreed(self.length)
         if self.length == 0:
             return root_only(target.pending)
-        return self.inner.propose(target, keys, *(() if self.seat.deepest is None else (self.length,)))
+        return self.inner.propose(target, keys, *(() if self.request.deepest is None else (self.length,)))
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Measures the round and passes it on; the first call, behind the prefill, measures nothing."""
         verified = self.clock()
         # a drafter at rest that loses nothing by it is spared rounds without a draft
-        if self.length or self.bandit.paying or not getattr(self.inner, "may_miss", False):
+        if self.length or self.bandit.paying or not self.traits.may_miss:
             self.inner.observe(target, draft, evidence, verdict)
         # nothing is measured behind the prefill, nor of the round that ends a request
         if self.started is None or getattr(target, "done", False):
@@ -126,7 +160,7 @@ class GoodputState:
         plain = not self.length and len(set((self.standing or {}).values())) <= 1
         with self.lock:
             self.bandit.learn(
-                self.seat, self.length, ended - self.started, self._depths(target), draft.tree.max_depth, plain
+                self.request, self.length, ended - self.started, self._depths(target), draft.tree.max_depth, plain
             )
 
     def _depths(self, target: Target) -> list[int]:

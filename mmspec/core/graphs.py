@@ -34,7 +34,7 @@ class FixedTensors:
         self._kept += [(owner, name, getattr(owner, name)) for name in names]
 
     def settle(self) -> None:
-        """Copies what has taken their places into them.   Raises Refused for another shape or dtype."""
+        """Copies what has taken their places into them.   Raises CaptureRefused for another shape or dtype."""
         changed = [(*one, getattr(one[0], one[1])) for one in self._kept]
         changed = [(owner, name, home, new) for owner, name, home, new in changed if new is not home]
         homes = {home.untyped_storage().data_ptr() for _, _, home in self._kept}
@@ -102,7 +102,7 @@ class OperationRecorder(TorchDispatchMode):
         return made
 
     def _number(self, made: Tensor) -> Tensor:
-        """A tensor that Python has just made of numbers.   Raises HostRead where there are several."""
+        """A tensor that Python has just made of numbers.   Raises HostReadError where there are several."""
         if made.dim() or made.device.type != "cpu":
             raise HostReadError(_HOST_NUMBERS)
         self.numbers.append(made)
@@ -118,14 +118,14 @@ class _HostReadGuard(TorchFunctionMode):
 
 
 def recorded_operations(function: Callable[[], None]) -> list[tuple]:
-    """What a call does, step by step.   Raises HostRead."""
+    """What a call does, step by step.   Raises HostReadError."""
     with _HostReadGuard(), OperationRecorder() as watched:
         function()
     return watched.steps
 
 
 def check_capturable(function: Callable[[], None]) -> None:
-    """Raises Refused for a function that cannot be replayed. It runs three times, so nothing it changes may matter yet."""
+    """Raise CaptureRefused for a function that cannot be replayed. It runs three times: nothing it changes may matter yet."""
     function()  # constants are made once, and may be asked for their values then
     first, second = recorded_operations(function), recorded_operations(function)
     if first != second:
@@ -151,7 +151,7 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
     """What does to memory what `function` does.
 
     function: shapes, addresses and the host's numbers are the same at every call, and it asks nothing of the device. On a GPU
-    it runs while this is called, so nothing it changes may matter yet.   Raises Refused where CUDA cannot record it.
+    it runs while this is called, so nothing it changes may matter yet.   Raises CaptureRefused where CUDA cannot record it.
     """
     if device.type != "cuda":
         return function
@@ -182,29 +182,29 @@ class AsyncReadback:
     def __init__(self, device: torch.device, late: int | None = None):
         self.cuda = device.type == "cuda"
         self.late = int(self.cuda) if late is None else late
-        self._out: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+        self._pending: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
         self._spare: list[Tensor] = []
 
     def __len__(self) -> int:
-        """Letters that are out."""
-        return len(self._out)
+        """The number of copies that are under way."""
+        return len(self._pending)
 
-    def post(self, letter: Tensor) -> None:
-        """Sends what the tensor will hold once the round is through, behind it on its stream."""
-        paper = self._spare.pop() if self._spare else torch.empty_like(letter, device="cpu", pin_memory=self.cuda)
-        paper.copy_(letter, non_blocking=self.cuda)
+    def post(self, tensor: Tensor) -> None:
+        """Copy what the tensor holds at the end of the round, behind it on its stream."""
+        copy = self._spare.pop() if self._spare else torch.empty_like(tensor, device="cpu", pin_memory=self.cuda)
+        copy.copy_(tensor, non_blocking=self.cuda)
         event = None
         if self.cuda:
             event = torch.cuda.Event()
             event.record()
-        self._out.append((paper, event))
+        self._pending.append((copy, event))
 
     def read(self) -> list[list[int]] | None:
-        """The oldest letter, unless only the latest are out."""
-        if len(self._out) <= self.late:
+        """The oldest copy, unless only the latest are under way."""
+        if len(self._pending) <= self.late:
             return None
-        paper, event = self._out.popleft()
+        copy, event = self._pending.popleft()
         if event is not None:
             event.synchronize()
-        self._spare.append(paper)
-        return paper.tolist()
+        self._spare.append(copy)
+        return copy.tolist()

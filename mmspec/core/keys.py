@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from math import prod
 
 import torch
 from torch import Tensor
@@ -91,9 +92,7 @@ class Keys:
 
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """float64 [B, *shape] in [0, 1): the numbers of this round and purpose; `step` separates draws within a round."""
-        count = 1
-        for size in shape:
-            count *= size
+        count = prod(shape)
         if step or count * len(self.seeds) > _AHEAD // 2 or on_kernels(self.seeds):
             return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)
         first, numbers = self.ahead.get(purpose, (0, None))
@@ -139,7 +138,4 @@ class CountedKeys(Keys):
 
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
         """As `Keys.uniform`; no rounds are drawn ahead, since a replay would repeat them."""
-        count = 1
-        for size in shape:
-            count *= size
-        return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)
+        return uniforms(self.seeds, self.stream(purpose, step), prod(shape)).reshape(-1, *shape)

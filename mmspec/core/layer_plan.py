@@ -1,4 +1,4 @@
-"""The layers of a decoder as its config describes them: what each keeps, its attention window, and the masks of a drafted tree."""
+"""The layers of a decoder by its config: what each keeps, its attention window, and the masks of a drafted tree."""
 
 from __future__ import annotations
 

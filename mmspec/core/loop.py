@@ -132,7 +132,7 @@ def check_drafter(name: str, drafter: object) -> None:
 class DecodingRun:
     """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn.
 
-    stats: what a domain counts in, None for what all count.
+    stats: what a domain counts in, None for what all count.   state: the drafter's, None before the first round.
     earlier: the drafter's state of the request that this one goes on from, which it can `follow`; None to open a new one.
     lasts: another request will go on from this one, so that its states learn of the last round too.
     """
@@ -152,13 +152,8 @@ class DecodingRun:
         self.target, self.drafter, self.rule, self.keys = target, drafter or NoDraft(), rule, keys
         self.stats = Stats() if stats is None else stats
         self.stats.rule, self.stats.drafter, self.stats.exact = rule.name, self.drafter.name, rule.exact
-        self._state: DraftState | None = None
+        self.state: DraftState | None = None
         self.earlier, self.lasts = earlier, lasts
-
-    @property
-    def state(self) -> DraftState | None:
-        """The drafter's side of the request; None before the first round."""
-        return self._state
 
     def run(self) -> Stats:
         """Decodes to the end."""
@@ -170,13 +165,13 @@ class DecodingRun:
     def step(self) -> bool:
         """One round (the first is the prefill). Returns whether rows are left to decode."""
         stats, target, started = self.stats, self.target, perf_counter()
-        if self._state is None:
+        if self.state is None:
             with stats.time("prefill"):
                 draft, evidence = target.prefill()
-                self._state = self.drafter.open(target) if self.earlier is None else self.earlier.follow(target)
+                self.state = self.drafter.open(target) if self.earlier is None else self.earlier.follow(target)
         else:
             with stats.time("draft"):
-                draft = self._state.propose(target, self.keys)
+                draft = self.state.propose(target, self.keys)
             with stats.time("target"):
                 evidence = target.score(draft)
         with stats.time("verify"):
@@ -184,12 +179,12 @@ class DecodingRun:
             accepted = target.commit(draft, evidence, verdict)
         if not target.done or self.lasts:
             with stats.time("draft"):
-                self._state.observe(target, draft, evidence, verdict)
+                self.state.observe(target, draft, evidence, verdict)
         self.keys.round += 1
         # a target that makes again what was rejected passes over nothing else
         worked = [a is not None and not (a and verdict.kind == "regenerate") for a in accepted]
         stats.target_passes += verdict.kind != "regenerate" or any(worked)
-        stats.drafter_passes = self._state.passes
+        stats.drafter_passes = self.state.passes
         stats.row_passes += sum(worked)
         stats.accepted.append(accepted)
         stats.emitted = list(target.emitted)
@@ -212,7 +207,7 @@ class DecodingRun:
 
 def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
     """Weigh, select, resample: the rule that judged, and its verdict."""
-    rule = rule.on(draft, evidence)
+    rule = rule.rule_for(draft, evidence)
     rule.check_evidence(evidence)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)

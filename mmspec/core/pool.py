@@ -7,8 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from mmspec.kernels.slots import move_slots
-from mmspec.kernels.tree_attention import tree_bias
+from mmspec.kernels.draft_tree import move_slots, tree_bias
 
 
 class KeyValueSlots:

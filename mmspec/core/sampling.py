@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.kernels.law import TINY, dense, law_of, mass_at, residual_law
+from mmspec.kernels.law import dense, law_of, mass_at, residual_law
+from mmspec.kernels.log_law import TINY
 from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
 from mmspec.kernels.sampling import sample_categorical, truncated_scores
 

@@ -45,12 +45,12 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
         )  # fmt: skip
     # how many batches were seen in training is nothing that a model computes with
     if lacking := sorted(name for name in told["missing_keys"] if not name.endswith("num_batches_tracked")):
-        raise ValueError(f"{source}: expected all weights of a {type(model).__name__}, got no {abbreviated(lacking)}, which would be "
-                         "random; use the whole checkpoint")  # fmt: skip
+        raise ValueError(f"{source}: expected all weights of a {type(model).__name__}, got no {abbreviated(lacking)}, "
+                         "which would be random; use the whole checkpoint")  # fmt: skip
     if misfits := sorted(told["mismatched_keys"]):
         names = [f"{name} of shape {tuple(got)} instead of {tuple(wanted)}" for name, got, wanted in misfits]
-        raise ValueError(f"{source}: expected weights in the shapes of the config, got {abbreviated(names)}; use the config the "
-                         "checkpoint was made with")  # fmt: skip
+        raise ValueError(f"{source}: expected weights in the shapes of the config, got {abbreviated(names)}; use the "
+                         "config the checkpoint was made with")  # fmt: skip
     if foreign := foreign_weights(told["unexpected_keys"], model):
         raise ValueError(f"{source}: expected the weights of the {type(model).__name__} that its config describes, got "
                          f"{abbreviated(foreign)} too; use the config the checkpoint was made with")  # fmt: skip

@@ -20,7 +20,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`; moves it onto `path` on success and deletes it on any error.
 
     Works with every writer that takes a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
-    Raises ValueError when the folder does not exist or `path` is a folder or a device, and Unwritten where `path`
+    Raises ValueError when the folder does not exist or `path` is a folder or a device, and WriteError where `path`
     cannot be written.
     """
     final = destination(path)
@@ -73,7 +73,7 @@ def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
         lines: the lines without their ends.
 
     Raises:
-        Unwritten: the log is then as it was, so that later lines do not follow a part of a line.
+        WriteError: the log is then as it was, so that later lines do not follow a part of a line.
     """
     rest = memoryview("".join(f"{line}\n" for line in lines).encode())
     with writing(path), open(path, "ab", buffering=0) as handle:

@@ -1,7 +1,7 @@
 """Weights from files into modules: every check happens before memory is allocated.
 
-`load_module` fills a module from the safetensors file that belongs to its config, `fill` takes the tensors of a published state
-dict, and `unpickle` is the one place that opens pickled checkpoints, for the commands that convert them.
+`load_module` fills a module from the safetensors file that belongs to its config, `fill_from_state_dict` takes the tensors of
+a published state dict, and `unpickle` is the one place that opens pickled checkpoints, for the commands that convert them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,7 @@ from mmspec.io.readers import naming, read_shapes, read_tensors
 Module = TypeVar("Module", bound=nn.Module)
 _SHOWN = 4
 _MADE = 20  # tensors a module makes for one that is stored, far more than any does
-_MAKERS = {
-    torch.empty,
-    torch.zeros,
-    torch.ones,
-    torch.full,
-    torch.tensor,
-    torch.arange,
-    torch.eye,
-    torch.rand,
-    torch.randn,
-}
+_MAKERS = {getattr(torch, name) for name in "empty zeros ones full tensor arange eye rand randn".split()}
 _FILLS = (torch.Tensor.normal_, nn.init.normal_)
 
 

@@ -1,6 +1,7 @@
 """Saving and loading of trained modules: our own folders, and the configs and state dicts of published drafters.
 
-Our own folder holds config.json and one safetensors file, nothing else. Published names and fields become those of a DraftLayer.
+Our own folder holds config.json and one safetensors file, nothing else. Published names and fields become those of a
+DraftLayer.
 """
 
 from __future__ import annotations

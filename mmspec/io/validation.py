@@ -1,8 +1,8 @@
 """Validation of values from outside: the fields of config files and the arguments of callers.
 
-This is the one place that says what counts as a number, a whole number or a truth value. Python takes True for the number 1 and
-every text for a truth value, and NaN passes each comparison that does not expect it. Without a check, a value of a wrong type
-would therefore change a result in silence.
+This is the one place that says what counts as a number, a whole number or a truth value. Python takes True for the number
+1 and every text for a truth value, and NaN passes each comparison that does not expect it. Without a check, a value of a
+wrong type would change a result in silence.
 """
 
 from __future__ import annotations

@@ -305,8 +305,8 @@ def test_choosing_takes_microseconds() -> None:
     best = 1.0
     for _ in range(300):
         began = perf_counter()
-        length = state.bandit.choose(state.seat)
-        state.bandit.learn(state.seat, length, 1.0, [2], length)
+        length = state.bandit.choose(state.request)
+        state.bandit.learn(state.request, length, 1.0, [2], length)
         best = min(best, perf_counter() - began)
     assert target.batch == 1 and best < 1e-4
 

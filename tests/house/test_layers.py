@@ -106,8 +106,8 @@ def test_scripts_import_the_package_not_its_folders() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mmspec.kernels.path_selection", "import numpy"),
-        ("mmspec.kernels.path_selection", "from mmspec.core import draft"),
+        ("mmspec.kernels.draft_tree", "import numpy"),
+        ("mmspec.kernels.draft_tree", "from mmspec.core import draft"),
         ("mmspec.core.loop", "from ..vlm import api"),
         ("mmspec.core.loop", "def f():\n    from mmspec import zoo"),
         ("mmspec.core.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
@@ -128,7 +128,7 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mmspec.kernels.path_selection", "import torch\nimport triton.language as tl\nfrom . import weigh"),
+        ("mmspec.kernels.draft_tree", "import torch\nimport triton.language as tl\nfrom . import weigh"),
         ("mmspec.core.loop", "from mmspec.kernels import select\nfrom .rules import token\nimport numpy"),
         ("mmspec.core.loop", "from mmspec import __version__"),
         (

@@ -25,8 +25,8 @@ class Whim(Goodput):
 
     def open(self, target):
         state = super().open(target)
-        rng, most = random.Random(4), state.seat.deepest
-        state.bandit.choose = lambda seat: rng.choice((0, *range(most + 1)))
+        rng, most = random.Random(4), state.request.deepest
+        state.bandit.choose = lambda request: rng.choice((0, *range(most + 1)))
         return state
 
 
@@ -148,7 +148,7 @@ def test_a_trained_drafter_that_never_drafts_reads_nothing() -> None:
     class Never(Goodput):
         def open(self, target):
             state = super().open(target)
-            state.bandit.choose = lambda seat: 0
+            state.bandit.choose = lambda request: 0
             return state
 
     model = TinyModel(Geometry.square(4))

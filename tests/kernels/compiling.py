@@ -16,17 +16,17 @@ from triton.runtime import driver
 from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
+from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
 from mmspec.kernels.law import dense as as_masses
 from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass, row_stats
+from mmspec.kernels.log_law import Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
-from mmspec.kernels.path_selection import select_path
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
-from mmspec.kernels.residual_sampling import Residual, residual_sample
+from mmspec.kernels.residual_sampling import residual_sample
 from mmspec.kernels.sampling import truncation_floor
 from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
 from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
-from mmspec.kernels.slots import move_slots, take_nodes
 from mmspec.kernels.tree_attention import tree_attention
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.core.tree import dynamic_tree, static_tree
-from mmspec.kernels.path_selection import select_path
+from mmspec.kernels.draft_tree import select_path
 
 
 def by_hand(passing: list[bool], parents: list[int], post: list[int], valid: list[bool], descend: bool) -> int:

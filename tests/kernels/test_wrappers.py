@@ -11,15 +11,15 @@ import torch
 from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
+from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.law import law_rows, mass_at, residual_mass, row_best, row_stats
+from mmspec.kernels.log_law import Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, ranked_window
-from mmspec.kernels.path_selection import select_path
 from mmspec.kernels.reflection_coupling import log_ratio
-from mmspec.kernels.residual_sampling import Residual, residual_sample
+from mmspec.kernels.residual_sampling import residual_sample
 from mmspec.kernels.sampling import truncation_floor
 from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
 from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
-from mmspec.kernels.slots import move_slots, take_nodes
 from mmspec.kernels.tree_attention import tree_attention
 
 B, N, V = 2, 3, 8

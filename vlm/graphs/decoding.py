@@ -82,7 +82,7 @@ class CapturedDecoding(DecodingRun):
 
     @torch.no_grad()
     def step(self) -> bool:
-        if self.ordinary or self._state is None:
+        if self.ordinary or self.state is None:
             more = super().step()
             if more and not self.ordinary:
                 self._enter_slot()
@@ -106,14 +106,14 @@ class CapturedDecoding(DecodingRun):
     def _enter_slot(self) -> None:
         """Moves the request to a graph slot behind its prefill, or says why it stays."""
         try:
-            check_capturable(self.target, self._state)
-            self.width = width_of(self._state)
-            kept = [self.target.cache, *([self._state.cache] if hasattr(self._state, "cache") else [])]
+            check_capturable(self.target, self.state)
+            self.width = width_of(self.state)
+            kept = [self.target.cache, *([self.state.cache] if hasattr(self.state, "cache") else [])]
             rows = [max(lengths) for lengths in zip(*(cache.lengths for cache in kept), strict=True)]
             ahead = min(self.target.most or _AHEAD, _AHEAD) + 2 * self.width
             self.mail = AsyncReadback(self.target.device, self.rounds.late)
             with self.stats.time("target"):
-                self.graph_slot = self._graph_slot(self.target, self._state, self.keys, max(rows) + ahead)
+                self.graph_slot = self._graph_slot(self.target, self.state, self.keys, max(rows) + ahead)
             self._slots = rows
         except CaptureRefused as refused:
             self.ordinary = True

@@ -42,7 +42,7 @@ class TrajectoryRatio(Rule):
             )
         self.relaxation, self.truncate, self.tries = relaxation, truncate, tries
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return self if isinstance(draft, WindowDraft) else _OWN_DRAW
 
     def weigh(self, evidence: TokenEvidence, draft: WindowDraft) -> Weights:
@@ -91,7 +91,7 @@ class OwnWithin(Rule):
         self.eps, self.exact = eps, eps == 0 and plain
         self.name = "own draw" if self.exact else "own within tolerance (relaxed)"
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return self if isinstance(draft, WindowDraft) else _OWN_DRAW
 
     def weigh(self, evidence: TokenEvidence, draft: WindowDraft) -> Weights:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.law import LogLaw
+from mmspec.kernels.log_law import LogLaw
 
 TILE = 4096  # values of a vocabulary that one program looks at together
 SPAN = 16384  # values that one program works through; a row of an image vocabulary is one program's

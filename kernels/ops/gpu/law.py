@@ -1,4 +1,4 @@
-"""Lookups in laws, masses of residuals, laws written out, and row statistics: spans side by side, then one small program a row."""
+"""Lookups in laws, masses of residuals, dense laws and row statistics: spans side by side, then a small program a row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmspec.kernels.dispatch import wide as wide_of
 from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, law_at, law_row, tile_of, wide
-from mmspec.kernels.law import LogLaw
-from mmspec.kernels.law import wide as wide_of
+from mmspec.kernels.log_law import LogLaw
 
 
 @triton.jit(do_not_specialize=["nodes", "rows"])

@@ -8,8 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.gpu.launch import launch, tile_of
-from mmspec.kernels.law import TINY
-from mmspec.kernels.reflection_coupling import aligned
+from mmspec.kernels.log_law import TINY
 
 
 @triton.jit
@@ -55,17 +54,25 @@ def reflect_point_kernel(
 
 
 def launch_log_ratio(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    x, mq, mp, s = aligned(value, draft_mean, mean, scale)
+    x, mq, mp, s = _aligned(value, draft_mean, mean, scale)
     out, size = x.new_empty(len(x)), x.shape[1]
     launch(log_ratio_kernel, (len(x),), x, mq, mp, s, out, SIZE=size, EACH=s.shape[1] == size, TILE=tile_of(size, 1024))
     return out.view(torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape)[:-1])
 
 
 def launch_reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    x, mq, mp, s = aligned(value, draft_mean, mean, scale)
+    x, mq, mp, s = _aligned(value, draft_mean, mean, scale)
     out, size = torch.empty_like(x), x.shape[1]
     launch(
         reflect_point_kernel, (len(x),), x, mq, mp, s, out,
         SIZE=size, EACH=s.shape[1] == size, TINY=TINY, TILE=tile_of(size, 1024),
     )  # fmt: skip
     return out.view(torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape))
+
+
+def _aligned(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> list[Tensor]:
+    """The four as dense rows [M, d] (scale [M, 1] or [M, d]) of one dtype."""
+    shape = torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape)
+    dtype = torch.promote_types(torch.promote_types(value.dtype, mean.dtype), scale.dtype)
+    rows = [t.to(dtype).expand(shape).reshape(-1, shape[-1]) for t in (value, draft_mean, mean)]
+    return [*rows, scale.to(dtype).expand(*shape[:-1], scale.shape[-1]).reshape(-1, scale.shape[-1])]

@@ -19,7 +19,7 @@ from mmspec.kernels.gpu.launch import (
     tile_of,
     wide,
 )
-from mmspec.kernels.residual_sampling import Residual
+from mmspec.kernels.log_law import Residual
 
 FORMS = {"scaled": 0, "kseq": 1, "without": 2}
 

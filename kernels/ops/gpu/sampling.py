@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmspec.kernels.dispatch import wide as wide_of
 from mmspec.kernels.gpu.launch import SPAN, launch, tile_of, wide
-from mmspec.kernels.law import wide as wide_of
 
 
 @triton.jit

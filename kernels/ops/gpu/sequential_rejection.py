@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, law_at, law_row, tile_of, wide
-from mmspec.kernels.law import TINY, LogLaw
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 @triton.jit(do_not_specialize=["q_rows", "nodes", "ranks", "per_rank"])

@@ -1,4 +1,4 @@
-"""Thresholds of target-match in one small program a row; the discount of K-SEQ in a program a node, whose bisection passes over both laws."""
+"""Thresholds of target-match in a small program a row; the discount of K-SEQ in a program a node, by bisection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.gpu.launch import launch, law_arguments, law_at, law_row, tile_of, wide
-from mmspec.kernels.law import TINY, LogLaw
-from mmspec.kernels.sibling_thresholds import STEPS
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 @triton.jit(do_not_specialize=["nodes", "s_earlier"])
@@ -97,7 +96,7 @@ def kseq_kernel(
     tl.store(p_scale + node, any_of(beta, count) / beta)
 
 
-def launch_kseq(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[Tensor, Tensor]:
+def launch_kseq(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
@@ -105,6 +104,6 @@ def launch_kseq(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[
     launch(
         kseq_kernel, (batch * nodes,), *of_p, *of_q, count.contiguous(), rho, scale, nodes,
         V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TINY=TINY,
-        STEPS=STEPS, TILE=tile_of(size),
+        STEPS=steps, TILE=tile_of(size),
     )  # fmt: skip
     return rho, scale

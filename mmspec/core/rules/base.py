@@ -12,11 +12,11 @@ from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.keys import Keys, Purpose
-from mmspec.kernels.law import LogLaw, law_rows, mass_at
-from mmspec.kernels.path_selection import select_path
-from mmspec.kernels.residual_sampling import Residual, residual_sample
+from mmspec.kernels.draft_tree import select_path
+from mmspec.kernels.law import at_node, law_rows, mass_at
+from mmspec.kernels.log_law import LogLaw, Residual
+from mmspec.kernels.residual_sampling import residual_sample, residual_weights
 from mmspec.kernels.sampling import sample_categorical
-from mmspec.kernels.slots import take_node
 
 _EVIDENCE_NAMES = {"scores": "scores of tokens", "mean": "Gaussians", "reward": "rewards"}
 
@@ -70,12 +70,12 @@ class Rule:
     chains_only: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
-        """The rule that judges this draft: itself, unless it only chooses among others."""
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
+        """The rule to apply to this draft: `self`, or the rule that a dispatching rule selects."""
         return self
 
     def check_evidence(self, evidence: Evidence) -> None:
-        """Raises Misfit, a ValueError, when the target does not say what the rule judges by."""
+        """Raises UnsupportedCombination, a ValueError, when the target does not say what the rule judges by."""
         if getattr(evidence, self.reads) is None:
             given = " and ".join(
                 said for field, said in _EVIDENCE_NAMES.items() if getattr(evidence, field) is not None
@@ -86,7 +86,7 @@ class Rule:
             )
 
     def check(self, draft: Draft) -> None:
-        """Raises Misfit, a ValueError, when the rule is not proven for this draft's q record or shape."""
+        """Raises UnsupportedCombination, a ValueError, when the rule is not proven for this draft's q record or shape."""
         if draft.tree.nodes == 1:
             return
         pair = (draft.law.kind, draft.law.drawn)
@@ -121,7 +121,7 @@ class Rule:
         form = self.form(evidence, draft, weights, node)
         if form is None:
             raise TypeError(f"{type(self).__name__} must define form, residual or resample")
-        return form.at(node)
+        return residual_weights(form, node)
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
         """The verdict without its correction, from explicit uniforms float [B, N]."""
@@ -138,13 +138,13 @@ class Rule:
             weights.threshold, uniform, tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank,
             draft.valid, weights.order == "descend",
         )  # fmt: skip
-        return Verdict("path", node, take_node(tree.path, node), take_node(tree.depth, node))
+        return Verdict("path", node, at_node(tree.path, node), at_node(tree.depth, node))
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
         """The value that follows the accepted node int64 [B], int64 [B]: a race over the residual's form where kernels
         run, else one uniform and an inversion, which costs a CPU less."""
         form = self.form(evidence, draft, weights, node)
-        if form is not None and form.raced:
+        if form is not None and isinstance(form.p, LogLaw):
             return residual_sample(form, node, keys.seeds, keys.stream(Purpose.RESIDUAL))
         law = self.residual(evidence, draft, weights, node)
         return sample_categorical(law, keys.uniform(Purpose.RESIDUAL, 1)[:, 0])
@@ -212,11 +212,6 @@ def law_row(draft: Draft) -> Tensor:
 def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
     """Thresholds with 0 at nodes that do not count."""
     return threshold if live is None else torch.where(live, threshold, 0.0)
-
-
-def at_node(tensor: Tensor | LogLaw, node: Tensor) -> Tensor:
-    """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
-    return tensor.at(node).dense()[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
 
 
 class TwoScalarRule(Rule):

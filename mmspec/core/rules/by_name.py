@@ -28,7 +28,7 @@ class BestExact(Rule):
         self.replacement = RecursiveRejection(replacement=True)
         self.token, self.recursive = TokenWise(), RecursiveRejection()
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         if draft.law.kind == "gaussian" or evidence.scores is None:
             return self.reflection if draft.tree.nodes < 3 or draft.law.reused else self.gaussian_block
         if evidence.greedy or draft.law.kind != "categorical" or draft.law.drawn in ("deterministic", "none"):

@@ -20,8 +20,7 @@ from mmspec.core.rules.siblings import (
 )
 from mmspec.core.tree import Tree
 from mmspec.kernels.block_verification import block_thresholds
-from mmspec.kernels.law import TINY, LogLaw
-from mmspec.kernels.residual_sampling import Residual
+from mmspec.kernels.log_law import TINY, LogLaw, Residual
 from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings
 from mmspec.kernels.sibling_thresholds import kseq_discount
 
@@ -125,11 +124,11 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
         values = _at_children(laws, tree, live, replacement)
         for fan in fans:
             drawn = None if live is None else [gather_children(live, child) for child in fan.child]
-            start = state[0].index_select(1, fan.node)
+            p, q = laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node])
+            start = state[0].index_select(1, fan.node) if order == "post" else state.new_ones(p.shape[:2])
             accepted, after = reject_siblings(
-                laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node]),
-                start if order == "post" else torch.ones_like(start), [gather_children(values, child) for child in fan.child], drawn,
-            )  # fmt: skip
+                p, q, start, [gather_children(values, child) for child in fan.child], drawn
+            )
             for child, weight in zip(fan.child, accepted, strict=True):
                 scatter_children(state[0], child, weight)
             if not tree.static:  # the fan names all nodes, parents of this depth or not

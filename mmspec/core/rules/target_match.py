@@ -12,7 +12,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Rule, Weights, at_node, keep_live, live_nodes
 from mmspec.core.tree import Tree
 from mmspec.kernels.law import law_rows, mass_at, row_best
-from mmspec.kernels.residual_sampling import Residual
+from mmspec.kernels.log_law import Residual
 from mmspec.kernels.sibling_thresholds import match_thresholds
 
 

@@ -32,7 +32,7 @@ class TypicalAcceptance(Rule):
             raise ValueError(f"expected threshold and alpha above 0, got {threshold} and {alpha}")
         self.threshold, self.alpha = threshold, alpha
 
-    def on(self, draft: Draft, evidence: Evidence) -> Rule:
+    def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return TargetMatch() if evidence.greedy else self
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:

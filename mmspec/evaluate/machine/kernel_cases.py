@@ -14,7 +14,7 @@ from mmspec.core.rules import BlockVerification, Rule, TargetMatch, Traversal
 from mmspec.core.sampling import truncated_scores
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.imagegen.rules.lantern import Lantern
-from mmspec.kernels.slots import move_slots
+from mmspec.kernels.draft_tree import move_slots
 from mmspec.kernels.tree_attention import tree_attention
 
 

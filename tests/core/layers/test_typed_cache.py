@@ -24,8 +24,17 @@ class Config:
         self.__dict__.update(fields)
 
 
-ALL = LayerPlan((LayerSpec("full"), LayerSpec("window", 4, "sliding_window"), LayerSpec("shared", 4), LayerSpec("cross"), LayerSpec("states", states=1),
-            LayerSpec("full and states", states=2), LayerSpec("empty")))  # fmt: skip
+ALL = LayerPlan(
+    (
+        LayerSpec("full"),
+        LayerSpec("window", 4, "sliding_window"),
+        LayerSpec("shared", 4),
+        LayerSpec("cross"),
+        LayerSpec("states", states=1),
+        LayerSpec("full and states", states=2),
+        LayerSpec("empty"),
+    )
+)
 
 
 def test_every_kind_of_layer_has_its_class_and_only_slots_are_allocated() -> None:

@@ -49,7 +49,7 @@ def drawn(tree: Tree, p: Tensor, q: Tensor | None, how: str, seed: int = 0) -> t
 
 def round_of(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> Verdict:
     """The three stages, as the loop runs them."""
-    rule = rule.on(draft, evidence)
+    rule = rule.rule_for(draft, evidence)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)
     verdict = rule.select(weights, keys.uniform(Purpose.ACCEPT, draft.tree.nodes), draft)

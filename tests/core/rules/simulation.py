@@ -38,7 +38,7 @@ def decode_rounds(
     while first is None or int(count.min()) < length:
         draft = markov_draft(tree, last, q, keys, drawn, q if record is None else record)
         evidence = Evidence(p.log().float()[draft.value])
-        judge = rule.on(draft, evidence)
+        judge = rule.rule_for(draft, evidence)
         judge.check(draft)
         weights = judge.weigh(evidence, draft)
         verdict = judge.select(weights, keys.uniform(Purpose.ACCEPT, tree.nodes), draft)

@@ -76,10 +76,10 @@ def test_a_rule_is_taken_as_it_is_unless_greedy_makes_it_target_match() -> None:
     ],
 )
 def test_exact_takes_the_best_proven_rule(made: Draft, expected: type[Rule]) -> None:
-    chosen = BestExact().on(made, Evidence(SCORES))
+    chosen = BestExact().rule_for(made, Evidence(SCORES))
     assert type(chosen) is expected
     chosen.check(made)
-    assert isinstance(BestExact().on(made, Evidence(SCORES, greedy=True)), TargetMatch)
+    assert isinstance(BestExact().rule_for(made, Evidence(SCORES, greedy=True)), TargetMatch)
 
 
 def reused(tree: Tree, drawn: str = "without_replacement") -> Draft:
@@ -97,7 +97,7 @@ def reused(tree: Tree, drawn: str = "without_replacement") -> Draft:
     ],
 )
 def test_drafts_that_live_on_are_judged_from_the_root_down(made: Draft, name: str) -> None:
-    chosen = BestExact().on(made, Evidence(SCORES))
+    chosen = BestExact().rule_for(made, Evidence(SCORES))
     assert chosen.name == name and not chosen.looks_ahead
     chosen.check(made)
 
@@ -113,12 +113,12 @@ def test_rules_that_look_ahead_refuse_drafts_that_live_on(name: str, made: Draft
 def test_exact_takes_block_verification_for_vectors_and_reflection_where_they_live_on() -> None:
     evidence = Evidence(mean=torch.zeros(1, 3, 2), scale=torch.ones(1, 3, 1))
     made = draft(CHAIN, "without_replacement", "gaussian")
-    assert isinstance(BestExact().on(made, evidence), GaussianBlock)
+    assert isinstance(BestExact().rule_for(made, evidence), GaussianBlock)
     with pytest.raises(ValueError, match="rule 'gaussian_block': expected drafts made anew"):
         made.law.reused = True
         GaussianBlock().check(made)
     for other in (made, root_only(torch.zeros(1, 2))):
-        assert isinstance(BestExact().on(other, evidence), Reflection)
+        assert isinstance(BestExact().rule_for(other, evidence), Reflection)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_greedy_requests_are_judged_exactly() -> None:
     tree = static_tree([0, 0, 0, 1, 1, 2, 4])
     draft = Draft(torch.randint(3, (50, 7)), tree, Law("deterministic"))
     evidence = Evidence(scores=torch.randn(50, 7, 3), greedy=True)
-    typical, match = TypicalAcceptance().on(draft, evidence), BestExact().on(draft, evidence)
+    typical, match = TypicalAcceptance().rule_for(draft, evidence), BestExact().rule_for(draft, evidence)
     assert isinstance(typical, TargetMatch) and isinstance(match, TargetMatch)
 
 

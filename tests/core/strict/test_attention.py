@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from mmspec.core import strict_ops as module
 from mmspec.core.strict_ops import SLOTS, attend_draft, attend_prompt, leaf_paths, row_groups
 from mmspec.core.tree import Tree, chain, static_tree
-from mmspec.kernels.tree_attention import tree_bias
+from mmspec.kernels.draft_tree import tree_bias
 
 DTYPES = (torch.float32, torch.bfloat16)
 TREES = {
@@ -152,7 +152,7 @@ def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     elif wrong == "tree":
         monkeypatch.setattr(module, "leaf_paths", in_place)
     else:
-        monkeypatch.setitem(globals(), "groups", whole_rows)
+        monkeypatch.setitem(globals(), "row_groups", whole_rows)
     assert apart(Case(TREES["tree"], **(LONG if wrong == "padding" else RAGGED))) > 0
 
 

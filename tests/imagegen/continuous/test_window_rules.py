@@ -36,7 +36,7 @@ def window(gap: Tensor) -> tuple[WindowDraft, TokenEvidence]:
 
 def judged(rule: object, draft: WindowDraft, evidence: TokenEvidence, seed: int = 0) -> Verdict:
     keys = Keys.of(seed, 2)
-    rule = rule.on(draft, evidence)
+    rule = rule.rule_for(draft, evidence)
     rule.check_evidence(evidence)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)

@@ -25,7 +25,7 @@ from mmspec.core.rules.base import Rule
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.jacobi.initialisation import PositionRing
-from mmspec.kernels.path_selection import select_path
+from mmspec.kernels.draft_tree import select_path
 
 
 class Fork(Exception):

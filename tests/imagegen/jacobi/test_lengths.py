@@ -130,10 +130,10 @@ def test_rounds_without_a_draft_are_taken_up_in_one_step() -> None:
         run.step()
         for _ in range(6):
             if not late:
-                run._state._read(run.target)
-            propose, run._state.propose = run._state.propose, lambda target, keys: root_only(target.pending)
+                run.state._read(run.target)
+            propose, run.state.propose = run.state.propose, lambda target, keys: root_only(target.pending)
             run.step()
-            run._state.propose = propose
-        draft = run._state.propose(run.target, Keys.of(0, 2))
+            run.state.propose = propose
+        draft = run.state.propose(run.target, Keys.of(0, 2))
         made.append((draft.value, draft.law.scores))
     assert torch.equal(made[0][0], made[1][0]) and torch.equal(made[0][1], made[1][1])

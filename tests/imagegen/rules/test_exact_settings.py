@@ -26,7 +26,7 @@ KINDS = {
 
 def judged(rule: Rule, draft: Draft, evidence: Evidence, seed: int = 7) -> tuple:
     """What a round decides: thresholds, node, path, and the law and the value behind it."""
-    rule, keys = rule.on(draft, evidence), Keys.of(seed, draft.batch)
+    rule, keys = rule.rule_for(draft, evidence), Keys.of(seed, draft.batch)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)
     verdict = rule.select(weights, keys.uniform(Purpose.ACCEPT, draft.tree.nodes), draft)

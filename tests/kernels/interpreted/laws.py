@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.kernels.law import LogLaw, law_rows
+from mmspec.kernels.law import dense_reference, law_rows
+from mmspec.kernels.log_law import LogLaw
 
 # V, N, dtype: every size and every dtype; few nodes beside a wide vocabulary, as a program takes milliseconds
 SIZES = [
@@ -48,4 +49,4 @@ def both_forms(given: Tensor) -> tuple[LogLaw, Tensor]:
     """The laws of scores as kernels hold them, and written out."""
     law = law_rows(given)
     assert isinstance(law, LogLaw)
-    return law, law.dense_reference()
+    return law, dense_reference(law)

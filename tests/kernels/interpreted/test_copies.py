@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mmspec.core.tree import static_tree
+from mmspec.kernels.draft_tree import move_slots, move_slots_reference, take_nodes, take_nodes_reference
 from mmspec.kernels.neighbour_pooling import (
     borrowed_mass,
     borrowed_mass_reference,
@@ -15,7 +16,6 @@ from mmspec.kernels.neighbour_pooling import (
     ranked_window_reference,
 )
 from mmspec.kernels.reflection_coupling import log_ratio, log_ratio_reference, reflect_point, reflect_point_reference
-from mmspec.kernels.slots import move_slots, move_slots_reference, take_nodes, take_nodes_reference
 from mmspec.kernels.tree_attention import ancestor_bits, tree_attention, tree_attention_reference
 from tests.kernels.interpreted.laws import scores
 

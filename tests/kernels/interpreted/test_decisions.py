@@ -8,9 +8,10 @@ from torch import Tensor
 
 from mmspec.core.tree import chain, static_tree
 from mmspec.kernels.block_verification import block_thresholds, block_thresholds_reference
-from mmspec.kernels.law import TINY, mass_at
-from mmspec.kernels.path_selection import select_path, select_path_reference
-from mmspec.kernels.residual_sampling import Residual, residual_sample, residual_sample_reference
+from mmspec.kernels.draft_tree import select_path, select_path_reference
+from mmspec.kernels.law import at_node, dense, mass_at
+from mmspec.kernels.log_law import TINY, Residual
+from mmspec.kernels.residual_sampling import residual_sample, residual_sample_reference, residual_weights
 from mmspec.kernels.sequential_rejection import (
     mass_left,
     mass_left_reference,
@@ -161,8 +162,8 @@ def test_races_have_the_winner_of_the_reference(size: int, nodes: int, dtype: to
     seeds = torch.zeros(batch, dtype=torch.long)
     for name, residual in forms(size, nodes, dtype, batch).items():
         found = residual_sample(residual, node, seeds, 0, uniform)
-        weight = residual.at(node)
-        weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, residual.p.at(node).dense()[:, 0])
+        weight = residual_weights(residual, node)
+        weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, at_node(residual.p, node))
         expected = residual_sample_reference(weight, weight, uniform)
         pace = weight.double() / -uniform.clamp(2.0**-53, 1 - 2.0**-53).log()
         best, other = (pace.gather(1, one[:, None])[:, 0] for one in (expected, found))
@@ -183,7 +184,7 @@ def test_a_race_reads_the_rows_own_lanes_in_any_slot() -> None:
     found = residual_sample(Residual("without", p), node, seeds, 77)
     from mmspec.kernels.counter import uniforms_reference
 
-    expected = residual_sample_reference(p.dense()[:, 0], p.dense()[:, 0], uniforms_reference(seeds, 77, 1013))
+    expected = residual_sample_reference(dense(p)[:, 0], dense(p)[:, 0], uniforms_reference(seeds, 77, 1013))
     assert torch.equal(found, expected)
     order = torch.tensor([2, 0, 3, 1])
     moved, _ = both_forms(p.scores[order])

@@ -7,7 +7,7 @@ import torch
 
 from mmspec.kernels.counter import row_keys, uniforms, uniforms_reference
 from mmspec.kernels.law import (
-    LogLaw,
+    dense,
     law_of,
     law_rows,
     mass_at,
@@ -18,6 +18,7 @@ from mmspec.kernels.law import (
     row_stats,
     row_stats_reference,
 )
+from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.sampling import truncated_scores, truncation_floor, truncation_floor_reference
 from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
 
@@ -45,10 +46,10 @@ def test_a_law_of_statistics_is_the_softmax(size: int, nodes: int, dtype: torch.
     law = law_rows(given)
     assert isinstance(law, LogLaw) and law.shape == given.shape
     expected = law_of(given)
-    torch.testing.assert_close(law.dense(), expected, equal_nan=True, **tolerance(dtype))
+    torch.testing.assert_close(dense(law), expected, equal_nan=True, **tolerance(dtype))
     index = torch.arange(nodes).flip(0)
     picked = law.index_select(1, index).index_select(1, index[:1])
-    torch.testing.assert_close(picked.dense(), law.dense()[:, nodes - 1 - index[:1]], equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(dense(picked), dense(law)[:, nodes - 1 - index[:1]], equal_nan=True, rtol=0, atol=0)
 
 
 def test_ties_go_to_the_lowest_id_across_tiles_and_spans() -> None:

@@ -13,7 +13,7 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
-from mmspec.kernels.law import LogLaw
+from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.residual_sampling import residual_sample_reference
 from tests.core.rules.simulation import markov_draft
 

@@ -38,8 +38,8 @@ class Whim(Goodput):
 
     def open(self, target):
         state = super().open(target)
-        rng, most = random.Random(4), state.seat.deepest or 1
-        state.bandit.choose = lambda seat: rng.choice((0, 0, *range(1, most + 1)))
+        rng, most = random.Random(4), state.request.deepest or 1
+        state.bandit.choose = lambda request: rng.choice((0, 0, *range(1, most + 1)))
         return state
 
 
@@ -136,7 +136,7 @@ def test_a_resting_drafter_that_may_miss_rounds_is_not_shown_them() -> None:
         )
         request.step()
         state, count = request._state, []
-        state.bandit.choose = lambda seat: 0
+        state.bandit.choose = lambda request: 0
         state.bandit.paying = paying
         state.inner.observe = lambda *round, count=count: count.append(round)
         request.run()
