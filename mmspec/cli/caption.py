@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mmspec.core.stats import Stats
     from mmspec.evaluate.vlm.resources import VlmResources
 
+DRAFTED, OWN = "green", "bold yellow"  # styles of streamed text
+
 
 @reports_errors
 def caption(
@@ -96,14 +98,16 @@ def _answer(
 def _streamer(resources: VlmResources) -> object:
     from rich.text import Text
 
-    from mmspec.cli.stream import DRAFTED, OWN, ColouredRuns
+    from mmspec.vlm.streaming import TextRuns
 
     out = screen()
+
+    def write(text: str, drafted: bool) -> None:
+        out.print(Text(text, style=DRAFTED if drafted else OWN), end="", soft_wrap=True)
+
     if out.is_terminal:
         out.print(Text.assemble(("drafted and accepted", DRAFTED), ", ", ("the target's own token", OWN), style="dim"))
-    return ColouredRuns(
-        resources.processor.tokenizer, lambda text, style: out.print(Text(text, style=style), end="", soft_wrap=True)
-    )
+    return TextRuns(resources.processor.tokenizer, write)
 
 
 def figures(stats: Stats, seconds: float) -> dict:

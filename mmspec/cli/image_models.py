@@ -55,8 +55,16 @@ def open_discrete_pipeline(
     own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
     said = {"guidance": settings["guidance_scale"], **{one: settings[one] for one in ("temperature", "top_k", "top_p")}}
     said = {name: own.get(name) if value is None else value for name, value in said.items()}
-    return OpenedPipeline(pipe, resources.name, resources.given, {"decoding": decoding, "rule": rule, **settings}, geometry.total,
-                  geometry.stride, geometry.total, said | {"filter_order": settings["filter_order"]})  # fmt: skip
+    return OpenedPipeline(
+        pipe,
+        resources.name,
+        resources.given,
+        {"decoding": decoding, "rule": rule, **settings},
+        geometry.total,
+        geometry.stride,
+        geometry.total,
+        said | {"filter_order": settings["filter_order"]},
+    )
 
 
 def _window(text: str | None) -> int | None:

@@ -19,7 +19,7 @@ from mmspec.web.tabs.video import video_tab
 from mmspec.web.tabs.vlm import vlm_tab
 
 PARETO_ID = "pareto"
-NO_RUNS = "No run lies in the server's folder yet: write one there with `mmspec evaluate runs/zoo --count 16`, then look again."
+NO_RUNS = "The server's folder holds no run yet: write one with `mmspec evaluate runs/zoo --count 16`, then look again."
 
 
 def pareto_tab(bench: PageContext) -> None:

@@ -1,4 +1,4 @@
-"""One image, drawn plainly and then with drafts, by any pipeline of codes or of continuous tokens; which cells a round filled."""
+"""An image of discrete or continuous tokens, drawn plainly and then with drafts, and the cells that each round fills."""
 
 from __future__ import annotations
 
