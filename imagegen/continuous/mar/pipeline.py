@@ -19,7 +19,7 @@ from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise, Noise
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.adapter import Encode, MARModel
 from mmspec.imagegen.continuous.mar.config import SIZES
-from mmspec.imagegen.continuous.mar.load import CONVERT, mar_from_state_dict
+from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.masked_decoding import MaskedDecoding, PlainSteps
 from mmspec.imagegen.continuous.masked_target import Listener, MaskedTarget, Schedule, TokenGuidance
@@ -62,10 +62,10 @@ def read_parts(folder: Path, kind: str) -> tuple[MAR, AutoencoderKL | None, Capt
         raise ValueError(f"{folder / INDEX}: expected a {kind}, got {found!r}; check the folder")
     with naming(folder / INDEX):
         check_types(_MARIndex, index)
-    transformer = load_component(folder / "transformer", mar_from_state_dict, CONVERT)
+    transformer = load_component(folder / "transformer", mar_from_state_dict, "mar")
     vae = captions = None
     if index.get("vae") if indexed else (folder / "vae").is_dir():
-        vae = load_component(folder / "vae", kl_from_state_dict, CONVERT).float()
+        vae = load_component(folder / "vae", kl_from_state_dict, "mar").float()
     if index.get("text_encoder"):
         captions = read_captions(folder, transformer.config.buffer_size, cleaned=index.get("clean_captions", True))
     return transformer, vae, captions, {name: index[name] for name in SETTINGS if index.get(name) is not None}
