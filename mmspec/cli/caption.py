@@ -82,10 +82,12 @@ def _answer(
         inputs = encode(resources.processor, [VlmPrompt(prompt, pictures)])
         chosen = resources.drafter(name)
     streamer = _streamer(resources) if stream else None
-    asked = {**inputs, "max_new_tokens": limit, **sampling_arguments(temperature)}
+    arguments = {**inputs, "max_new_tokens": limit, **sampling_arguments(temperature)}
     began = perf_counter()
     with nullcontext() if stream else spinner("generating"):
-        out = mmspec.generate(resources.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **asked)
+        out = mmspec.generate(
+            resources.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **arguments
+        )
     seconds = perf_counter() - began
     new = out.sequences[0, inputs["input_ids"].shape[1] :]
     text = resources.processor.tokenizer.decode(new, skip_special_tokens=True).strip()

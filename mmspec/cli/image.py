@@ -151,8 +151,8 @@ def _open(model: str, decoding: str | None, wishes: dict, settings: dict) -> tup
     from mmspec.evaluate.model_kinds import is_continuous
 
     with refuse_unreadable(model, "a folder with a saved pipeline"):
-        vectors = is_continuous(model)
-    if vectors:  # no drafter of vectors is known to pay
+        continuous = is_continuous(model)
+    if continuous:  # no drafter of continuous tokens is known to pay
         decoding = "ar" if decoding in (None, "auto") else decoding
         return open_continuous_pipeline(model, decoding, wishes, settings), decoding
     # what is sampled with a seed depends on where drafts end: windows of one length give it again
@@ -193,7 +193,7 @@ def _generate(
 
 @contextmanager
 def _bars(images: int, rows: int, stride: int, start: int, of: int) -> Iterator[Callable[[int, int], None]]:
-    """A listener that shows how many rows of codes each picture has; of many pictures how many they have together."""
+    """A listener that shows how many rows of tokens each picture has; of many pictures how many they have together."""
     with progress() as bar:
         apart = images <= MOST_BARS
         tasks = [
