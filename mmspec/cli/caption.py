@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import check_writable, refusing, reports_errors, save_json, screen, spinner
-from mmspec.cli.options import ZOO, Drafter, Json, MaxNewTokens, check_at_least, check_drafter, open_resources
+from mmspec.cli.options import (
+    ZOO,
+    Drafter,
+    Json,
+    MaxNewTokens,
+    check_at_least,
+    check_drafter,
+    drawn_seed,
+    open_resources,
+)
 
 if TYPE_CHECKING:
     from mmspec.core.stats import Stats
@@ -39,10 +48,8 @@ def caption(
 
     with refusing():
         pictures = tuple(open_image(path) for path in images)
-    if seed is None and temperature > 0:
-        import secrets
-
-        seed = secrets.randbelow(1 << 31)
+    if temperature > 0:
+        seed = drawn_seed(seed)
     resources = open_resources(model)
     # what a sampled answer of a seed says depends on where drafts end: a fixed drafter gives it again
     name = drafter or ("auto" if temperature == 0 else "eagle" if resources.is_zoo else "lookup")

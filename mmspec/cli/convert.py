@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mmspec.cli.console import BadOption, refusing, reports_errors, screen
-from mmspec.cli.options import check_at_least
+from mmspec.cli.options import check_at_least, flag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def convert(
     values = {"heads": heads, "image_size": image_size, "dtype": dtype}
     for name, value in values.items():
         if value is not None and name not in KINDS[kind].options:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(f"{flag}: expected another kind than {kind}, got {value!r}, leave {flag} out")
     for flag, value in (("--heads", heads), ("--image-size", image_size)):
         check_at_least(flag, 1 if value is None else value, 1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
-from mmspec.cli.image_models import FILTER_ORDERS, open_continuous_pipeline, open_discrete_pipeline
-from mmspec.cli.options import Json, check_at_least, check_scale, refuse_unreadable
+from mmspec.cli.image_models import open_continuous_pipeline, open_discrete_pipeline
+from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, refuse_unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -93,10 +93,7 @@ def image(
         wanted = opened.given(prompts)
     count = grid or len(prompts)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
-    if seed is None:
-        import secrets
-
-        seed = secrets.randbelow(1 << 31)
+    seed = drawn_seed(seed)
     pictures, figures, errors = _generate(opened, wanted, seed, batch)
     drawn = len(errors) < count
     if drawn:
@@ -125,19 +122,10 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
     check_at_least("--temperature", temperature, 0)
     check_scale("--guidance", guidance)
-    for name, value, least in (
-        ("--top-k", top_k, 0),
-        ("--seed", seed, 0),
-        ("--grid", grid, 1),
-    ):
+    for name, value, least in (("--top-k", top_k, 0), ("--seed", seed, 0), ("--grid", grid, 1)):
         check_at_least(name, least if value is None else value, least)
     check_at_least("--batch", batch, 1)
-    if not 0 < top_p <= 1:
-        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
-    if filter_order not in FILTER_ORDERS:
-        raise BadOption(
-            f"--filter-order: expected one of {', '.join(FILTER_ORDERS)}, got {filter_order!r}, pick one of these"
-        )
+    check_filters(top_p, filter_order)
     if max(grid or 0, len(prompts)) > MOST_IMAGES:
         raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, len(prompts))}, lower it")
     if grid is not None and grid < len(prompts):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, refusing, spinner
-from mmspec.cli.options import check_scale, refuse_unreadable
+from mmspec.cli.options import check_scale, flag_of, refuse_unreadable
 
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.resources import ContinuousResources
@@ -33,7 +33,6 @@ class OpenedPipeline:
     settings: dict[str, Any]
 
 
-FILTER_ORDERS = ("top_k_first", "top_p_first")
 Load = Callable[[str], "ImageResources"]
 CONTINUOUS_OPTIONS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of continuous tokens have
 
@@ -45,7 +44,7 @@ def open_discrete_pipeline(
     load: of the model by its name, None for one of pictures."""
     for name in CONTINUOUS_OPTIONS:
         if wishes[name] is not None:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(f"{flag}: expected a model of continuous tokens, got {model!r}, leave {flag} out")
     overrides = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
     overrides["window"] = _window(wishes["window"])
@@ -160,7 +159,7 @@ def _check_continuous(model: str, wishes: dict[str, Any], settings: dict[str, An
     """Refuses what does not apply to continuous tokens."""
     for name, value in (*((one, wishes[one]) for one in DISCRETE_OPTIONS), *((one, settings[one]) for one in FILTERS)):
         if value != FILTERS.get(name):
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(
                 f"{flag}: expected a model of discrete tokens, got {model!r}, whose tokens are continuous, leave {flag} out"
             )

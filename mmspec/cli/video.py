@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, reports_errors, save_json, screen
-from mmspec.cli.image_models import FILTER_ORDERS
 from mmspec.cli.media import video_file
-from mmspec.cli.options import Json, check_at_least, check_scale, refuse_unreadable
+from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, flag_of, refuse_unreadable
 
 if TYPE_CHECKING:
     from mmspec.cli.video_generation import VideoResult
@@ -93,19 +92,12 @@ def video(
                  "blocks": blocks, "size": size, "switch": switch or None, "stream": stream or None}  # fmt: skip
     of_tokens = {"rule": rule, "window": window, "coupling": coupling, "init": init, "guidance": guidance,
                 "temperature": temperature, "top_k": top_k, "top_p": top_p, "filter_order": filter_order}  # fmt: skip
-    if top_p is not None and not 0 < top_p <= 1:
-        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
-    if filter_order not in (None, *FILTER_ORDERS):
-        known = ", ".join(FILTER_ORDERS)
-        raise BadOption(f"--filter-order: expected one of {known}, got {filter_order!r}, pick one of these")
+    check_filters(top_p, filter_order)
     kind = _kind(model)
     _refuse_others(model, *((of_tokens, "discrete tokens") if kind == "blocks" else (of_blocks, "blocks")))
     if instead is not None:
         screen(stderr=True).print(instead, markup=False, soft_wrap=True)
-    if seed is None:
-        import secrets
-
-        seed = secrets.randbelow(1 << 31)
+    seed = drawn_seed(seed)
     decoding = decoding or ("ar" if kind == "blocks" else "scd")
     if kind == "blocks":
         from mmspec.cli.video_generation import generate_blocks
@@ -129,7 +121,7 @@ def _refuse_others(model: str, given: dict, kind: str) -> None:
     """Refuses options of models of the other kind."""
     for name, value in given.items():
         if value is not None:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(f"{flag}: expected a model of {kind}, got {model!r}, leave {flag} out")
 
 
