@@ -14,6 +14,8 @@ from torch.overrides import TorchFunctionMode
 from mmspec.certify.cases import Shape
 from mmspec.kernels.sampling import sample_categorical
 
+__all__ = ["flashinfer", "sglang", "sglang_kernel", "transformers", "vllm"]
+
 
 class TracedRng(TorchFunctionMode):
     """Inside `with Given(uniforms)` torch.rand, rand_like and multinomial take the next of these uniforms, in order.

@@ -21,7 +21,7 @@ def train_steps(
     loss_of: LossFn,
     schedule: Schedule,
     optimizer: torch.optim.Optimizer,
-    state: RunState,
+    run_state: RunState,
     first: int,
     *,
     log_every: int,
@@ -39,7 +39,7 @@ def train_steps(
             continues exactly.
         schedule: Learning rates and bounds of gradients.
         optimizer: The optimizer of the schedule.
-        state: The state and the log of the run, after `begin`.
+        run_state: The state and the log of the run, after `begin`.
         first: The first step.
         log_every: Steps between two lines of the log.
         backward: Computes the gradients of a loss.
@@ -55,25 +55,25 @@ def train_steps(
         ValueError: The loss is not finite.
         Stopped: SIGINT or SIGTERM came; the running step is done and its state written.
     """
-    with stop_requests(loud=state.writes) as request:
+    with stop_requests(loud=run_state.writes) as request:
         for step in range(first, schedule.steps):
             began = time.monotonic()
             figures = update(module, step, loss_of, schedule, optimizer, backward)
-            state.log.seconds += time.monotonic() - began
+            run_state.log.seconds += time.monotonic() - began
             number, done = step + 1, step + 1 == schedule.steps
-            if state.writes:
-                state.log.add(number, figures, log_every, last=done)
+            if run_state.writes:
+                run_state.log.add(number, figures, log_every, last=done)
                 if measured := dict(measure(number)):
-                    state.log.note(number, measured)
+                    run_state.log.note(number, measured)
                     figures = {**figures, **measured}  # a new dict: the log still holds the step's own
             signal = shared_signal(request.signal)
-            if done or signal or state.due:
-                state.save(optimizer, number)
+            if done or signal or run_state.due:
+                run_state.save(optimizer, number)
                 on_save(number)
             on_step(number, figures)
             if signal and not done:
-                raise state.stopped(number, schedule.steps, signal)
-    return state.log.last()
+                raise run_state.stopped(number, schedule.steps, signal)
+    return run_state.log.last()
 
 
 def update(
