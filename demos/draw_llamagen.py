@@ -3,7 +3,7 @@
     python demos/draw_llamagen.py --zoo
     python demos/draw_llamagen.py --model llamagen-t2i "a photo of a red fox in the snow"
 
-`llamagen-t2i` is a folder with transformer/ and vq/, which `python -m mmspec.imagegen.llamagen.convert` writes from the
+`llamagen-t2i` is a folder with transformer/ and vq/, which `mmspec convert FILE FOLDER --kind llamagen` writes from the
 published files, and text_encoder/ and tokenizer/ of flan-t5-xl.
 """
 

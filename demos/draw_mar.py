@@ -3,8 +3,8 @@
     python demos/draw_mar.py --zoo
     python demos/draw_mar.py --model mar-large --draft mar-base 207 360
 
-`mar-large` and `mar-base` are folders with transformer/ and vae/, which `python -m mmspec.imagegen.continuous.convert`
-writes from the published files. 207 and 360 are classes of ImageNet.
+`mar-large` and `mar-base` are folders with transformer/ and vae/, which `mmspec convert FILE FOLDER --kind mar` writes from
+the published files. 207 and 360 are classes of ImageNet.
 """
 
 from time import perf_counter

@@ -14,7 +14,6 @@ from mmspec.io.readers import naming, read_json, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-CONVERT = "mmspec.imagegen.llamagen.convert"
 _PICKLED = ("*.pt", "*.pth", "*.ckpt")
 
 
@@ -31,36 +30,40 @@ def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Pat
     write_json_atomic(folder / CONFIG, config)
 
 
-def read_component(folder: Path, command: str = CONVERT) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_component(folder: Path, kind: str = "llamagen") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and config fields. Raises ValueError for a missing or damaged file or a config that is no JSON object."""
-    return read_weights(folder / WEIGHTS, command), read_json(folder / CONFIG)
+    return read_weights(folder / WEIGHTS, kind), read_json(folder / CONFIG)
 
 
 def load_component(
-    folder: Path, build: Callable[[dict[str, Tensor], dict[str, Any]], Module], command: str = CONVERT
+    folder: Path, build: Callable[[dict[str, Tensor], dict[str, Any]], Module], kind: str = "llamagen"
 ) -> Module:
     """What `build` makes of tensors and config fields.   Raises ValueError as it and `read_component` do, with the folder."""
-    tensors, config = read_component(folder, command)
+    tensors, config = read_component(folder, kind)
     with naming(folder):
         return build(tensors, config)
 
 
-def read_weights(path: str | Path, command: str = CONVERT) -> dict[str, Tensor]:
+def read_weights(path: str | Path, kind: str = "llamagen") -> dict[str, Tensor]:
     """Tensors of a .safetensors file. Raises ValueError for another format and a missing or damaged file.
 
-    command: the module that converts pickled files of this kind.
+    kind: of pickled files, as `mmspec convert --kind` has them.
     """
     path = Path(path)
     if path.suffix != ".safetensors":
-        raise ValueError(f"{path}: expected a .safetensors file, got {path.suffix or 'no suffix'}; convert a .pt with "
-                         f"`python -m {command} {path} FOLDER`")  # fmt: skip
+        raise ValueError(
+            f"{path}: expected a .safetensors file, got {path.suffix or 'no suffix'}; convert a .pt with "
+            f"`mmspec convert {path} FOLDER --kind {kind}`"
+        )
     if not path.is_file():
-        pickled = sorted(other.name for kind in _PICKLED for other in path.parent.glob(kind))
+        pickled = sorted(other.name for pattern in _PICKLED for other in path.parent.glob(pattern))
         if pickled:
-            raise ValueError(f"{path}: expected a .safetensors file, got only {pickled[0]}; convert it with "
-                             f"`python -m {command} {path.with_name(pickled[0])} FOLDER`")  # fmt: skip
+            raise ValueError(
+                f"{path}: expected a .safetensors file, got only {pickled[0]}; convert it with "
+                f"`mmspec convert {path.with_name(pickled[0])} FOLDER --kind {kind}`"
+            )
         raise ValueError(f"{path}: expected a .safetensors file, got none there; check the path")
     try:
         return read_tensors(path)
     except ValueError as error:
-        raise ValueError(f"{error}, or convert a pickle with `python -m {command} {path} FOLDER`") from error
+        raise ValueError(f"{error}, or convert a pickle with `mmspec convert {path} FOLDER --kind {kind}`") from error

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.components import read_weights, write_parts
-from mmspec.imagegen.continuous.mar.load import CONVERT, count_modules
+from mmspec.imagegen.continuous.mar.load import count_modules
 from mmspec.imagegen.llamagen.published import unwrap
 from mmspec.io.loading import check_weights, sketch
 from mmspec.io.readers import naming
@@ -175,7 +175,7 @@ def kl_from_state_dict(
         tokens: it is MAR's 0.2325 where not given, and the model's `config.scaling_factor`.
     Raises ValueError, one sentence, for missing, unknown or misshapen tensors and fields of a wrong type.
     """
-    weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, CONVERT), _WRAPPERS)
+    weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, "mar"), _WRAPPERS)
     weights = {name: value for name, value in weights.items() if not name.startswith(_LOSS)}
     with nullcontext() if isinstance(sd, Mapping) else naming(sd):
         if not isinstance(config, KLConfig):

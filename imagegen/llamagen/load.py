@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from mmspec.imagegen.components import read_weights
+from mmspec.imagegen.components import read_weights, write_component
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.published import (
     from_lantern,
@@ -23,7 +25,7 @@ from mmspec.imagegen.llamagen.published import (
 from mmspec.imagegen.llamagen.t5 import T5Config, T5Encoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.loading import fill_from_state_dict, sketch, unpickle
 from mmspec.io.readers import naming
 
 
@@ -87,6 +89,60 @@ def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -
     if image_size is not None and image_size != side:
         raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels a side), got "
                          f"{image_size}; use the checkpoint of that resolution")  # fmt: skip
+
+
+# c2i_B_256.pt, t2i_XL_stage2_512.pt
+_PUBLISHED = re.compile(r"[ct]2i_.*_(\d{3})$")
+
+
+def convert_llamagen(
+    path: str | Path,
+    folder: str | Path,
+    *,
+    config: GPTConfig | Mapping[str, Any] | None = None,
+    image_size: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> Path:
+    """Write model.safetensors and config.json of a pickled transformer or tokenizer; code in the file is not run.
+
+    Args:
+        path: The pickle.
+        folder: The folder to write.
+        config: Fields that the weights do not determine, as the loaders take it.
+        image_size: Pixels a side that the transformer was trained for. The published files say it in their names; for
+            others it must be here, or as block_size in the config.
+        dtype: Of the written weights, None for the file's.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: As the loaders do, and where the resolution is unknown or contradicts the file's name.
+    """
+    path, folder = Path(path), Path(folder)
+    state = unpickle(path)
+    with naming(path):
+        if any(name.startswith("encoder.conv_in.") for name in unwrap(state)[0]):
+            model = vq_from_state_dict(state, config)
+        else:
+            model = llamagen_from_state_dict(state, _with_size(path, config, image_size))
+    write_component(model if dtype is None else model.to(dtype), folder)
+    return folder
+
+
+def _with_size(path: Path, config: GPTConfig | Mapping[str, Any] | None, image_size: int | None) -> dict[str, Any]:
+    known = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
+    named = _PUBLISHED.match(path.stem)
+    if image_size is None and named:
+        image_size = int(named[1])
+    elif image_size is None and not {"block_size", "image_size"} & set(known):
+        raise ValueError(
+            f"image_size: expected the pixels a side that {path.name} was trained for, which no weight tells, got none; "
+            "give it"
+        )
+    elif named and image_size != int(named[1]):
+        raise ValueError(f"image_size: expected {named[1]} as the name {path.name} says, got {image_size}; drop it")
+    return known if image_size is None else {**known, "image_size": image_size}
 
 
 def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -61,13 +61,13 @@ KNOWN_MISTAKES = (
             lambda rule: NotRenormalised(rule, -1)),
     KnownMistake("residual not renormalised", f"{_UNSCALED}; the rest falls on the first value",
             lambda rule: NotRenormalised(rule, 0)),
-    KnownMistake("q before its top-k cut", "drafts are judged by q as it was before the cut to top-k that they were drawn under",
+    KnownMistake("q before its top-k cut", "drafts are verified with q as it was before the cut to top-k",
             lambda rule: rule, uncut=True),
     KnownMistake("no residual", "what follows a rejection is drawn from p instead of [p - q]+", NoResidual),
     KnownMistake("p of the token before", "the target's law is read a token too early", lambda rule: WrongRow(rule, -1)),
     KnownMistake("p of the token after", "the target's law is read a token too late", lambda rule: WrongRow(rule, 1)),
     KnownMistake("greedy", "the likeliest value is taken where one should be drawn", Greedy),
-    KnownMistake("siblings against p", "siblings are tested against p and q as if no earlier one had been rejected", AgainstTarget),
+    KnownMistake("siblings against p", "siblings are tested as if no earlier one had been rejected", AgainstTarget),
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ _SAYS = {
 def certify(
     function: Callable, *, shapes: Sequence[Shape] | None = None, values: int = 3, laws: Sequence[str] | None = None,
     samples: int = 40_000, probes: int = PROBES, seconds: float = SECONDS, arrays: Arrays = "torch",
-    name: str | None = None, told: CaseCallback | None = None,
+    name: str | None = None, on_case: CaseCallback | None = None,
 ) -> Certificate:  # fmt: skip
     """Examines an accept step; `mmspec certify` on the command line.
 
@@ -64,7 +64,7 @@ def certify(
         seconds: The time for the probes of a case. A step that is slower is probed less, but at least 100 times a draft.
         arrays: The kind of arrays that the step is given.
         name: The step's name in the certificate.
-        told: Called with every case once it is done.
+        on_case: Called with every case once it is done.
 
     Raises:
         StepFailed: A ValueError, for a step that raises or answers something else.
@@ -73,12 +73,12 @@ def certify(
     if probes < FEWEST:
         raise ValueError(f"probes: expected at least {FEWEST}, got {probes}; ask for 1000 or more")
     if isinstance(function, GaussianRule):
-        return function.certificate(told)
+        return function.certificate(on_case)
     step = AcceptStep(function, arrays)
     shapes = tuple(shapes or getattr(function, "shapes", None) or _default(step))
     several = [case for shape in shapes for case in _cases(step, shape, values, laws)]
     name = name or getattr(function, "__name__", type(function).__name__)
-    out = _outcome(step, several, samples, ProbeBudget(probes, seconds), told or (lambda result: None))
+    out = _outcome(step, several, samples, ProbeBudget(probes, seconds), on_case or (lambda result: None))
     method = "samples" if out.drawn else "regions"
     like, says = (None, _PASSED[method]) if out.passed else _diagnose(step, several, out)
     certificate = Certificate(name, method, out.passed, out.worst, like, says, out.notes, out.results)
@@ -103,23 +103,23 @@ def _cases(step: AcceptStep, shape: Shape, values: int, laws: Sequence[str] | No
 
 
 def _outcome(
-    step: AcceptStep, several: list[CertifyCase], samples: int, effort: ProbeBudget, told: CaseCallback
+    step: AcceptStep, several: list[CertifyCase], samples: int, effort: ProbeBudget, on_case: CaseCallback
 ) -> Outcome:
     if step.draws:
-        return run_by_samples(step, several, samples, told)
-    manners, note = independence_of(step, several[0]), "the same uniforms give other answers when asked again"
-    if manners.repeats:
+        return run_by_samples(step, several, samples, on_case)
+    dependences, note = independence_of(step, several[0]), "the same uniforms give other answers when asked again"
+    if dependences.repeats:
         try:
-            return run_by_regions(step, several, manners, effort, told)
+            return run_by_regions(step, several, dependences, effort, on_case)
         except UnresolvedRegions as uneven:
             note = str(uneven)
-    out = run_by_samples(step, several, samples, told)
+    out = run_by_samples(step, several, samples, on_case)
     out.notes.append(f"{note}; so it was sampled")
     return out
 
 
 def _diagnose(step: AcceptStep, several: list[CertifyCase], out: Outcome) -> tuple[str | None, str]:
-    """What a step that failed is like: by its manners, else by the suspect that has its law."""
+    """What a step that failed is like: by its dependences, else by the suspect that has its law."""
     if out.blame is not None:
         return out.blame, _SAYS[out.blame]
     if out.drawn:

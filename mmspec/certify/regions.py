@@ -186,8 +186,10 @@ class RegionMap:
                 known.append(place)
                 known.sort()
             if len(known) > MOST_EDGES:
-                raise UnresolvedRegions(f"uniforms: expected answers that are the same on boxes, got more than {MOST_EDGES} along "
-                             f"uniform {where}; it is mixed with another")  # fmt: skip
+                raise UnresolvedRegions(
+                    "uniforms: expected answers that are the same on boxes, got more than "
+                    f"{MOST_EDGES} along uniform {where}; it is mixed with another"
+                )
 
 
 def _boxes(edges: list[list[float]]) -> tuple[Tensor, Tensor]:

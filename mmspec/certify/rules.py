@@ -32,7 +32,7 @@ class GaussianRule:
     def __init__(self, rule: Rule):
         self.rule, self.__name__ = rule, f"rule {rule.name}"
 
-    def certificate(self, told: Callable[[CaseResult], None] | None = None, rows: int = 60_000) -> Certificate:
+    def certificate(self, on_case: Callable[[CaseResult], None] | None = None, rows: int = 60_000) -> Certificate:
         """Every mean follows from the value before it. Each emitted value is taken to its place in the target's law, a number
         in [0, 1) each, and the first three values have to fill a cube of six dimensions evenly.
         """
@@ -46,8 +46,8 @@ class GaussianRule:
             results.append(CaseResult(f"Gaussians {name}", tuple(range(LENGTH)), "without_replacement", BINS**SIZE, rows, rows,
                                       None, accepted, off, test.passed, test.statistic, test.freedom, test.limit,
                                       visible_distance(rows, test.freedom)))  # fmt: skip
-            if told is not None:
-                told(results[-1])
+            if on_case is not None:
+                on_case(results[-1])
         passed = all(result.passed for result in results)
         says = (
             "the emitted values have the target's law" if passed else "the emitted values do not have the target's law"

@@ -35,11 +35,11 @@ MEMORY = "remembers earlier calls"
 
 @dataclass(slots=True)
 class Outcome:
-    """told: hears of every case.   blame: what is wrong with the step's manners, None for nothing.
+    """on_case: called with every case.   blame: what is wrong with the step's dependences, None for nothing.
     laws: per case float64 [cases, V^(D + 1)].   drawn: per case, of a step that was sampled.
     """
 
-    told: CaseCallback
+    on_case: CaseCallback
     blame: str | None = None
     results: list[CaseResult] = field(default_factory=list)
     laws: list[Tensor] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Outcome:
         self.results.append(
             CaseResult(case.kind, shape.parents, shape.drawn, case.size, len(case.drafts.value), **figures)
         )
-        self.told(self.results[-1])
+        self.on_case(self.results[-1])
 
 
 AT_ONCE = 1 << 15  # rows a call
@@ -69,7 +69,7 @@ Ask = Callable[[Tensor, Tensor], StepAnswer]
 
 
 def run_by_regions(
-    step: AcceptStep, several: list[CertifyCase], manners: Independence, effort: ProbeBudget, told: CaseCallback
+    step: AcceptStep, several: list[CertifyCase], dependences: Independence, effort: ProbeBudget, on_case: CaseCallback
 ) -> Outcome:
     """Examines a step by the regions of its uniforms.
 
@@ -78,21 +78,21 @@ def run_by_regions(
     Args:
         step: The step, which takes uniforms.
         several: The cases.
-        manners: What the step's answers depend on.
+        dependences: What the step's answers depend on.
         effort: How much a case is probed for islands. A step that has failed is not probed: it has no bound.
-        told: Hears of every case.
+        on_case: Called with every case.
 
     Raises:
         Uneven: The regions do not come to an end.
     """
-    out, first = Outcome(told), several[0]
-    if not manners.memoryless:
-        out.blame = STATE if manners.grudge else MEMORY
+    out, first = Outcome(on_case), several[0]
+    if not dependences.memoryless:
+        out.blame = STATE if dependences.grudge else MEMORY
         for other in neighbour_rounds(first.shape, first.size):
             _integrate(out, first, partial(_ask_after, step, first, other))
-    elif manners.moved_by:
+    elif dependences.moved_by:
         out.blame = BATCH
-        for other, front in manners.moved_by:
+        for other, front in dependences.moved_by:
             _integrate(out, first, partial(_ask_beside, step, first, other, front))
     else:
         _cases(out, step, several, effort)
@@ -214,9 +214,9 @@ ROWS = 512  # a call
 ALONE = 2000  # rows that are asked one by one
 
 
-def run_by_samples(step: AcceptStep, several: list[CertifyCase], count: int, told: CaseCallback) -> Outcome:
+def run_by_samples(step: AcceptStep, several: list[CertifyCase], count: int, on_case: CaseCallback) -> Outcome:
     """Every case `count` times; what passes, the first case again, beside and behind rounds that accept and reject."""
-    out = Outcome(told)
+    out = Outcome(on_case)
     out.drawn = [_sample_case(out, step, case, count, seed) for seed, case in enumerate(several)]
     if any(one.stale for one in out.drawn):
         out.blame = STATE

@@ -32,7 +32,7 @@ def main(order: str, out: TextIO) -> None:
     try:
         step = load_step(spec)
         shapes = None if shapes is None else [Shape(tuple(parents), drawn) for parents, drawn in shapes]
-        found = certify(step, shapes=shapes, name=spec, told=lambda case: say(case=asdict(case)), **asked)
+        found = certify(step, shapes=shapes, name=spec, on_case=lambda case: say(case=asdict(case)), **asked)
     except ValueError as error:
         say(error=" ".join(str(error).split()))
     else:

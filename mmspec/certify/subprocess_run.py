@@ -26,7 +26,7 @@ START = 300.0  # seconds for Python and torch to get ready, on any machine
 
 def certify_in_subprocess(
     spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, probes: int = PROBES,
-    arrays: str = "torch", limit: float = 120.0, told: CaseCallback | None = None,
+    arrays: str = "torch", limit: float = 120.0, on_case: CaseCallback | None = None,
 ) -> Certificate:  # fmt: skip
     """`certify` of the step named MODULE:CALLABLE, in another process that has this one's import path.
 
@@ -38,7 +38,7 @@ def certify_in_subprocess(
              "shapes": None if shapes is None else [(one.parents, one.drawn) for one in shapes]}  # fmt: skip
     with subprocess.Popen(**child_command(json.dumps(order))) as child:
         try:
-            return _listen(child, limit, told or (lambda case: None))
+            return _listen(child, limit, on_case or (lambda case: None))
         finally:
             _end(child)
 
@@ -68,7 +68,7 @@ def _end(child: subprocess.Popen) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def _listen(child: subprocess.Popen, limit: float, told: CaseCallback) -> Certificate:
+def _listen(child: subprocess.Popen, limit: float, on_case: CaseCallback) -> Certificate:
     lines: Queue[str] = Queue()
     Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
     patience = START
@@ -84,7 +84,7 @@ def _listen(child: subprocess.Popen, limit: float, told: CaseCallback) -> Certif
         message = json.loads(line)
         patience = limit
         if "case" in message:
-            told(_case(message["case"]))
+            on_case(_case(message["case"]))
         elif "error" in message:
             raise StepFailed(message["error"])
         elif "certificate" in message:

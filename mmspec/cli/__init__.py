@@ -7,6 +7,7 @@ import typer
 from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
 from mmspec.cli.certify import certify
+from mmspec.cli.convert import convert
 from mmspec.cli.demo import demo
 from mmspec.cli.evaluate import evaluate
 from mmspec.cli.image import image
@@ -32,6 +33,7 @@ app.add_typer(train.app, name="train")
 app.command()(evaluate)
 app.command()(report)
 app.add_typer(zoo.app, name="zoo")
+app.command()(convert)
 app.command()(certify)
 app.command()(supported)
 app.command()(web)

@@ -143,11 +143,11 @@ def command(name: str) -> Callable[..., None]:
     def run(json: Path | None, markdown: Path | None, plot: Path | None, **given: Any) -> None:
         log = bench_log(json)
         check_writable(json, markdown, plot, log)
-        asked = _config(config, config_values(config, given))
+        values = _config(config, config_values(config, given))
         domain = domain_of(name)
         if plot is not None:
-            _check_plot(domain, asked)
-        result = _run(domain, asked, log)
+            _check_plot(domain, values)
+        result = _run(domain, values, log)
         save_figures(json, log, result)
         show_result(domain, result, markdown, plot)
 

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import check_writable, refusing, reports_errors, save_json, screen, spinner
-from mmspec.cli.options import ZOO, Drafter, Json, MaxNewTokens, check_at_least, check_drafter, open_resources
+from mmspec.cli.options import (
+    ZOO,
+    Drafter,
+    Json,
+    MaxNewTokens,
+    check_at_least,
+    check_drafter,
+    drawn_seed,
+    open_resources,
+)
 
 if TYPE_CHECKING:
     from mmspec.core.stats import Stats
     from mmspec.evaluate.vlm.resources import VlmResources
+
+DRAFTED, OWN = "green", "bold yellow"  # styles of streamed text
 
 
 @reports_errors
@@ -37,10 +48,8 @@ def caption(
 
     with refusing():
         pictures = tuple(open_image(path) for path in images)
-    if seed is None and temperature > 0:
-        import secrets
-
-        seed = secrets.randbelow(1 << 31)
+    if temperature > 0:
+        seed = drawn_seed(seed)
     resources = open_resources(model)
     # what a sampled answer of a seed says depends on where drafts end: a fixed drafter gives it again
     name = drafter or ("auto" if temperature == 0 else "eagle" if resources.is_zoo else "lookup")
@@ -80,10 +89,12 @@ def _answer(
         inputs = encode(resources.processor, [VlmPrompt(prompt, pictures)])
         chosen = resources.drafter(name)
     streamer = _streamer(resources) if stream else None
-    asked = {**inputs, "max_new_tokens": limit, **sampling_arguments(temperature)}
+    arguments = {**inputs, "max_new_tokens": limit, **sampling_arguments(temperature)}
     began = perf_counter()
     with nullcontext() if stream else spinner("generating"):
-        out = mmspec.generate(resources.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **asked)
+        out = mmspec.generate(
+            resources.model, drafter=chosen, seed=seed, streamer=streamer, return_dict=True, **arguments
+        )
     seconds = perf_counter() - began
     new = out.sequences[0, inputs["input_ids"].shape[1] :]
     text = resources.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
@@ -96,14 +107,16 @@ def _answer(
 def _streamer(resources: VlmResources) -> object:
     from rich.text import Text
 
-    from mmspec.cli.stream import DRAFTED, OWN, ColouredRuns
+    from mmspec.vlm.streaming import TextRuns
 
     out = screen()
+
+    def write(text: str, drafted: bool) -> None:
+        out.print(Text(text, style=DRAFTED if drafted else OWN), end="", soft_wrap=True)
+
     if out.is_terminal:
         out.print(Text.assemble(("drafted and accepted", DRAFTED), ", ", ("the target's own token", OWN), style="dim"))
-    return ColouredRuns(
-        resources.processor.tokenizer, lambda text, style: out.print(Text(text, style=style), end="", soft_wrap=True)
-    )
+    return TextRuns(resources.processor.tokenizer, write)
 
 
 def figures(stats: Stats, seconds: float) -> dict:

@@ -53,12 +53,12 @@ def certify(
 
     shapes = _shapes(tree, drawn)
     with progress() as bar:
-        task = bar.add_task(f"asking {step}", total=None)
-        found = certify_in_subprocess(step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays,
-                              limit=limit, told=lambda case: bar.advance(task))  # fmt: skip
-    save_json(json, found.to_dict())
-    _show(found)
-    if not found.exact:
+        task = bar.add_task(f"examining {step}", total=None)
+        certificate = certify_in_subprocess(step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays,
+                              limit=limit, on_case=lambda case: bar.advance(task))  # fmt: skip
+    save_json(json, certificate.to_dict())
+    _show(certificate)
+    if not certificate.exact:
         raise typer.Exit(1)
 
 
@@ -73,32 +73,38 @@ def _shapes(tree: str | None, drawn: str | None) -> list[Shape] | None:
         return [Shape(split_numbers("--tree", tree, int) or (0, 1), drawn or _DRAWN[0])]
 
 
-def _show(found: Certificate) -> None:
+def _show(certificate: Certificate) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(
-        title=escape(f"{found.step}: joint law of what a round emits, against the target's"), title_justify="left"
+        title=escape(f"{certificate.step}: joint law of what a round emits, against the target's"), title_justify="left"
     )
-    sampled = found.method == "samples"
+    sampled = certificate.method == "samples"
     last = ("chi-square", "fails above") if sampled else ("regions",)
     for name in ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, ""):
         table.add_column(name)
-    for case in found.cases:
+    for case in certificate.cases:
         statistic = "impossible" if case.statistic is None else f"{case.statistic:.1f}"
         tail = (statistic, f"{case.limit:.1f}") if sampled else (str(case.regions),)
         table.add_row(case.laws, ",".join(map(str, case.parents)), case.drawn.replace("_", " "), str(case.drafts),
                       f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "" if case.passed else "off")  # fmt: skip
     out = screen()
     out.print(table)
-    if not found.exact:
-        verdict = f"[red]not exact[/red]: a distance of {found.distance:.3g}"
+    if not certificate.exact:
+        verdict = f"[red]not exact[/red]: a distance of {certificate.distance:.3g}"
     elif sampled:
         verdict = "[green]passed[/green], as far as samples tell; distances are those of chance"
     else:
-        verdict = f"[green]exact[/green] to rounding: a distance of at most {found.distance:.2g}; {found.bound()}"
+        verdict = (
+            f"[green]exact[/green] to rounding: a distance of at most {certificate.distance:.2g}; {certificate.bound()}"
+        )
     out.print(verdict, soft_wrap=True)
-    like = f'behaves like "{found.behaves_like}": {found.says}' if found.behaves_like else found.says
-    claim = [] if found.bound() else [like]  # a verdict with a bound says all of it
-    for line in (*claim, *(f"note: {note}" for note in found.notes), f"tried: {found.sizes()}"):
+    like = (
+        f'behaves like "{certificate.behaves_like}": {certificate.says}'
+        if certificate.behaves_like
+        else certificate.says
+    )
+    claim = [] if certificate.bound() else [like]  # a verdict with a bound says all of it
+    for line in (*claim, *(f"note: {note}" for note in certificate.notes), f"tried: {certificate.sizes()}"):
         out.print(line, markup=False, soft_wrap=True)

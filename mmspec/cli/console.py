@@ -196,7 +196,7 @@ _ALIVE = 60.0  # seconds after which a log has another line
 def step_progress(
     title: str, requests: int, parts: int
 ) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Two callables for work in parts that are made of requests, each told what has just been done.
+    """Two callables for work in parts that are made of requests, each called with the work just done.
 
     On a terminal they move a bar; elsewhere a line on stderr tells of the beginning, of every part, and in long parts now
     and then of a request, so that a log shows it is alive.

@@ -71,11 +71,11 @@ def _decode(
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import run_ours, run_peer
 
-    asked = {"max_new_tokens": limit, "do_sample": False}
+    arguments = {"max_new_tokens": limit, "do_sample": False}
     chosen = resources.drafter(drafter)
     runners = {
-        "plain": lambda inputs, seed: run_peer(resources.model, inputs, seed, **asked),
-        "drafted": lambda inputs, seed: run_ours(resources.model, inputs, seed, chosen, "exact", **asked),
+        "plain": lambda inputs, seed: run_peer(resources.model, inputs, seed, **arguments),
+        "drafted": lambda inputs, seed: run_ours(resources.model, inputs, seed, chosen, "exact", **arguments),
     }
     cases = [encode(resources.processor, [VlmPrompt(_REQUEST, (picture,))]) for picture in pictures]
     with progress() as bar:

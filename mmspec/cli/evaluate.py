@@ -64,7 +64,7 @@ def evaluate(
     reward: Annotated[str, typer.Option(metavar="NAME", help=f"What else scores pictures and films: {REWARDS}.")] = "",
     reference: Annotated[Path | None, typer.Option(metavar="DIR", help=REFERENCE)] = None,
     guidance: Annotated[float | None, typer.Option(metavar="S", help="Of pictures: guidance scale.")] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="K", help="Of pictures of codes; 0 for all.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="Of images of discrete tokens; 0 for all.")] = None,
     num_iter: Annotated[int | None, typer.Option(metavar="N", help="Of masked models: steps over a picture.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(metavar="N", help="Of texts.")] = None,
     blocks: Annotated[int | None, typer.Option(metavar="N", help="Of videos.")] = None,
@@ -110,8 +110,8 @@ def evaluate(
         screen().print(export_run(kind, found, folder), markup=False, soft_wrap=True)
     missing = work.missing(found)
     if missing:
-        said = f"{run}: {missing} samples of other parts are missing, the report waits for them"
-        screen().print(said, markup=False, soft_wrap=True)
+        notice = f"{run}: {missing} samples of other parts are missing, the report waits for them"
+        screen().print(notice, markup=False, soft_wrap=True)
     elif report:
         save_json(json, show_report(found, work.plan.folder / "report", plots=True))
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
-from mmspec.cli.image_models import FILTER_ORDERS, open_continuous_pipeline, open_discrete_pipeline
-from mmspec.cli.options import Json, check_at_least, check_scale, refuse_unreadable
+from mmspec.cli.image_models import open_continuous_pipeline, open_discrete_pipeline
+from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, refuse_unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -93,10 +93,7 @@ def image(
         wanted = opened.given(prompts)
     count = grid or len(prompts)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
-    if seed is None:
-        import secrets
-
-        seed = secrets.randbelow(1 << 31)
+    seed = drawn_seed(seed)
     pictures, figures, errors = _generate(opened, wanted, seed, batch)
     drawn = len(errors) < count
     if drawn:
@@ -125,19 +122,10 @@ def _check(prompts, temperature, top_p, filter_order, guidance, top_k, seed, gri
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
     check_at_least("--temperature", temperature, 0)
     check_scale("--guidance", guidance)
-    for name, value, least in (
-        ("--top-k", top_k, 0),
-        ("--seed", seed, 0),
-        ("--grid", grid, 1),
-    ):
+    for name, value, least in (("--top-k", top_k, 0), ("--seed", seed, 0), ("--grid", grid, 1)):
         check_at_least(name, least if value is None else value, least)
     check_at_least("--batch", batch, 1)
-    if not 0 < top_p <= 1:
-        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
-    if filter_order not in FILTER_ORDERS:
-        raise BadOption(
-            f"--filter-order: expected one of {', '.join(FILTER_ORDERS)}, got {filter_order!r}, pick one of these"
-        )
+    check_filters(top_p, filter_order)
     if max(grid or 0, len(prompts)) > MOST_IMAGES:
         raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, len(prompts))}, lower it")
     if grid is not None and grid < len(prompts):
@@ -151,8 +139,8 @@ def _open(model: str, decoding: str | None, wishes: dict, settings: dict) -> tup
     from mmspec.evaluate.model_kinds import is_continuous
 
     with refuse_unreadable(model, "a folder with a saved pipeline"):
-        vectors = is_continuous(model)
-    if vectors:  # no drafter of vectors is known to pay
+        continuous = is_continuous(model)
+    if continuous:  # no drafter of continuous tokens is known to pay
         decoding = "ar" if decoding in (None, "auto") else decoding
         return open_continuous_pipeline(model, decoding, wishes, settings), decoding
     # what is sampled with a seed depends on where drafts end: windows of one length give it again
@@ -193,7 +181,7 @@ def _generate(
 
 @contextmanager
 def _bars(images: int, rows: int, stride: int, start: int, of: int) -> Iterator[Callable[[int, int], None]]:
-    """A listener that shows how many rows of codes each picture has; of many pictures how many they have together."""
+    """A listener that shows how many rows of tokens each picture has; of many pictures how many they have together."""
     with progress() as bar:
         apart = images <= MOST_BARS
         tasks = [

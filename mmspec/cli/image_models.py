@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, refusing, spinner
-from mmspec.cli.options import check_scale, refuse_unreadable
+from mmspec.cli.options import check_scale, flag_of, refuse_unreadable
 
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.resources import ContinuousResources
@@ -33,9 +33,8 @@ class OpenedPipeline:
     settings: dict[str, Any]
 
 
-FILTER_ORDERS = ("top_k_first", "top_p_first")
 Load = Callable[[str], "ImageResources"]
-CONTINUOUS_OPTIONS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of vectors have
+CONTINUOUS_OPTIONS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of continuous tokens have
 
 
 def open_discrete_pipeline(
@@ -45,18 +44,29 @@ def open_discrete_pipeline(
     load: of the model by its name, None for one of pictures."""
     for name in CONTINUOUS_OPTIONS:
         if wishes[name] is not None:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(f"{flag}: expected a model of continuous tokens, got {model!r}, leave {flag} out")
-    asked = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
-    asked["window"] = _window(wishes["window"])
+    overrides = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
+    overrides["window"] = _window(wishes["window"])
     with spinner("loading the model"):
-        resources, decoding, rule = _resolved(model, decoding, wishes["rule"], asked, load or _image_resources)
+        resources, decoding, rule = _resolved(model, decoding, wishes["rule"], overrides, load or _image_resources)
     pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
     own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
-    said = {"guidance": settings["guidance_scale"], **{one: settings[one] for one in ("temperature", "top_k", "top_p")}}
-    said = {name: own.get(name) if value is None else value for name, value in said.items()}
-    return OpenedPipeline(pipe, resources.name, resources.given, {"decoding": decoding, "rule": rule, **settings}, geometry.total,
-                  geometry.stride, geometry.total, said | {"filter_order": settings["filter_order"]})  # fmt: skip
+    shown = {
+        "guidance": settings["guidance_scale"],
+        **{one: settings[one] for one in ("temperature", "top_k", "top_p")},
+    }
+    shown = {name: own.get(name) if value is None else value for name, value in shown.items()}
+    return OpenedPipeline(
+        pipe,
+        resources.name,
+        resources.given,
+        {"decoding": decoding, "rule": rule, **settings},
+        geometry.total,
+        geometry.stride,
+        geometry.total,
+        shown | {"filter_order": settings["filter_order"]},
+    )
 
 
 def _window(text: str | None) -> int | None:
@@ -104,14 +114,14 @@ def _image_resources(model: str) -> ImageResources:
     return resources
 
 
-DISCRETE_OPTIONS = ("coupling", "init", "drafter", "upsampler")  # options that only models of codes have
+DISCRETE_OPTIONS = ("coupling", "init", "drafter", "upsampler")  # options that only models of discrete tokens have
 FILTERS = {"top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # what they are where they are left out
 
 
 def open_continuous_pipeline(
     model: str, decoding: str, wishes: dict[str, Any], settings: dict[str, Any]
 ) -> OpenedPipeline:
-    """The pipeline and its arguments. settings: as for models of codes; vectors have no filters."""
+    """The pipeline and its arguments. settings: as for models of discrete tokens; continuous ones have no filters."""
     _check_continuous(model, wishes, settings)
     check_scale("--temperature", settings["temperature"])
     with spinner("loading the model"):
@@ -122,13 +132,13 @@ def open_continuous_pipeline(
         with refuse_unreadable(model, "a folder with a saved pipeline"):
             resources = open_continuous(model, wishes["draft"])
         with refusing():
-            asked = ContinuousDecodingOverrides(
+            overrides = ContinuousDecodingOverrides(
                 **{name: wishes[name] for name in ("window", "gamma", "tolerance", "rule")}
             )
             if wishes["draft"] is not None and decoding not in ("cspd", "small"):
                 raise BadOption(f"--draft: expected options that --decoding {decoding} takes, got {wishes['draft']!r}, leave "
                                 "it out")  # fmt: skip
-            how = decoding_of(decoding, resources, asked)
+            how = decoding_of(decoding, resources, overrides)
             if not resources.pixels:
                 raise BadOption(
                     f"--model: expected an autoencoder beside the model in {model}, got none, save it there"
@@ -141,18 +151,18 @@ def open_continuous_pipeline(
     elif steps is not None:
         raise BadOption(f"--num-iter: expected a masked model, got {model!r}, leave it out")
     scale = resources.pipeline.guidance_scale if settings["guidance_scale"] is None else settings["guidance_scale"]
-    said = {"guidance": scale, "temperature": settings["temperature"]} | ({"num_iter": steps} if masked else {})
+    shown = {"guidance": scale, "temperature": settings["temperature"]} | ({"num_iter": steps} if masked else {})
     return OpenedPipeline(resources.pipeline, resources.name, resources.given, how | drawn,
-                  resources.total, math.isqrt(resources.total), _passes(resources, steps), said)  # fmt: skip
+                  resources.total, math.isqrt(resources.total), _passes(resources, steps), shown)  # fmt: skip
 
 
 def _check_continuous(model: str, wishes: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuses what does not apply to vectors."""
+    """Refuses what does not apply to continuous tokens."""
     for name, value in (*((one, wishes[one]) for one in DISCRETE_OPTIONS), *((one, settings[one]) for one in FILTERS)):
         if value != FILTERS.get(name):
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(
-                f"{flag}: expected a model of codes, got {model!r}, whose tokens are vectors, leave {flag} out"
+                f"{flag}: expected a model of discrete tokens, got {model!r}, whose tokens are continuous, leave {flag} out"
             )
 
 

@@ -15,13 +15,20 @@ from mmspec.io.video_files import VIDEO_SUFFIXES, has_mp4_writer, write_video
 
 if TYPE_CHECKING:
     import numpy as np
-    from PIL import Image
+    from PIL.Image import Image
 
 
 def video_file(out: Path) -> tuple[Path, str | None]:
-    """The file that frames go to: `out`, or a GIF of its name where MP4 cannot be written, with a sentence that says so.
+    """The file that frames go to, with a notice or None.
 
-    Refuses any other kind of file.
+    Args:
+        out: An MP4 or GIF file.
+
+    Returns:
+        `out` and None, or a GIF of its name and a notice where MP4 cannot be written.
+
+    Raises:
+        BadOption: `out` has another suffix.
     """
     if out.suffix.lower() not in VIDEO_SUFFIXES:
         raise BadOption(
@@ -35,9 +42,15 @@ def video_file(out: Path) -> tuple[Path, str | None]:
 
 
 def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
-    """Writes a video, uint8 [N, H, W, 3], whole or not at all.
+    """Write a video whole or not at all.
 
-    Where `out` cannot be written it goes to the system's folder for temporary files, and the Unwritten that is raised says so.
+    Args:
+        frames: uint8 [N, H, W, 3].
+        out: The file.
+        fps: Frames a second.
+
+    Raises:
+        WriteError: `out` cannot be written. The text names the file in the system's temporary folder that holds the frames.
     """
     try:
         write_video(frames, out, fps)
@@ -54,10 +67,11 @@ def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
 SHEET_GAP = 2
 
 
-def contact_sheet(pictures: Sequence[Image.Image | None]) -> Image.Image:
-    """The pictures, all of one size, row by row on a sheet about as wide as it is high; a single one as it is.
+def contact_sheet(pictures: Sequence[Image | None]) -> Image:
+    """Pictures of the same size, row by row on a sheet about as wide as it is high; a single picture stays as it is.
 
-    The place of a picture that is None stays white; at least one must be there.
+    Args:
+        pictures: At least one picture; the place of None stays white.
     """
     from PIL import Image
 
@@ -66,8 +80,8 @@ def contact_sheet(pictures: Sequence[Image.Image | None]) -> Image.Image:
     columns = ceil(sqrt(len(pictures)))
     rows = ceil(len(pictures) / columns)
     width, height = (side + SHEET_GAP for side in next(picture.size for picture in pictures if picture is not None))
-    made = Image.new("RGB", (columns * width - SHEET_GAP, rows * height - SHEET_GAP), "white")
+    sheet = Image.new("RGB", (columns * width - SHEET_GAP, rows * height - SHEET_GAP), "white")
     for number, picture in enumerate(pictures):
         if picture is not None:
-            made.paste(picture, (number % columns * width, number // columns * height))
-    return made
+            sheet.paste(picture, (number % columns * width, number // columns * height))
+    return sheet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from mmspec.io.validation import LARGEST_SCALE
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
 
-
+FILTER_ORDERS = ("top_k_first", "top_p_first")
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a Markdown page to this file.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec\\[eval]).")]
@@ -42,6 +43,25 @@ def check_scale(name: str, value: float | None) -> None:
     """Refuses a scale of guidance or noise that overflows in the first pass; None passes."""
     if value is not None:
         check_at_least(name, value, 0, LARGEST_SCALE)
+
+
+def check_filters(top_p: float | None, filter_order: str | None) -> None:
+    """Refuses settings of token filters that are out of range; None passes."""
+    if top_p is not None and not 0 < top_p <= 1:
+        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
+    if filter_order not in (None, *FILTER_ORDERS):
+        known = ", ".join(FILTER_ORDERS)
+        raise BadOption(f"--filter-order: expected one of {known}, got {filter_order!r}, pick one of these")
+
+
+def drawn_seed(seed: int | None) -> int:
+    """The seed, or a new one where there is none."""
+    return secrets.randbelow(1 << 31) if seed is None else seed
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option, from the name of its argument."""
+    return f"--{name.replace('_', '-')}"
 
 
 def check_drafter(name: str | None) -> str | None:

@@ -26,7 +26,7 @@ def supported(json: Json = None) -> None:
     out.print(_table(title, found["classes"]))
     out.print(_table("refused, with a sentence and before any token", found["refused classes"]))
     out.print(_table("image models, beside LlamaGen", found["image models"]))
-    out.print(_table("image models whose tokens are vectors: the law of each decoding", found["models of vectors"]))
+    out.print(_table("image models of continuous tokens: the law of each decoding", found["models of vectors"]))
     out.print(_table("video models that draw blocks, any two of the same latents together", found["video models"]))
     out.print(_table("videos: the law of each decoding", found["videos"]))
     out.print(_table("drafters", found["drafters"]))

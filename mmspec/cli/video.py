@@ -1,4 +1,4 @@
-"""`mmspec video`: a prompt in, a video out, block by block or code by code."""
+"""`mmspec video`: a prompt in, a video out, block by block or token by token."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, reports_errors, save_json, screen
-from mmspec.cli.image_models import FILTER_ORDERS
 from mmspec.cli.media import video_file
-from mmspec.cli.options import Json, check_at_least, check_scale, refuse_unreadable
+from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, flag_of, refuse_unreadable
 
 if TYPE_CHECKING:
     from mmspec.cli.video_generation import VideoResult
@@ -27,7 +26,7 @@ def video(
     decoding: Annotated[
         str | None,
         typer.Option(
-            help="Of blocks: ar, draft; relaxed: sdvg. Of codes as `mmspec image` has them: ar, sjd, scd, pac, rows... "
+            help="Of blocks: ar, draft; relaxed: sdvg. Of tokens as `mmspec image` has them: ar, sjd, scd, pac, rows... "
             "ar when left out, or scd."
         ),
     ] = None,
@@ -63,17 +62,17 @@ def video(
         list[str] | None, typer.Option(metavar="N=PROMPT", help="Another prompt from block N on; may be repeated.")
     ] = None,
     stream: Annotated[bool, typer.Option(help="Tell of every finished block, and have it in the file.")] = False,
-    rule: Annotated[str | None, typer.Option(help="Of codes: exact or the name of a rule.")] = None,
-    window: Annotated[str | None, typer.Option(metavar="N", help="Of codes: values a pass.")] = None,
-    coupling: Annotated[str | None, typer.Option(help="Of codes: gumbel or maximal.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Of tokens: exact or the name of a rule.")] = None,
+    window: Annotated[str | None, typer.Option(metavar="N", help="Of tokens: values a pass.")] = None,
+    coupling: Annotated[str | None, typer.Option(help="Of tokens: gumbel or maximal.")] = None,
     init: Annotated[
-        str | None, typer.Option(help="Of codes: first drafts: frame, repeat_frame, sample_frame, left, up...")
+        str | None, typer.Option(help="Of tokens: first drafts: frame, repeat_frame, sample_frame, left, up...")
     ] = None,
-    guidance: Annotated[float | None, typer.Option(metavar="S", help="Of codes: guidance scale.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of codes; 1 when left out.")] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="K", help="Of codes; 0 for all.")] = None,
-    top_p: Annotated[float | None, typer.Option(metavar="P", help="Of codes; 1 for all.")] = None,
-    filter_order: Annotated[str | None, typer.Option(help="Of codes: top_k_first or top_p_first.")] = None,
+    guidance: Annotated[float | None, typer.Option(metavar="S", help="Of tokens: guidance scale.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of tokens; 1 when left out.")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="Of tokens; 0 for all.")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P", help="Of tokens; 1 for all.")] = None,
+    filter_order: Annotated[str | None, typer.Option(help="Of tokens: top_k_first or top_p_first.")] = None,
     seed: Annotated[int | None, typer.Option(help="Drawn and printed when left out.")] = None,
     fps: Annotated[float, typer.Option(metavar="N", help="Frames a second of the file.")] = 16.0,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The MP4 or GIF to write.")] = Path("video.mp4"),
@@ -91,30 +90,23 @@ def video(
     check_writable(out, json)
     of_blocks = {"threshold": threshold, "router": router, "reduction": reduction, "sync": sync, "draft": draft,
                  "blocks": blocks, "size": size, "switch": switch or None, "stream": stream or None}  # fmt: skip
-    of_codes = {"rule": rule, "window": window, "coupling": coupling, "init": init, "guidance": guidance,
+    of_tokens = {"rule": rule, "window": window, "coupling": coupling, "init": init, "guidance": guidance,
                 "temperature": temperature, "top_k": top_k, "top_p": top_p, "filter_order": filter_order}  # fmt: skip
-    if top_p is not None and not 0 < top_p <= 1:
-        raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
-    if filter_order not in (None, *FILTER_ORDERS):
-        known = ", ".join(FILTER_ORDERS)
-        raise BadOption(f"--filter-order: expected one of {known}, got {filter_order!r}, pick one of these")
-    drawn = _kind(model)
-    _refuse_others(model, *((of_codes, "codes") if drawn == "blocks" else (of_blocks, "blocks")))
+    check_filters(top_p, filter_order)
+    kind = _kind(model)
+    _refuse_others(model, *((of_tokens, "discrete tokens") if kind == "blocks" else (of_blocks, "blocks")))
     if instead is not None:
         screen(stderr=True).print(instead, markup=False, soft_wrap=True)
-    if seed is None:
-        import secrets
-
-        seed = secrets.randbelow(1 << 31)
-    decoding = decoding or ("ar" if drawn == "blocks" else "scd")
-    if drawn == "blocks":
+    seed = drawn_seed(seed)
+    decoding = decoding or ("ar" if kind == "blocks" else "scd")
+    if kind == "blocks":
         from mmspec.cli.video_generation import generate_blocks
 
         made = generate_blocks(prompt, model, decoding, of_blocks | {"reward": reward}, seed, fps, out)
     else:
         from mmspec.cli.video_generation import generate_tokens
 
-        made = generate_tokens(prompt, model, decoding, of_codes, seed, fps, out)
+        made = generate_tokens(prompt, model, decoding, of_tokens, seed, fps, out)
     _tell(made, {"prompt": prompt, "model": made.name, "decoding": decoding, "seed": seed, "fps": fps}, json)
 
 
@@ -129,13 +121,13 @@ def _refuse_others(model: str, given: dict, kind: str) -> None:
     """Refuses options of models of the other kind."""
     for name, value in given.items():
         if value is not None:
-            flag = f"--{name.replace('_', '-')}"
+            flag = flag_of(name)
             raise BadOption(f"{flag}: expected a model of {kind}, got {model!r}, leave {flag} out")
 
 
-def _tell(made: VideoResult, asked: dict, json: Path | None) -> None:
+def _tell(made: VideoResult, request: dict, json: Path | None) -> None:
     """Prints and writes what was made; raises ValueError for what is wrong with it."""
-    record = {**asked, **made.figures, "out": None if made.out is None else str(made.out), "error": made.error}
+    record = {**request, **made.figures, "out": None if made.out is None else str(made.out), "error": made.error}
     if made.out is not None:
         screen().print(f"{made.out}: {made.line}, seed {record['seed']}; {made.name}", markup=False, soft_wrap=True)
     save_json(json, record)

@@ -36,23 +36,28 @@ class VideoResult:
 
 
 def generate_blocks(
-    prompt: str, model: str, decoding: str, asked: dict[str, Any], seed: int, fps: float, out: Path
+    prompt: str, model: str, decoding: str, settings: dict[str, Any], seed: int, fps: float, out: Path
 ) -> VideoResult:
     """Draws a video of blocks into `out`, which holds what is finished if the rest fails or is interrupted."""
-    resources, way = _opened(model, decoding, asked)
+    resources, way = _opened(model, decoding, settings)
     pipe, how = way.pipeline, dict(way.arguments)
-    how |= {"seed": seed, "blocks": asked["blocks"], "size": _size(asked["size"]), "switch": _switched(asked["switch"])}
+    how |= {
+        "seed": seed,
+        "blocks": settings["blocks"],
+        "size": _size(settings["size"]),
+        "switch": _switched(settings["switch"]),
+    }
     with refusing():
         began = perf_counter()
         run = pipe.start(prompt, **how)
     blocks = run.target.request.blocks
-    with _BlockProgress(blocks, asked["stream"]) as finished, stop_requests() as request:
+    with _BlockProgress(blocks, settings["stream"]) as finished, stop_requests() as request:
         more, written = True, 0
         while more and not request.signal:
             more = run.step()
             if run.stats.emitted[0] and not run.target.errors:
                 finished(run.stats)
-                if asked["stream"] and more:
+                if settings["stream"] and more:
                     written = _save_blocks(pipe.output(run).videos[0], out, fps, run.stats.emitted[0], written)
     run.stats.close(perf_counter() - began)
     made = pipe.output(run)
@@ -77,7 +82,7 @@ def _save_blocks(frames: np.ndarray, out: Path, fps: float, blocks: int, before:
     return blocks
 
 
-def _opened(model: str, decoding: str, asked: dict[str, Any]) -> tuple[VideoResources, PipelineCall]:
+def _opened(model: str, decoding: str, settings: dict[str, Any]) -> tuple[VideoResources, PipelineCall]:
     with spinner("loading the model"):
         from mmspec.cli.console import quiet_transformers
         from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
@@ -85,12 +90,12 @@ def _opened(model: str, decoding: str, asked: dict[str, Any]) -> tuple[VideoReso
 
         quiet_transformers()
         with refuse_unreadable(model, "a folder with a saved pipeline"):
-            resources = open_video(model, asked["draft"], asked["reward"])
+            resources = open_video(model, settings["draft"], settings["reward"])
         with refusing():
-            if asked["draft"] is not None and decoding == "ar":
+            if settings["draft"] is not None and decoding == "ar":
                 raise BadOption(f"--draft: expected --decoding sdvg or draft, got {decoding!r}, leave --draft out")
             wishes = VideoDecodingOverrides(
-                **{name: asked[name] for name in ("threshold", "router", "reduction", "sync")}
+                **{name: settings[name] for name in ("threshold", "router", "reduction", "sync")}
             )
             return resources, pipeline_call(decoding, resources, wishes)
 
@@ -118,7 +123,7 @@ def _switched(given: list[str] | None) -> dict[int, str] | None:
 
 
 class _BlockProgress:
-    """Around drawing: a callable that is told of every finished block, and moves a bar or, streaming, prints a line."""
+    """A context around drawing whose callable, called with every finished block, moves a bar or, streaming, prints a line."""
 
     def __init__(self, blocks: int, stream: bool | None):
         self.blocks, self.stream, self.bar = blocks, stream, progress()
@@ -169,24 +174,24 @@ def _blocks_line(figures: dict[str, Any]) -> str:
 
 
 def generate_tokens(
-    prompt: str, model: str, decoding: str, asked: dict[str, Any], seed: int, fps: float, out: Path
+    prompt: str, model: str, decoding: str, options: dict[str, Any], seed: int, fps: float, out: Path
 ) -> VideoResult:
-    """Draws a video of codes into `out`."""
+    """Draw a video of discrete tokens into `out`."""
     from mmspec.core.rules.base import UnsupportedCombination
     from mmspec.evaluate.image.runner import figures_of
 
-    wishes = {name: asked[name] for name in ("rule", "window", "coupling", "init")}
+    wishes = {name: options[name] for name in ("rule", "window", "coupling", "init")}
     wishes |= dict.fromkeys(("drafter", "upsampler", *CONTINUOUS_OPTIONS))
     usual = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}
-    settings = {name: value if asked[name] is None else asked[name] for name, value in usual.items()}
+    settings = {name: value if options[name] is None else options[name] for name, value in usual.items()}
     opened = open_discrete_pipeline(
-        model, decoding, wishes, settings | {"guidance_scale": asked["guidance"]}, _token_resources
+        model, decoding, wishes, settings | {"guidance_scale": options["guidance"]}, _token_resources
     )
     with refusing():
         given = opened.given([prompt])
     began = perf_counter()
     with progress() as bar:
-        task = bar.add_task("codes", total=opened.total)
+        task = bar.add_task("tokens", total=opened.total)
         try:
             made = opened.pipeline(given, seed=[seed], listener=lambda row, filled: bar.update(task, completed=filled),
                                    **opened.arguments)  # fmt: skip

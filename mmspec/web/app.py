@@ -10,21 +10,21 @@ from typing import Any
 import gradio as gr
 
 from mmspec.web.calls import HandlerInput
-from mmspec.web.lanes import markup as told
+from mmspec.web.lanes import markup
 from mmspec.web.pareto import known_runs, plots, rows_of_run
-from mmspec.web.tabs.continuous import continuous_tab
+from mmspec.web.tabs.continuous import ContinuousTab
 from mmspec.web.tabs.controls import QUIET, UNCHECKED, PageContext, handler, small_handler, status_line
-from mmspec.web.tabs.image import image_tab
-from mmspec.web.tabs.video import video_tab
-from mmspec.web.tabs.vlm import vlm_tab
+from mmspec.web.tabs.image import ImageTab
+from mmspec.web.tabs.video import VideoTab
+from mmspec.web.tabs.vlm import VlmTab
 
 PARETO_ID = "pareto"
-NO_RUNS = "No run lies in the server's folder yet: write one there with `mmspec evaluate runs/zoo --count 16`, then look again."
+NO_RUNS = "The server's folder holds no run yet: write one with `mmspec evaluate runs/zoo --count 16`, then look again."
 
 
-def pareto_tab(bench: PageContext) -> None:
+def pareto_tab(page: PageContext) -> None:
     """Builds the tab."""
-    names = known_runs(bench.runs)
+    names = known_runs(page.runs)
     gr.Markdown("Quality against speed of a run of `mmspec evaluate`, as `mmspec report` draws it.")
     with gr.Row(equal_height=False, elem_classes="mm-seed"):
         name = gr.Dropdown(names, value=names[0] if names else None, label="Run", allow_custom_value=True, scale=3,
@@ -35,17 +35,17 @@ def pareto_tab(bench: PageContext) -> None:
     view = gr.HTML(
         "" if names else f'<p class="mm-note">{escape(NO_RUNS)}</p>', container=False, elem_id=f"{PARETO_ID}-plots"
     )
-    again.click(small_handler(lambda: gr.update(choices=known_runs(bench.runs))), outputs=name, **QUIET)
-    show.click(_pareto_handler(bench), name, [line, view], api_name="pareto", show_progress="hidden", concurrency_id="reading",
+    again.click(small_handler(lambda: gr.update(choices=known_runs(page.runs))), outputs=name, **QUIET)
+    show.click(_pareto_handler(page), name, [line, view], api_name="pareto", show_progress="hidden", concurrency_id="reading",
                concurrency_limit=1, **UNCHECKED)  # fmt: skip
 
 
-def _pareto_handler(bench: PageContext) -> Any:
+def _pareto_handler(page: PageContext) -> Any:
     @handler(rest=1)
     def read(name) -> Iterator[tuple]:
-        rows, notes = rows_of_run(bench.runs, name, bench.limits)
+        rows, notes = rows_of_run(page.runs, name, page.limits)
         cautions = "".join(f'<p class="mm-warning">{escape(one)}</p>' for one in notes)
-        yield told.status(f"{len(rows)} methods of {name}.", "done"), cautions + plots(rows)
+        yield markup.status(f"{len(rows)} methods of {name}.", "done"), cautions + plots(rows)
 
     return read
 
@@ -56,26 +56,22 @@ ABOUT = (
     "answer the same request, each **alone** on this machine, and are then played beside each other at true speed. The "
     "models are the small ones that ship with mmspec, trained on a procedural world: their figures stand for no other model."
 )
-TABS = {
-    "Captions": vlm_tab,
-    "Images": image_tab,
-    "Continuous images": continuous_tab,
-    "Video": video_tab,
-    "Quality against speed": pareto_tab,
-}
+TABS = {"Captions": VlmTab, "Images": ImageTab, "Continuous images": ContinuousTab, "Video": VideoTab}
 FONT = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "monospace"]
 
 
-def build(bench: PageContext) -> gr.Blocks:
+def build(page: PageContext) -> gr.Blocks:
     """The app, not yet served. Nothing is loaded before someone asks for it."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600)) as app:
         gr.Markdown(f"# mmspec\n{ABOUT}")
         with gr.Tabs():
             for name, tab in TABS.items():
                 with gr.Tab(name):
-                    tab(bench)
-    return app.queue(max_size=bench.limits.waiting, default_concurrency_limit=1, api_open=False)
+                    tab(page).build()
+            with gr.Tab("Quality against speed"):
+                pareto_tab(page)
+    return app.queue(max_size=page.limits.waiting, default_concurrency_limit=1, api_open=False)
 
 
 def handlers_of(app: gr.Blocks) -> dict[int, tuple[HandlerInput, ...]]:
@@ -95,11 +91,11 @@ def theme() -> gr.Theme:
     """Fonts of the visitor's own system: nothing is fetched from elsewhere."""
     plain = {f"block_{part}_{what}{mode}": value for part in ("title", "label") for mode in ("", "_dark")
              for what, value in (("background_fill", "none"), ("text_color", "*body_text_color"))}  # fmt: skip
-    page = {"background_fill_primary": "*neutral_50", "background_fill_secondary": "white"}
+    backgrounds = {"background_fill_primary": "*neutral_50", "background_fill_secondary": "white"}
     # white text on buttons has at least 4.5 to 1, pointed at or not
     buttons = {f"button_primary_background_fill{state}{mode}": hue for mode in ("", "_dark")
                for state, hue in (("", "*primary_600"), ("_hover", "*primary_700"))}  # fmt: skip
     buttons["checkbox_label_background_fill_selected"] = "*primary_600"
     return gr.themes.Soft(font=FONT, font_mono=MONO, primary_hue="blue", neutral_hue="slate").set(
-        **plain, **buttons, **page
+        **plain, **buttons, **backgrounds
     )

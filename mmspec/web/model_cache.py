@@ -18,7 +18,7 @@ class ModelCache:
         self._lock = threading.Lock()
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` gives, made by the first who asks."""
+        """The model `name`, made by the first caller."""
         with self._lock:
             if name not in self._made:
                 self._made[name] = make()
@@ -26,39 +26,27 @@ class ModelCache:
 
     def vlm_resources(self) -> Any:
         """`VlmResources` of the model that answers questions."""
-        return self.once("captions", self._captions)
+        return self.once("vlm", self._vlm)
 
-    def _captions(self) -> Any:
+    def _vlm(self) -> Any:
         from mmspec.evaluate.vlm.resources import published_resources, zoo_resources
 
         return zoo_resources() if self.vlm == "zoo" else published_resources(self.vlm, local=True)
 
     def image_resources(self, name: str = "t2i") -> Any:
-        """`ImageResources` of a model of codes of the zoo."""
-        return self.once(f"codes {name}", lambda: _image(name))
+        """`ImageResources` of a model of the zoo."""
+        from mmspec.evaluate.image.resources import zoo_resources
+
+        return self.once(f"image {name}", lambda: zoo_resources(name))
 
     def continuous_resources(self, name: str) -> Any:
-        """`ContinuousResources` of a model of vectors of the zoo."""
-        return self.once(f"vectors {name}", lambda: _continuous(name))
+        """`ContinuousResources` of a model of the zoo."""
+        from mmspec.evaluate.continuous.resources import open_continuous
+
+        return self.once(f"continuous {name}", lambda: open_continuous(name))
 
     def video_resources(self) -> Any:
         """`VideoResources` of the zoo's model of blocks.   Raises ValueError where it is not built."""
-        return self.once("films", _video)
+        from mmspec.evaluate.video.resources import open_video
 
-
-def _image(name: str) -> Any:
-    from mmspec.evaluate.image.resources import zoo_resources
-
-    return zoo_resources(name)
-
-
-def _continuous(name: str) -> Any:
-    from mmspec.evaluate.continuous.resources import open_continuous
-
-    return open_continuous(name)
-
-
-def _video() -> Any:
-    from mmspec.evaluate.video.resources import open_video
-
-    return open_video("video")
+        return self.once("video", lambda: open_video("video"))

@@ -43,7 +43,7 @@ def is_loopback(host: str) -> bool:
 
 @contextmanager
 def serving(
-    shelf: ModelCache,
+    model_cache: ModelCache,
     limits: Limits | None = None,
     *,
     runs: Path = Path("runs"),
@@ -63,7 +63,7 @@ def serving(
             from mmspec.web.app import build, handlers_of
             from mmspec.web.tabs.controls import PageContext
 
-            app = build(PageContext(shelf, limits, runs, Path(folder)))
+            app = build(PageContext(model_cache, limits, runs, Path(folder)))
             gate = RequestGate(_not_served, limits, Path(folder), handlers_of(app), OWN if is_loopback(host) else None)
             try:
                 yield _launch(app, gate, limits, host, port)

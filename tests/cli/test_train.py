@@ -143,12 +143,17 @@ def test_a_curriculum_that_cannot_be_kept_is_told_or_refused(target: Path, tmp_p
                        "--kind", "msd", "--recipe", "published")  # fmt: skip
     assert "recipe: expected texts and pictures for the curriculum of msd, got 4 texts and 0 examples with" in sentence
     model, processor = tiny_zoo()["vlm"]
-    told: list[str] = []
+    phases: list[str] = []
     run_job(
-        Job("msd", 1, batch=2, new_tokens=2, precision="no"), model, processor, load_training_data(file, held_out=1), tmp_path / "third",
-        target="t", on_progress=lambda phase, done, total, notes: told.append(phase),
-    )  # fmt: skip
-    assert told[0] == "without its curriculum: 4 texts, 0 pictures"
+        Job("msd", 1, batch=2, new_tokens=2, precision="no"),
+        model,
+        processor,
+        load_training_data(file, held_out=1),
+        tmp_path / "third",
+        target="t",
+        on_progress=lambda phase, done, total, notes: phases.append(phase),
+    )
+    assert phases[0] == "without its curriculum: 4 texts, 0 pictures"
 
 
 def test_the_published_hydra_is_hydra_plus_plus(target: Path, data: Path, tmp_path: Path) -> None:

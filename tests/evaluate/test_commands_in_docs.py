@@ -105,11 +105,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
     # the package has the command in the place of its module
     monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", begin)
+    monkeypatch.setattr(import_module("mmspec.cli.convert"), "_convert", begin)
     monkeypatch.setattr("mmspec.web.server.need_gradio", begin)
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
-    monkeypatch.setattr("mmspec.cli.zoo._BUILDERS", dict.fromkeys(LOADERS, begin))
+    monkeypatch.setattr("mmspec.zoo.files.builders.build", begin)
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)

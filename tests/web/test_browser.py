@@ -76,8 +76,8 @@ class Visitor:
         self.page.locator(f"#{part}-status [data-state={state}]").wait_for()
 
     def upload(self, path: Path) -> None:
-        self.page.locator("#caption-picture input[type=file]").set_input_files(str(path))
-        self.page.locator("#caption-seen img").wait_for()
+        self.page.locator("#vlm-picture input[type=file]").set_input_files(str(path))
+        self.page.locator("#vlm-seen img").wait_for()
 
     def shot(self, name: str) -> None:
         if SHOTS:
@@ -108,19 +108,19 @@ def visit(browser, address: str) -> Iterator[object]:
 def test_a_picture_is_uploaded_asked_about_and_replayed(visit, picture: Path) -> None:
     one = visit()
     one.upload(picture)
-    one.page.locator("#caption-run").click()
-    one.state("caption", "done")
-    lanes = one.page.locator("#caption-lanes .mm-lane")
+    one.page.locator("#vlm-run").click()
+    one.state("vlm", "done")
+    lanes = one.page.locator("#vlm-lanes .mm-lane")
     assert lanes.count() == 2
     texts = [lanes.nth(i).locator(".mm-text").text_content() for i in range(2)]
     assert texts[0] == texts[1] and len(texts[0]) > 100
-    assert "Identical" in one.page.locator("#caption-headline").text_content()
+    assert "Identical" in one.page.locator("#vlm-headline").text_content()
     assert (
         lanes.nth(1).locator(".mm-text .accepted").count() > 20
         and lanes.nth(0).locator(".mm-text .accepted").count() == 0
     )
     assert lanes.nth(1).locator(".mm-strip i").count() < lanes.nth(0).locator(".mm-strip i").count() / 3
-    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
+    one.page.locator("#vlm-lanes [data-playing=no]").wait_for()
     one.shot("captions-light")
     one.quiet()
 
@@ -128,15 +128,15 @@ def test_a_picture_is_uploaded_asked_about_and_replayed(visit, picture: Path) ->
 def test_a_replay_is_at_true_speed_and_ends_with_everything_shown(visit, picture: Path) -> None:
     one = visit()
     one.upload(picture)
-    one.page.locator("#caption-run").click()
-    one.state("caption", "done")
-    root = one.page.locator("#caption-lanes [data-replay]")
-    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
+    one.page.locator("#vlm-run").click()
+    one.state("vlm", "done")
+    root = one.page.locator("#vlm-lanes [data-replay]")
+    one.page.locator("#vlm-lanes [data-playing=no]").wait_for()
     lasts = float(root.get_attribute("data-replay"))
-    one.page.locator("#caption-lanes .mm-pace").select_option("0.25")
+    one.page.locator("#vlm-lanes .mm-pace").select_option("0.25")
     took = one.page.evaluate(
         """async () => {
-            const root = document.querySelector("#caption-lanes [data-replay]"), began = performance.now();
+            const root = document.querySelector("#vlm-lanes [data-replay]"), began = performance.now();
             root.querySelector(".mm-replay").click();
             const later = root.querySelectorAll(".mm-later").length;
             while (root.dataset.playing !== "no") await new Promise(requestAnimationFrame);
@@ -150,11 +150,11 @@ def test_a_replay_is_at_true_speed_and_ends_with_everything_shown(visit, picture
 
 def test_an_example_is_one_click_away(visit) -> None:
     one = visit()
-    one.page.locator("#caption-examples button").nth(1).click()
-    one.page.locator("#caption-seen img").wait_for()
-    assert one.page.locator("#caption-question textarea").input_value() == "What do you see in this picture?"
-    one.page.locator("#caption-run").click()
-    one.state("caption", "done")
+    one.page.locator("#vlm-examples button").nth(1).click()
+    one.page.locator("#vlm-seen img").wait_for()
+    assert one.page.locator("#vlm-question textarea").input_value() == "What do you see in this picture?"
+    one.page.locator("#vlm-run").click()
+    one.state("vlm", "done")
     one.quiet()
 
 
@@ -175,10 +175,10 @@ def test_an_image_is_drawn_twice_and_compared(visit) -> None:
 def test_continuous_images_are_drawn_too(visit) -> None:
     one = visit(theme="dark")
     one.tab("Continuous images")
-    one.page.locator("#vectors-run").click()
-    one.state("vectors", "done")
-    assert "identical" in one.page.locator("#vectors-difference").text_content()
-    one.page.locator("#vectors-lanes [data-playing=no]").wait_for()
+    one.page.locator("#continuous-run").click()
+    one.state("continuous", "done")
+    assert "identical" in one.page.locator("#continuous-difference").text_content()
+    one.page.locator("#continuous-lanes [data-playing=no]").wait_for()
     one.shot("continuous-dark")
     one.quiet()
 
@@ -209,17 +209,17 @@ def test_cancelling_midway_says_so_and_the_next_request_runs(visit, picture: Pat
     moments = slow(monkeypatch, 0.05)
     one = visit()
     one.upload(picture)
-    one.page.locator("#caption-run").click()
-    one.page.locator("#caption-lanes .mm-text span").nth(5).wait_for()
-    one.page.locator("#caption-cancel").click()
-    one.state("caption", "cancelled")
+    one.page.locator("#vlm-run").click()
+    one.page.locator("#vlm-lanes .mm-text span").nth(5).wait_for()
+    one.page.locator("#vlm-cancel").click()
+    one.state("vlm", "cancelled")
     one.page.wait_for_timeout(500)
     seen = len(moments)
     one.page.wait_for_timeout(500)
     assert len(moments) == seen
     monkeypatch.undo()
-    one.page.locator("#caption-run").click()
-    one.state("caption", "done")
+    one.page.locator("#vlm-run").click()
+    one.state("vlm", "done")
     one.quiet()
 
 
@@ -230,11 +230,11 @@ def test_cancelling_midway_says_so_and_the_next_request_runs(visit, picture: Pat
 def test_a_wrong_file_is_refused_in_one_sentence(visit, tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
     one = visit()
-    one.page.locator("#caption-picture input[type=file]").set_input_files(str(tmp_path / name))
-    one.state("caption", "refused")
-    assert "picture: expected" in one.page.locator("#caption-status").text_content()
-    assert not one.page.locator("#caption-seen img").is_visible()
-    one.page.locator("#caption-run").click()
+    one.page.locator("#vlm-picture input[type=file]").set_input_files(str(tmp_path / name))
+    one.state("vlm", "refused")
+    assert "picture: expected" in one.page.locator("#vlm-status").text_content()
+    assert not one.page.locator("#vlm-seen img").is_visible()
+    one.page.locator("#vlm-run").click()
     one.page.locator("[data-testid=toast-body], .toast-body").filter(has_text="picture: expected").first.wait_for()
     assert str(tmp_path) not in one.page.content()
 
@@ -264,12 +264,12 @@ def test_two_visitors_at_once_see_their_own_seeds(visit, picture: Path) -> None:
         one.page.get_by_text("Sampling and length").click()
         one.page.get_by_label(re.compile("Temperature")).first.fill("1")
     for one in pair:
-        one.page.locator("#caption-run").click()
+        one.page.locator("#vlm-run").click()
     texts = []
     for seed, one in enumerate(pair, 21):
-        one.state("caption", "done")
-        assert f"seed {seed}" in one.page.locator("#caption-status").text_content()
-        texts.append(one.page.locator("#caption-lanes .mm-text").first.text_content())
+        one.state("vlm", "done")
+        assert f"seed {seed}" in one.page.locator("#vlm-status").text_content()
+        texts.append(one.page.locator("#vlm-lanes .mm-text").first.text_content())
         one.quiet()
     assert texts[0] != texts[1]
 
@@ -294,8 +294,8 @@ def test_relaxed_warns_plainly_and_exact_does_not(visit) -> None:
 def test_a_phone_needs_no_sideways_scrolling(visit, picture: Path, theme: str) -> None:
     one = visit(theme=theme, width=375, height=760)
     one.upload(picture)
-    one.page.locator("#caption-run").click()
-    one.state("caption", "done")
+    one.page.locator("#vlm-run").click()
+    one.state("vlm", "done")
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert one.page.evaluate(wide) <= 0
     one.shot(f"phone-captions-{theme}")
@@ -327,7 +327,7 @@ def test_everything_is_reached_and_seen_by_keyboard(visit) -> None:
         names.append(found[0] + " " + found[1])
         outlines.append((found[2], found[3], found[1]))
     text = " | ".join(names)
-    for wanted in ("Captions", "caption-question", "caption-run", "caption-cancel"):
+    for wanted in ("Captions", "vlm-question", "vlm-run", "vlm-cancel"):
         assert wanted in text, text
     unseen = [one for one in outlines if not one[0] and one[1] in ("BUTTON", "TEXTAREA", "SELECT")]
     assert not unseen, unseen
@@ -343,10 +343,10 @@ def luminance(colour: str) -> float:
 def test_coloured_text_has_enough_contrast(visit, picture: Path, theme: str) -> None:
     one = visit(theme=theme)
     one.upload(picture)
-    one.page.locator("#caption-run").click()
-    one.state("caption", "done")
+    one.page.locator("#vlm-run").click()
+    one.state("vlm", "done")
     pairs = one.page.evaluate(
-        """() => [...document.querySelectorAll("#caption-lanes .mm-text span, #caption-run, #caption-cancel")].map(n => {
+        """() => [...document.querySelectorAll("#vlm-lanes .mm-text span, #vlm-run, #vlm-cancel")].map(n => {
             let back = n, colour;
             do { colour = getComputedStyle(back).backgroundColor; back = back.parentElement; }
             while (back && /, 0\\)$|transparent/.test(colour));
@@ -355,7 +355,7 @@ def test_coloured_text_has_enough_contrast(visit, picture: Path, theme: str) -> 
     for text, back in {tuple(pair) for pair in pairs if pair[0].startswith("rgb(")}:
         light, dark = sorted((luminance(text), luminance(back)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= TEXT_CONTRAST, (text, back)
-    one.page.locator("#caption-lanes [data-playing=no]").wait_for()
+    one.page.locator("#vlm-lanes [data-playing=no]").wait_for()
     one.shot(f"captions-{theme}")
 
 

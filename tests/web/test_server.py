@@ -330,7 +330,7 @@ def test_an_error_of_ours_is_logged_and_not_told(address: str, monkeypatch, capl
     def broken(self: ModelCache, name: str = "t2i") -> None:
         raise RuntimeError("secret /root/path")
 
-    monkeypatch.setattr(ModelCache, "codes", broken)
+    monkeypatch.setattr(ModelCache, "image_resources", broken)
     said = error_of(Client(address, verbose=False).submit("a red circle", "scd", "exact", 0.0, 3, api_name="/image"))
     one_sentence(said)
     assert "secret" not in said and "secret" in caplog.text

@@ -114,15 +114,15 @@ def test_the_page_sends_nothing_and_shows_no_link_out(config: dict) -> None:
 
 
 def test_nothing_is_loaded_before_someone_asks() -> None:
-    shelf = ModelCache()
-    page.build(PageContext(shelf, Limits(), Path("runs"), Path("uploads")))
-    assert shelf._made == {}
+    model_cache = ModelCache()
+    page.build(PageContext(model_cache, Limits(), Path("runs"), Path("uploads")))
+    assert model_cache._made == {}
 
 
 def test_a_model_is_made_once_however_many_ask() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    shelf, made = ModelCache(), []
+    model_cache, made = ModelCache(), []
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: shelf.once("a", lambda: made.append(1) or object()), range(32)))
+        found = list(pool.map(lambda _: model_cache.once("a", lambda: made.append(1) or object()), range(32)))
     assert len(made) == 1 and len(set(map(id, found))) == 1

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.io.loading import mismatch, sketch
+from mmspec.io.files import replacing
+from mmspec.io.loading import mismatch, sketch, unpickle
 from mmspec.io.readers import naming, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
-CONVERT = "mmspec.video.rewards.convert"
 _WRAPPERS, _PREFIXES = ("state_dict", "model", "module"), ("module.", "_orig_mod.")
 
 
@@ -25,8 +26,10 @@ def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
     """
     if not isinstance(sd, Mapping):
         if Path(sd).suffix != ".safetensors":
-            raise ValueError(f"{sd}: expected a .safetensors file, got {Path(sd).suffix or 'no suffix'}; convert a pickle "
-                             f"with `python -m {CONVERT} {sd} OUT.safetensors`")  # fmt: skip
+            raise ValueError(
+                f"{sd}: expected a .safetensors file, got {Path(sd).suffix or 'no suffix'}; convert a pickle with "
+                f"`mmspec convert {sd} OUT.safetensors --kind reward`"
+            )
         sd = read_tensors(sd)
     while wrapper := next((name for name in _WRAPPERS if isinstance(sd.get(name), Mapping)), None):
         sd = sd[wrapper]
@@ -37,6 +40,32 @@ def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
         while prefix := next((one for one in _PREFIXES if name.startswith(one)), None):
             name = name.removeprefix(prefix)
         out[name] = value
+    return out
+
+
+def convert_reward(path: str | Path, out: str | Path) -> Path:
+    """Write the weights of a pickled ImageReward or HPSv2 under their own names; code in the file is not run.
+
+    Args:
+        path: The pickle. Its epochs and optimizers are left out.
+        out: The .safetensors file.
+
+    Returns:
+        `out`.
+
+    Raises:
+        ValueError: The pickle holds something else, or `out` has another suffix.
+    """
+    path, out = Path(path), Path(out)
+    if out.suffix != ".safetensors":
+        raise ValueError(
+            f"{out}: expected a name that ends in .safetensors, got {out.suffix or 'no suffix'}; choose such a name"
+        )
+    with naming(path):
+        weights = weights_of(unpickle(path))
+    with replacing(out) as temporary:
+        # tensors that share memory in the pickle do not in the file
+        save_file({name: value.clone().contiguous() for name, value in weights.items()}, temporary)
     return out
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mmspec.io.files import replacing, write_json_atomic
-from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.loading import fill_from_state_dict, sketch, unpickle
 from mmspec.io.readers import naming, read_json, read_tensors
 from mmspec.io.validation import check_types
 from mmspec.video.generation import FewStep
@@ -144,7 +145,6 @@ def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int | None:
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _STEMS = ("model", "diffusion_pytorch_model")
-CONVERT = "mmspec.video.wan.convert"
 
 
 def load_wan(path: str | Path, config: WanConfig | Mapping[str, Any] | None = None) -> CausalWan:
@@ -173,10 +173,39 @@ def save_wan(model: CausalWan, folder: str | Path) -> None:
     write_json_atomic(folder / CONFIG, model.config.to_dict())
 
 
+def convert_wan(
+    path: str | Path, folder: str | Path, *, config: Mapping[str, Any] | None = None, dtype: torch.dtype | None = None
+) -> Path:
+    """Write model.safetensors and config.json of a pickled checkpoint, of its averaged generator where it has one.
+
+    Code in the file is not run.
+
+    Args:
+        path: The pickle.
+        folder: The folder to write.
+        config: Fields that the weights do not determine, as the loader takes it.
+        dtype: Of the written weights, None for the file's.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: As the loader does.
+    """
+    path, folder = Path(path), Path(folder)
+    state = unpickle(path)
+    with naming(path):
+        model = wan_from_state_dict(state, config)
+    save_wan(model if dtype is None else model.to(dtype), folder)
+    return folder
+
+
 def _of_file(path: Path) -> dict[str, Tensor]:
     if path.suffix != ".safetensors":
-        raise ValueError(f"{path}: expected a folder or a .safetensors file, got {path.suffix or 'neither'}; convert a pickle "
-                         f"with `python -m {CONVERT} {path} FOLDER`")  # fmt: skip
+        raise ValueError(
+            f"{path}: expected a folder or a .safetensors file, got {path.suffix or 'neither'}; convert a pickle with "
+            f"`mmspec convert {path} FOLDER --kind wan`"
+        )
     return read_tensors(path)
 
 
@@ -193,8 +222,10 @@ def _of_folder(folder: Path) -> dict[str, Tensor]:
                 )
             named = sorted({Path(name).name for name in files.values()})  # beside the index and nowhere else
             return {name: value for file in named for name, value in read_tensors(folder / file).items()}
-    raise ValueError(f"{folder}: expected {WEIGHTS} or {_STEMS[1]}.safetensors, got neither; convert a pickle with "
-                     f"`python -m {CONVERT} FILE {folder}`")  # fmt: skip
+    raise ValueError(
+        f"{folder}: expected {WEIGHTS} or {_STEMS[1]}.safetensors, got neither; convert a pickle with "
+        f"`mmspec convert FILE {folder} --kind wan`"
+    )
 
 
 def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer
+from mmspec.training.loop import update
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
@@ -149,20 +150,16 @@ def train_acceptance(
     head = AcceptanceHead(AcceptanceConfig(drafter.config.hidden_size)) if head is None else head
     head = head.to(device).train().requires_grad_(True)
     optimizer = schedule.optimizer(head)
-    for step in range(schedule.steps):
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         generator = torch.Generator(device).manual_seed(seed + step)
-        made = sample_acceptance(drafter, parts, teacher_batches(step), settings, generator)
-        feature, label = (torch.cat([getattr(judged, name) for judged in made]) for name in ("feature", "label"))
+        samples = sample_acceptance(drafter, parts, teacher_batches(step), settings, generator)
+        feature, label = (torch.cat([getattr(part, name) for part in samples]) for name in ("feature", "label"))
         logits = head(feature.float())
-        loss = acceptance_loss(logits, label, settings.reject_weight)
-        if not bool(loss.isfinite()):
-            raise ValueError(f"step {step + 1}: expected a finite loss, got {float(loss)}; lower the learning rate")
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.lr_at(step)
-        optimizer.zero_grad()
-        loss.backward()
-        schedule.clip_gradients(head)
-        optimizer.step()
         verdict = logits.detach().softmax(-1)[..., 1].mean()
-        on_step(step + 1, {"loss": float(loss.detach()), "label": float(label.mean()), "verdict": float(verdict)})
+        loss = acceptance_loss(logits, label, settings.reject_weight)
+        return loss, {"label": float(label.mean()), "verdict": float(verdict)}
+
+    for step in range(schedule.steps):
+        on_step(step + 1, update(head, step, loss_of, schedule, optimizer))
     return head.eval().requires_grad_(False)

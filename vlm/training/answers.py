@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from mmspec.io.interrupts import Stopped, stop_requests
 from mmspec.io.readers import read_json_lines, read_text
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.hf_model import class_generate
-from mmspec.vlm.training.examples import Example, encode
+from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,41 @@ def generate_target_answers(
             if request.signal:
                 raise Stopped(f"the answers made so far ({len(done)}) are kept in {file}", request.signal)
     return done
+
+
+def answers_to_streams(
+    source: Literal["own", "given"],
+    model: nn.Module,
+    processor: Any,
+    streams: Sequence[Sequence[Example]],
+    folder: Path,
+    how: AnswerSettings,
+    on_batch: Callable[[int, int], None],
+) -> dict[str, Sequence[int]]:
+    """Answers by key to every example of one or two streams.
+
+    Args:
+        source: "own" generates answers of the target, "given" takes those of the examples.
+        streams: Examples with pictures or mixed ones, then texts.
+        folder: Where generated answers lie.
+        on_batch: Called with the number of answers so far and of all.
+    """
+    found: dict[str, Sequence[int]] = {}
+    if source == "given":
+        for stream in streams:
+            found |= {one.key: reference_answer_ids(processor, one) for one in (stream[i] for i in range(len(stream)))}
+        return found
+    total, done = sum(map(len, streams)), 0
+
+    def on_rows(count: int) -> None:
+        nonlocal done
+        done += count
+        on_batch(done, total)
+
+    for name, stream in zip(("answers", "text_answers"), streams, strict=False):
+        found |= generate_target_answers(model, processor, stream, folder / f"{name}.jsonl", how, on_rows)
+    on_batch(total, total)
+    return found
 
 
 @torch.no_grad()

@@ -20,14 +20,17 @@ from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 @dataclass(frozen=True, slots=True)
 class BlockObjective:
-    """The weighted loss of all levels of `anchors` blocks a row. An anchor is a token of an answer with another one behind it;
-    level i of its block is asked for the token i + 1 behind it, as far as that is one of the answer.
+    """The weighted loss of all levels of `anchors` blocks a row. An anchor is an answer's token that another token follows;
+    level i of its block predicts the token i + 1 behind it, as far as the answer reaches.
 
-    terms: as of Objective.   weights: "decay": exp(-i / gamma) for level i from 0, as in "DFlash"; "dpace": what a level's
-        token adds to the expected accepted length, see `dpace_weights`.   gamma: None for half of the block size without one, as
-        published for 8 and 16.   alpha: of D-PACE.
-    per: what the weighted sum is divided by: the sum of the weights (SpecForge), how many levels count (`speculators`), or
-        the rows of the batch (SpecForge's D-PACE).
+    Args:
+        terms: As in `Objective`.
+        weights: "decay" is exp(-i / gamma) for level i from 0, as in "DFlash". "dpace" is the gain of a level's token in
+            expected accepted length, see `dpace_weights`.
+        gamma: None for (block size - 1) / 2, as published for 8 and 16.
+        alpha: Of D-PACE.
+        per: The divisor of the weighted sum: the sum of the weights (SpecForge), the number of levels that count
+            (`speculators`), or the rows of the batch (SpecForge's D-PACE).
     """
 
     terms: tuple[tuple[float, Loss], ...] = ((1.0, hard_cross_entropy),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,16 +15,15 @@ from torch import nn
 from mmspec.io.files import LOCK, locked, write_json_atomic
 from mmspec.io.readers import read_json_lines
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.training.answers import AnswerSettings, generate_target_answers
+from mmspec.vlm.training.answers import AnswerSettings, answers_to_streams
 from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
-from mmspec.vlm.training.examples import reference_answer_ids
 from mmspec.vlm.training.losses import terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.objective_wrappers import SelectTokens
 from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal_recipe, published_recipe, with_terms
 from mmspec.vlm.training.run_setup import check_same_run, fit_vocabulary, initial_drafter, process_state
-from mmspec.vlm.training.teacher import Teacher, VlmTeacherBatch
-from mmspec.vlm.training.teacher_store import TeacherStore, check_image_dependence
+from mmspec.vlm.training.teacher import Teacher
+from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps, check_image_dependence
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 
 OnProgress = Callable[[str, int, int, dict[str, float]], None]
@@ -134,14 +133,18 @@ def _run(
             _clear_folder(work)
         decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
         check_same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
-        answers = _answers(job, recipe, model, processor, batches, work, on_progress)
+        how = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed)
+        streams = [ExampleSubset(stream, places) for stream, places in batches.used]
+        answers = answers_to_streams(
+            recipe.answers, model, processor, streams, work, how, _phase(on_progress, "answers")
+        )
     drafter, share = fit_vocabulary(drafter, answers.values(), fresh=job.start is None)
-    teacher = Teacher(
-        model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision
-    )  # fmt: skip
+    teacher = Teacher(model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision)
     shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
     check_image_dependence(teacher, next(shown, ()))
-    teacher_batches, megabytes = _teacher_batches(recipe, teacher, batches, work, parallel, on_progress)
+    store = None if recipe.teacher == "online" else TeacherStore(work / "states")
+    with parallel.main_process_first():
+        teacher_batches = batches_of_steps(teacher, batches, store, _phase(on_progress, "states"))
     settings = TrainSettings(
         recipe.schedule(job.steps), _objective(job, recipe, drafter, model), precision=job.precision, noise=recipe.noise,
         eval_every=job.eval_every, eval_tokens=job.eval_tokens, seed=job.seed,
@@ -153,12 +156,17 @@ def _run(
     card = drafter_card(
         job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence
     )
+    megabytes = None if store is None else round(store.megabytes, 3)
     card |= {"states_megabytes": megabytes, "vocabulary_share": round(share, 4)}
     if parallel.is_main_process:
         drafter.save_pretrained(out, dtype=model.dtype)
         write_json_atomic(out / "card.json", card)
     parallel.wait_for_everyone()
     return card
+
+
+def _phase(on_progress: OnProgress, name: str) -> Callable[[int, int], None]:
+    return lambda done, total: on_progress(name, done, total, {})
 
 
 def _clear_folder(work: Path) -> None:
@@ -180,47 +188,6 @@ def _batches(job: Job, recipe: Recipe, data: TrainingData, processes: int) -> Ba
                              f"texts and {len(data.pictures)} examples with pictures; add some, or use equal")  # fmt: skip
         return Batches(data.mixed, job.batch, steps)
     return Batches(data.pictures, job.batch, steps, data.texts, recipe.curriculum)
-
-
-def _answers(
-    job: Job, recipe: Recipe, model: nn.Module, processor: Any, batches: Batches, work: Path, on_progress: OnProgress
-) -> dict[str, Sequence[int]]:
-    """Answers by key to every example the steps will see."""
-    found: dict[str, Sequence[int]] = {}
-    streams = [ExampleSubset(stream, places) for stream, places in batches.used]
-    total = sum(map(len, streams))
-    if recipe.answers == "given":
-        for stream in streams:
-            found |= {one.key: reference_answer_ids(processor, one) for one in (stream[i] for i in range(len(stream)))}
-        return found
-    how, done = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed), 0
-
-    def on_batch(count: int) -> None:
-        nonlocal done
-        done += count
-        on_progress("answers", done, total, {})
-
-    for name, stream in zip(("answers", "text_answers"), streams, strict=False):
-        found |= generate_target_answers(model, processor, stream, work / f"{name}.jsonl", how, on_batch)
-    on_progress("answers", total, total, {})
-    return found
-
-
-def _teacher_batches(
-    recipe: Recipe, teacher: Teacher, batches: Batches, work: Path, parallel: Any, on_progress: OnProgress
-) -> tuple[Callable[[int], VlmTeacherBatch], float | None]:
-    """The batch of every step, and what stored ones take on disk."""
-    if recipe.teacher == "online":
-        return lambda step: teacher(batches[batches.number(step)]), None
-    stored, needed = TeacherStore(work / "states"), batches.needed
-    with parallel.main_process_first():
-        done = iter(range(1, len(needed) + 1))
-        stored.store(
-            needed,
-            lambda number: teacher(batches[number]),
-            lambda number: on_progress("states", next(done), len(needed), {}),
-        )
-    return lambda step: stored(batches.number(step)), round(stored.megabytes, 3)
 
 
 def _objective(job: Job, recipe: Recipe, drafter: ShapedDrafter, model: nn.Module) -> object:

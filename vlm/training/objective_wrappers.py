@@ -15,7 +15,19 @@ from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Glancing:
+class ObjectiveWrapper:
+    """An objective that computes its loss and notes through another objective of the same depths."""
+
+    objective: Objective | ObjectiveWrapper
+
+    @property
+    def depths(self) -> int:
+        """How deep the objective goes."""
+        return self.objective.depths
+
+
+@dataclass(frozen=True, slots=True)
+class Glancing(ObjectiveWrapper):
     """An Objective run twice ("Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
     Semi-Autoregressive Drafting and Custom-Designed Decoding Tree").
 
@@ -28,18 +40,12 @@ class Glancing:
     be picked. A drafter of any kind with blocks (`Flash`) can be trained so; Falcon's LSTM drafter is not built.
     """
 
-    objective: Objective
     slope: float = 0.4
     floor: float = 0.0
 
     def __post_init__(self) -> None:
         if min(self.slope, self.floor) < 0 or self.slope + self.floor > 1:
             raise ValueError(f"expected slope and floor >= 0 that sum to at most 1, got {self.slope} and {self.floor}")
-
-    @property
-    def depths(self) -> int:
-        """How deep the objective goes."""
-        return self.objective.depths
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
@@ -91,18 +97,11 @@ class _GlancingDrafter:
 
 
 @dataclass(frozen=True, slots=True)
-class RandomBlockLength:
+class RandomBlockLength(ObjectiveWrapper):
     """An objective of a block drafter, each step with another block length from 1 to the drafter's own, drawn evenly.
 
     One head then serves all of them: `Flash.with_block` drafts as it was trained.
     """
-
-    objective: Objective | Glancing
-
-    @property
-    def depths(self) -> int:
-        """How deep the objective goes."""
-        return self.objective.depths
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
@@ -113,7 +112,7 @@ class RandomBlockLength:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectTokens:
+class SelectTokens(ObjectiveWrapper):
     """An Objective over a share of the places: those where the drafter is furthest behind a reference drafter ("AdaSPEC:
     Selective Knowledge Distillation for Efficient Speculative Decoders").
 
@@ -126,18 +125,12 @@ class SelectTokens:
     share: 0.4 in the paper's experiments; 1 is the objective itself.
     """
 
-    objective: Objective
     reference: nn.Module
     share: float = 0.4
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"share: expected above 0 and at most 1, got {self.share}")
-
-    @property
-    def depths(self) -> int:
-        """How deep the objective goes."""
-        return self.objective.depths
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0

@@ -12,11 +12,11 @@ from mmspec.vlm.training.data import Curriculum
 from mmspec.vlm.training.initialisation import KINDS, new_drafter
 from mmspec.vlm.training.losses import Loss, cross_entropy, hard_cross_entropy, l1, list_mle, smooth_l1
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.objective_wrappers import Glancing, RandomBlockLength
+from mmspec.vlm.training.objective_wrappers import Glancing, ObjectiveWrapper, RandomBlockLength
 
 __all__ = ["KINDS", "PUBLISHED", "Recipe", "equal_recipe", "new_drafter", "published_recipe", "with_terms"]
 
-AnyObjective = Objective | Glancing | RandomBlockLength | BlockObjective
+AnyObjective = Objective | ObjectiveWrapper | BlockObjective
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ PUBLISHED: dict[str, Recipe] = {
     "dspark": replace(_DFLASH, objective=BlockObjective(anchors=3072)),
     "dflash_dpace": replace(_DFLASH, objective=BlockObjective(weights="dpace", per="row")),
 }  # fmt: skip
-"""By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first. `published_recipe`
-takes the depths up to what a drafter has weights of their own for: all heads, and all offsets of a block.
+"""By kind, as far as papers and public code say; where a method has two stages, `vispec_stage1` is the first.
+`published_recipe` raises the depths to the number that a drafter has separate weights for: heads, or offsets of a block.
 
 ViSpec scores a teacher-forced pass and one on the drafter's own features equally. In its code all keys of the second pass are
 the drafter's own; here a place attends to true slots but for its own draft, as it does when drafting.

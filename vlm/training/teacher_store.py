@@ -14,6 +14,7 @@ from torch import Tensor
 from mmspec.io.files import replacing
 from mmspec.io.interrupts import Stopped, stop_requests
 from mmspec.io.readers import read_tensors
+from mmspec.vlm.training.data import Batches
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 
@@ -96,6 +97,25 @@ class TeacherStore:
     def megabytes(self) -> float:
         """What they take on disk."""
         return sum(self.path(number).stat().st_size for number in self.numbers) / 1e6
+
+
+def batches_of_steps(
+    teacher: TeacherFunction, batches: Batches, store: TeacherStore | None, on_batch: Callable[[int, int], None]
+) -> Callable[[int], VlmTeacherBatch]:
+    """The teacher batch of a step.
+
+    Args:
+        teacher: Runs the target over examples.
+        batches: The examples of every step.
+        store: Filled here with all batches; None runs the target at every step.
+        on_batch: Called with the number of stored batches and of all.
+    """
+    if store is None:
+        return lambda step: teacher(batches[batches.number(step)])
+    needed = batches.needed
+    done = iter(range(1, len(needed) + 1))
+    store.store(needed, lambda number: teacher(batches[number]), lambda number: on_batch(next(done), len(needed)))
+    return lambda step: store(batches.number(step))
 
 
 def _half(states: Tensor) -> Tensor:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
-from mmspec.io.interrupts import StopRequest, stop_requests
+from mmspec.training.loop import train_steps
 from mmspec.training.run_state import RunState
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.admission import take_apart
@@ -104,62 +102,46 @@ def train_drafter(
     drafter.check(parts)
     student = _Student(drafter.to(accelerator.device).train().requires_grad_(True), settings.objective, parts)
     optimizer = schedule.optimizer(student)
-    tells = accelerator.is_main_process
-    run_state = RunState(folder, drafter, settings.save_every_s, writes=tells)
-    log, first = run_state.log, run_state.begin(optimizer, resume)
+    state = RunState(folder, drafter, settings.save_every_s, writes=accelerator.is_main_process)
+    first = state.begin(optimizer, resume)
     student, optimizer = accelerator.prepare(student, optimizer)
-    with stop_requests(loud=tells) as request:
-        for step in range(first, schedule.steps):
-            began = time.monotonic()
-            mine = step * accelerator.num_processes + accelerator.process_index
-            notes = _update(accelerator, student, optimizer, teacher_batches(mine), settings, step)
-            log.seconds += time.monotonic() - began  # measuring acceptance is not training
-            done = step + 1 == schedule.steps
-            if tells:
-                log.add(step + 1, notes, settings.log_every, last=done)
-                if settings.eval_every and held_out and (done or (step + 1) % settings.eval_every == 0):
-                    length = accept_length(drafter, model, processor, held_out, settings)
-                    log.note(step + 1, {"accept_length": length})
-                    notes = {**notes, "accept_length": length}  # the log keeps the step's own
-            number = _stop_signal(accelerator, request)
-            if done or number or run_state.due:
-                run_state.save(optimizer, step + 1)
-            on_step(step + 1, notes)
-            if number and not done:
-                raise run_state.stopped(step + 1, schedule.steps, number)
+
+    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+        batch = teacher_batches(step * accelerator.num_processes + accelerator.process_index)
+        torch.manual_seed(settings.seed * 1_000_003 + step)  # whatever is random in a step depends on the step alone
+        batch = to_device(batch, accelerator.device)
+        if settings.noise:
+            batch = batch.with_noise(settings.noise)
+        with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+            return student(batch, step / schedule.steps)
+
+    def measure(step: int) -> dict[str, float]:
+        if not settings.eval_every or not held_out or step < schedule.steps and step % settings.eval_every:
+            return {}
+        return {"accept_length": accept_length(drafter, model, processor, held_out, settings)}
+
+    figures = train_steps(
+        student,
+        loss_of,
+        schedule,
+        optimizer,
+        state,
+        first,
+        log_every=settings.log_every,
+        backward=accelerator.backward,
+        measure=measure,
+        shared_signal=lambda signal: _shared_signal(accelerator, signal),
+        on_step=on_step,
+    )
     drafter.eval().requires_grad_(False)
-    return log.last()
+    return figures
 
 
-def _stop_signal(accelerator: Any, request: StopRequest) -> int:
+def _shared_signal(accelerator: Any, signal: int) -> int:
     """The signal that any of the processes was stopped by, 0 for none: all end behind the same step."""
     if accelerator.num_processes == 1:
-        return request.signal
-    return int(accelerator.gather(torch.tensor([request.signal], device=accelerator.device)).max())
-
-
-def _update(
-    accelerator: Any, student: nn.Module, optimizer: Any, batch: VlmTeacherBatch, settings: TrainSettings, step: int
-) -> dict[str, float]:
-    for group in optimizer.param_groups:
-        group["lr"] = settings.schedule.lr_at(step)
-    torch.manual_seed(settings.seed * 1_000_003 + step)  # whatever is random in a step depends on the step alone
-    batch = to_device(batch, accelerator.device)
-    if settings.noise:
-        batch = batch.with_noise(settings.noise)
-    with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-        loss, notes = student(batch, step / settings.schedule.steps)
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise ValueError(
-            f"loss: expected a finite number, got {value} at step {step}; lower the learning rate and resume"
-        )
-    optimizer.zero_grad(set_to_none=True)
-    if loss.requires_grad:  # a batch without a place to learn from has nothing to send back
-        accelerator.backward(loss)
-        settings.schedule.clip_gradients(student)
-        optimizer.step()
-    return {"loss": value, **notes}
+        return signal
+    return int(accelerator.gather(torch.tensor([signal], device=accelerator.device)).max())
 
 
 @torch.no_grad()

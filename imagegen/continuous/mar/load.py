@@ -9,17 +9,18 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from mmspec.imagegen.components import read_weights
+from mmspec.imagegen.components import read_weights, write_component
+from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.config import LEFT_OUT, SIZES, MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.llamagen.published import unwrap
-from mmspec.io.loading import fill_from_state_dict, sketch
+from mmspec.io.loading import fill_from_state_dict, sketch, unpickle
 from mmspec.io.readers import naming
 from mmspec.io.validation import check_types
 
-CONVERT = "mmspec.imagegen.continuous.convert"
 # the average of the weights comes first: the published samples are its
 WRAPPERS = ("model_ema", "model", "module", "state_dict")
 
@@ -34,7 +35,7 @@ def mar_from_state_dict(sd: Mapping[str, Any] | str | Path, config: MARConfig | 
         are known, others must be given; nor pixels, which are taken for 16 a token and side.
     Raises ValueError, one sentence, for missing, unknown or misshapen tensors and fields of a wrong type.
     """
-    weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, CONVERT), WRAPPERS)
+    weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, "mar"), WRAPPERS)
     with nullcontext() if isinstance(sd, Mapping) else naming(sd):
         given = config.to_dict() if isinstance(config, MARConfig) else dict(config or {})
         made = MARConfig.of(_fields(weights, {k: v for k, v in given.items() if k not in LEFT_OUT}))
@@ -102,3 +103,32 @@ def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
     """One more than the highest number that a pattern captures in the names of the weights; 0 for none."""
     found = (re.match(pattern, name) for name in weights)
     return max((int(one[1]) + 1 for one in found if one), default=0)
+
+
+def convert_mar(
+    path: str | Path, folder: str | Path, *, config: Mapping[str, Any] | None = None, dtype: torch.dtype | None = None
+) -> Path:
+    """Write model.safetensors and config.json of a pickled MAR (its averaged weights) or its KL autoencoder.
+
+    Code in the file is not run.
+
+    Args:
+        path: The pickle.
+        folder: The folder to write.
+        config: Fields that the weights do not determine, as the loaders take it.
+        dtype: Of the written weights, None for the file's.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: As the loaders do.
+    """
+    path, folder = Path(path), Path(folder)
+    state = unpickle(path)
+    with naming(path):
+        weights, _ = unwrap(state, WRAPPERS)
+        is_vae = "post_quant_conv.weight" in weights
+        model = (kl_from_state_dict if is_vae else mar_from_state_dict)(weights, config)
+    (write_kl if is_vae else write_component)(model if dtype is None else model.to(dtype), folder)
+    return folder

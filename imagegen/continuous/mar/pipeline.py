@@ -14,7 +14,7 @@ from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.adapter import Encode, MARModel
 from mmspec.imagegen.continuous.mar.config import SIZES
-from mmspec.imagegen.continuous.mar.load import CONVERT, mar_from_state_dict
+from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.masked_decoding import MARRequest
 from mmspec.imagegen.continuous.masked_target import MaskedTarget, Schedule, TokenGuidance
@@ -98,10 +98,10 @@ class MARPipeline(BasePipeline):
                 raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {kind!r}; check the folder")
             with naming(folder / INDEX):
                 check_types(_MARIndex, index)
-            transformer = load_component(folder / "transformer", mar_from_state_dict, CONVERT)
+            transformer = load_component(folder / "transformer", mar_from_state_dict, "mar")
             vae = captions = None
             if index.get("vae") if indexed else (folder / "vae").is_dir():
-                vae = load_component(folder / "vae", kl_from_state_dict, CONVERT).float()
+                vae = load_component(folder / "vae", kl_from_state_dict, "mar").float()
             if index.get("text_encoder"):
                 size, cleaned = transformer.config.buffer_size, index.get("clean_captions", True)
                 captions = read_captions(folder, size, cleaned=cleaned)

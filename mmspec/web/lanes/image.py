@@ -1,4 +1,4 @@
-"""One image, drawn plainly and then with drafts, by any pipeline of codes or of continuous tokens; which cells a round filled."""
+"""An image of discrete or continuous tokens, drawn plainly and then with drafts, and the cells that each round fills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, DraftState, Target
-from mmspec.web.lanes.lane import Lane, last_accepted, run_lane, warm_up
+from mmspec.web.lanes.lane import Lane, last_accepted, run_pair
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -139,27 +139,26 @@ class ImageLaneRequest:
     seed: int
 
 
-def image_lanes(pipe: BasePipeline, wish: ImageLaneRequest, seconds: float) -> Iterator[tuple[ImageLane, ImageLane]]:
+def image_lanes(pipe: BasePipeline, request: ImageLaneRequest, seconds: float) -> Iterator[tuple[ImageLane, ImageLane]]:
     """The plain picture and then the drafted one, as they fill; the last of each has pixels.
 
     seconds: that each may take.   Raises ValueError for what the pipeline or the decoding refuses.
     """
     if pipe.model.no_pixels:
         raise ValueError(pipe.model.no_pixels)
-    plain, fast = ImageLane("plain decoding"), ImageLane(wish.title)
-    ways = ((plain, partial(_start, pipe, wish, wish.plain)), (fast, partial(_start, pipe, wish, wish.fast)))
-    for _, start in ways:
-        warm_up(start)
-    for lane, start in ways:
-        for run in run_lane(lane, start, _CellMarks(), seconds):
-            yield plain, fast
-            if lane.finished:
-                _decode_pixels(lane, pipe, run)
-                yield plain, fast
+    plain, fast = ImageLane("plain decoding"), ImageLane(request.title)
+    starts = (partial(_start, pipe, request, request.plain), partial(_start, pipe, request, request.fast))
+    yield from run_pair(
+        (plain, fast),
+        starts,
+        lambda lane: _CellMarks(),
+        seconds,
+        finish=lambda lane, run: _decode_pixels(lane, pipe, run),
+    )
 
 
-def _start(pipe: BasePipeline, wish: ImageLaneRequest, how: How) -> DecodingRun:
-    run = pipe.start([wish.given], seed=[wish.seed], **how)
+def _start(pipe: BasePipeline, request: ImageLaneRequest, how: How) -> DecodingRun:
+    run = pipe.start([request.given], seed=[request.seed], **how)
     run.drafter = RecordingDrafter(run.drafter)
     return run
 
@@ -176,10 +175,9 @@ class _CellMarks:
 
 
 def _decode_pixels(lane: ImageLane, pipe: BasePipeline, run: DecodingRun) -> None:
-    """Makes pixels, which are part of the lane's time."""
     import torch
 
-    with lane.timed(), torch.no_grad():
+    with torch.no_grad():
         lane.tokens = pipe.tokens(run.target)
         lane.picture = pipe.to_videos(lane.tokens, {})[0][0]
     lane.head_calls = getattr(run.target, "head_calls", None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from mmspec.core.loop import DecodingRun
@@ -51,15 +51,22 @@ class Lane:
             self.seconds += perf_counter() - began
 
     @property
+    def ended(self) -> bool:
+        """Nothing more comes."""
+        return self.finished or self.stopped is not None
+
+    @property
     def decode_seconds(self) -> float:
         """Without the prefill."""
         return self.seconds - (self.stats.prefill_s if self.stats else 0.0)
 
 
+L = TypeVar("L", bound=Lane)
+Start = Callable[[], "DecodingRun"]
 RoundMarks = Callable[["DecodingRun"], tuple[dict[str, list], int]]
 
 
-def run_lane(lane: Lane, start: Callable[[], DecodingRun], note: RoundMarks, seconds: float) -> Iterator[DecodingRun]:
+def run_lane(lane: Lane, start: Start, note: RoundMarks, seconds: float) -> Iterator[DecodingRun]:
     """Decodes to the end, or to the first round behind `seconds`; yields behind every round.
 
     note: the marks of the round that has just ended, and how many drafted values it kept; called outside the lane's time.
@@ -84,7 +91,37 @@ def run_lane(lane: Lane, start: Callable[[], DecodingRun], note: RoundMarks, sec
         yield run
 
 
-def warm_up(start: Callable[[], DecodingRun]) -> None:
+def run_pair(
+    pair: tuple[L, L],
+    starts: tuple[Start, Start],
+    marks_of: Callable[[L], RoundMarks],
+    seconds: float,
+    *,
+    warmed: Sequence[Start] | None = None,
+    finish: Callable[[L, DecodingRun], None] | None = None,
+) -> Iterator[tuple[L, L]]:
+    """Decode the first lane and then the second; yields both behind every round.
+
+    Args:
+        pair: The plain and the fast lane.
+        starts: Start the request of each.
+        marks_of: Makes the marks of a lane.
+        seconds: The time that each may decode.
+        warmed: The starts to warm up with, None for both.
+        finish: Makes the output of a finished lane, in its time; both lanes are yielded once more behind it.
+    """
+    for start in starts if warmed is None else warmed:
+        warm_up(start)
+    for lane, start in zip(pair, starts, strict=True):
+        for run in run_lane(lane, start, marks_of(lane), seconds):
+            yield pair
+            if lane.finished and finish is not None:
+                with lane.timed():
+                    finish(lane, run)
+                yield pair
+
+
+def warm_up(start: Start) -> None:
     """The first rounds of a request, thrown away: what is loaded or allocated once is no lane's time."""
     import torch
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mmspec.web.lanes.lane import Lane, last_accepted, run_lane, warm_up
+from mmspec.web.lanes.lane import Lane, last_accepted, run_pair
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,7 +57,7 @@ def missing_models() -> str | None:
 
 
 def video_lanes(
-    resources: VideoResources, film: VideoLaneRequest, seconds: float
+    resources: VideoResources, request: VideoLaneRequest, seconds: float
 ) -> Iterator[tuple[VideoLane, VideoLane]]:
     """The plain video and then the routed one, block by block; the last of each has frames.
 
@@ -65,27 +65,27 @@ def video_lanes(
     """
     from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
 
-    routed = pipeline_call("sdvg", resources, VideoDecodingOverrides(threshold=film.threshold))
-    plain, fast = VideoLane("plain decoding"), VideoLane(f"SDVG, threshold {film.threshold:g}")
+    routed = pipeline_call("sdvg", resources, VideoDecodingOverrides(threshold=request.threshold))
+    plain, fast = VideoLane("plain decoding"), VideoLane(f"SDVG, threshold {request.threshold:g}")
     pipe = resources.pipeline
-    ways = ((plain, partial(_start, pipe, film, {})), (fast, partial(_start, pipe, film, routed.arguments)))
-    warm_up(ways[1][1])
-    for lane, start in ways:
-        for run in run_lane(lane, start, _block_marks, seconds):
-            lane.blocks = run.target.request.blocks
-            yield plain, fast
-            if lane.finished:
-                with lane.timed():
-                    lane.frames = pipe.output(run).videos[0]
-                yield plain, fast
+    starts = (partial(_start, pipe, request, {}), partial(_start, pipe, request, routed.arguments))
+
+    def finish(lane: VideoLane, run: DecodingRun) -> None:
+        lane.frames = pipe.output(run).videos[0]
+
+    # the routed lane loads the drafter, the reward and the model
+    yield from run_pair(
+        (plain, fast), starts, lambda lane: partial(_block_marks, lane), seconds, warmed=starts[1:], finish=finish
+    )
 
 
-def _start(pipe: Any, film: VideoLaneRequest, how: Any) -> DecodingRun:
-    return pipe.start([film.prompt], seed=[film.seed], blocks=film.blocks, **how)
+def _start(pipe: Any, request: VideoLaneRequest, how: Any) -> DecodingRun:
+    return pipe.start([request.prompt], seed=[request.seed], blocks=request.blocks, **how)
 
 
-def _block_marks(run: DecodingRun) -> tuple[dict[str, list], int]:
+def _block_marks(lane: VideoLane, run: DecodingRun) -> tuple[dict[str, list], int]:
     """What became of the block that was just finished."""
+    lane.blocks = run.target.request.blocks
     records = run.stats.records[0] if run.stats.records else []
     if not records or run.target.errors:
         return {"blocks": []}, 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mmspec.web.lanes.lane import Lane, last_accepted, run_lane, warm_up
+from mmspec.web.lanes.lane import Lane, last_accepted, run_pair
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,33 +41,31 @@ class VlmLane(Lane):
     text: str = ""
 
 
-def vlm_lanes(resources: VlmResources, asked: VlmLaneRequest, seconds: float) -> Iterator[tuple[VlmLane, VlmLane]]:
+def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) -> Iterator[tuple[VlmLane, VlmLane]]:
     """The plain answer and then the drafted one, as they grow.
 
     seconds: that each may take.   Raises ValueError for what the model or the drafter refuses.
     """
     from mmspec.evaluate.vlm.resources import title_of
 
-    plain, drafted = VlmLane("plain decoding"), VlmLane(title_of(asked.drafter))
-    ways = ((plain, partial(_start, resources, asked, None, EXACT)),
-            (drafted, partial(_start, resources, asked, resources.drafter(asked.drafter), asked.law)))  # fmt: skip
-    for _, start in ways:
-        warm_up(start)
-    for lane, start in ways:
-        for _ in run_lane(lane, start, _TextMarks(lane, resources.processor.tokenizer), seconds):
-            yield plain, drafted
+    plain, drafted = VlmLane("plain decoding"), VlmLane(title_of(request.drafter))
+    starts = (
+        partial(_start, resources, request, None, EXACT),
+        partial(_start, resources, request, resources.drafter(request.drafter), request.law),
+    )
+    yield from run_pair((plain, drafted), starts, lambda lane: _TextMarks(lane, resources.processor.tokenizer), seconds)
 
 
-def _start(resources: VlmResources, asked: VlmLaneRequest, drafter: Any, law: str) -> DecodingRun:
+def _start(resources: VlmResources, request: VlmLaneRequest, drafter: Any, law: str) -> DecodingRun:
     from mmspec.core.rules.typical import TypicalAcceptance
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import sampling_arguments
     from mmspec.vlm import start
 
-    inputs = encode(resources.processor, [VlmPrompt(asked.text, (asked.picture,))])
+    inputs = encode(resources.processor, [VlmPrompt(request.text, (request.picture,))])
     rule = TypicalAcceptance() if law == RELAXED else EXACT
-    how = {"max_new_tokens": asked.tokens, **sampling_arguments(asked.temperature)}
-    return start(resources.model, drafter=drafter, rule=rule, seed=asked.seed, **inputs, **how)
+    how = {"max_new_tokens": request.tokens, **sampling_arguments(request.temperature)}
+    return start(resources.model, drafter=drafter, rule=rule, seed=request.seed, **inputs, **how)
 
 
 class _TextMarks:

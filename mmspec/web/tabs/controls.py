@@ -36,7 +36,7 @@ class PageContext:
     pictures may be; examples lie there too.
     """
 
-    shelf: ModelCache
+    model_cache: ModelCache
     limits: Limits
     runs: Path
     uploads: Path
@@ -112,13 +112,6 @@ def record_view(elem_id: str) -> gr.JSON:
     """What programs are told, folded away."""
     with gr.Accordion("Figures as JSON", open=False):
         return gr.JSON(show_label=False, elem_id=f"{elem_id}-record")
-
-
-def lanes_column(elem_id: str) -> list[Any]:
-    """What is told of two lanes: headline, lanes, table and record."""
-    with gr.Column(scale=2, min_width=280):
-        return [gr.HTML(container=False, elem_id=f"{elem_id}-headline"), lanes_view(f"{elem_id}-lanes"),
-                gr.HTML(container=False, elem_id=f"{elem_id}-table"), record_view(elem_id)]  # fmt: skip
 
 
 def prompt_row(

@@ -1,9 +1,7 @@
-"""A resumable training loop: AdamW or Muon, checkpoints, log, progress bars, prefetched steps, and the card of the model."""
+"""Training of the zoo's models: a plan, progress bars, prefetched steps, and the card of the model."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,11 +10,11 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from mmspec.io.files import locked, write_json_atomic
-from mmspec.io.interrupts import stop_requests
+from mmspec.training.loop import LossFn, train_steps
 from mmspec.training.run_state import STATE, RunState
 from mmspec.training.schedule import Schedule
 
@@ -78,9 +76,6 @@ class _Steps(Dataset, Generic[Made]):
         return self.make(step)
 
 
-LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """Steps and optimizer settings of one training run."""
@@ -114,7 +109,7 @@ def train(
     folder: Path,
     title: str,
     resume: bool = True,
-    on_save: Callable[[int], None] | None = None,
+    on_save: Callable[[int], object] = lambda step: None,
 ) -> dict[str, float]:
     """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
 
@@ -125,24 +120,22 @@ def train(
     """
     schedule = plan.schedule()
     optimizer = schedule.optimizer(module)
-    with locked(folder), progress_bars() as progress, stop_requests() as request:
-        run_state = RunState(folder, module, plan.save_every_s)
-        first = run_state.begin(optimizer, resume)
+    with locked(folder), progress_bars() as progress:
+        state = RunState(folder, module, plan.save_every_s)
+        first = state.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
-        for step in range(first, plan.steps):
-            began = time.monotonic()
-            notes = _update(module, optimizer, loss_of, schedule, step)
-            run_state.log.seconds += time.monotonic() - began
-            done = step + 1 == plan.steps
-            run_state.log.add(step + 1, notes, plan.log_every, last=done)
-            progress.update(bar, advance=1, note=note_of(notes))
-            if done or request.signal or run_state.due:
-                run_state.save(optimizer, step + 1)
-                if on_save is not None:
-                    on_save(step + 1)
-            if request.signal and not done:
-                raise run_state.stopped(step + 1, plan.steps, request.signal)
-    return {key: value for key, value in run_state.log.last().items() if key not in ("step", "seconds")}
+        figures = train_steps(
+            module,
+            loss_of,
+            schedule,
+            optimizer,
+            state,
+            first,
+            log_every=plan.log_every,
+            on_step=lambda step, figures: progress.update(bar, completed=step, note=note_of(figures)),
+            on_save=on_save,
+        )
+    return {name: value for name, value in figures.items() if name not in ("step", "seconds")}
 
 
 def start_over(*folders: Path) -> None:
@@ -151,22 +144,6 @@ def start_over(*folders: Path) -> None:
     for folder in folders:
         with locked(folder):
             (folder / STATE).unlink(missing_ok=True)
-
-
-def _update(
-    module: nn.Module, optimizer: torch.optim.Optimizer, loss_of: LossFn, schedule: Schedule, step: int
-) -> dict[str, float]:
-    for group in optimizer.param_groups:
-        group["lr"] = schedule.lr_at(step)
-    loss, notes = loss_of(step)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    schedule.clip_gradients(module)
-    optimizer.step()
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise ValueError(f"expected a finite loss, got {value} at step {step}, lower the learning rate and resume")
-    return {"loss": value, **notes}
 
 
 def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str | None = None, **facts: Any) -> dict:

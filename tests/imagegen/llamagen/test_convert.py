@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from mmspec.cli import app
 from mmspec.imagegen.components import read_component, read_weights
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.imagegen.llamagen.convert import convert, main
+from mmspec.imagegen.llamagen.load import convert_llamagen as convert
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
@@ -33,7 +35,9 @@ def published(tmp_path: Path) -> Path:
 
 
 def test_a_transformer_is_converted_by_command(published: Path, tmp_path: Path) -> None:
-    main([str(published), str(tmp_path / "out" / "transformer"), "--heads", "2", "--dtype", "bfloat16"])
+    options = ["--kind", "llamagen", "--heads", "2", "--dtype", "bfloat16"]
+    result = CliRunner().invoke(app, ["convert", str(published), str(tmp_path / "out" / "transformer"), *options])
+    assert result.exit_code == 0, result.stderr
     state, config = read_component(tmp_path / "out" / "transformer")
     model = llamagen_from_state_dict(state, config)
     assert model.config.to_dict() == CONFIG.to_dict() and model.output.weight.dtype == torch.bfloat16
@@ -97,10 +101,12 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.raises(ValueError, match="got none there"):
         convert(tmp_path / "missing.pt", tmp_path / "out")
     assert "ran" not in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "bad.pt"), str(tmp_path / "out")])
+    result = CliRunner().invoke(app, ["convert", str(tmp_path / "bad.pt"), str(tmp_path / "out"), "--kind", "llamagen"])
+    assert result.exit_code == 2 and "does not open as one" in result.stderr and "ran" not in result.stdout
 
 
 def test_a_folder_with_only_a_pickle_says_what_to_do(published: Path) -> None:
-    with pytest.raises(ValueError, match=r"got only c2i_B_256\.pt; convert it with `python -m"):
+    with pytest.raises(
+        ValueError, match=r"got only c2i_B_256\.pt; convert it with `mmspec convert .* --kind llamagen`"
+    ):
         read_weights(published.parent / "model.safetensors")

@@ -211,7 +211,7 @@ def without(state: dict, key: str) -> dict:
         ),
         (lambda sd: {"optimizer": {}}, {}, r"expected tensors"),
         (lambda sd: {}, {}, "got nothing"),
-        (lambda sd: "weights.pt", {}, r"convert a \.pt with `python -m mmspec\.imagegen\.llamagen\.convert"),
+        (lambda sd: "weights.pt", {}, r"convert a \.pt with `mmspec convert weights\.pt FOLDER --kind llamagen`"),
         (lambda sd: "weights.safetensors", {}, "got none there"),
     ],
 )

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from mmspec.cli import app
 from mmspec.video import imagereward_from_state_dict
-from mmspec.video.rewards.convert import convert, main
+from mmspec.video.rewards.state_dicts import convert_reward as convert
 from tests.video.rewards.reference import CONFIG, random_state
 
 
@@ -21,7 +23,8 @@ class Code:
 def test_a_converted_file_scores_as_the_pickle_would(tmp_path: Path, wrapper: str) -> None:
     state = random_state()
     torch.save({wrapper: state, "epoch": 3} if wrapper else state, tmp_path / "ImageReward.pt")
-    main([str(tmp_path / "ImageReward.pt"), str(tmp_path / "imagereward.safetensors")])
+    files = [str(tmp_path / "ImageReward.pt"), str(tmp_path / "imagereward.safetensors")]
+    assert CliRunner().invoke(app, ["convert", *files, "--kind", "reward"]).exit_code == 0
     found, wanted = (imagereward_from_state_dict(sd, CONFIG) for sd in (tmp_path / "imagereward.safetensors", state))
     assert all(torch.equal(value, wanted.state_dict()[name]) for name, value in found.state_dict().items())
 
@@ -38,8 +41,8 @@ def test_code_other_suffixes_and_other_files_are_refused(tmp_path: Path, capsys:
         convert(tmp_path / "code.pt", tmp_path / "out.safetensors")
     with pytest.raises(ValueError, match=r"out\.pt: expected a name that ends in \.safetensors"):
         convert(tmp_path / "code.pt", tmp_path / "out.pt")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "none.pt"), str(tmp_path / "out.safetensors")])
-    told = capsys.readouterr()
-    assert "run" not in told.out and "expected a checkpoint file, got none there" in told.err
+    files = [str(tmp_path / "none.pt"), str(tmp_path / "out.safetensors")]
+    result = CliRunner().invoke(app, ["convert", *files, "--kind", "reward"])
+    assert result.exit_code == 2 and "expected a checkpoint file, got none there" in result.stderr
+    assert "run" not in capsys.readouterr().out
     assert not (tmp_path / "out.safetensors").exists()

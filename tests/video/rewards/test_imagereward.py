@@ -199,7 +199,7 @@ def test_what_the_scorer_cannot_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large.txt").write_text("\n".join([*WORDS[:5], *map(str, range(40)), "ball"]), encoding="utf-8")
     with pytest.raises(ValueError, match="expected ids below 30, got 45"):
         ImageRewardScorer(reward.model, tmp_path / "large.txt")(torch.zeros(1, 3, 48, 48), "ball")
-    with pytest.raises(ValueError, match=r"python -m mmspec\.video\.rewards\.convert"):
+    with pytest.raises(ValueError, match=r"mmspec convert .*ImageReward\.pt OUT\.safetensors --kind reward"):
         imagereward_from_state_dict(tmp_path / "ImageReward.pt")
 
 

@@ -123,7 +123,7 @@ def test_squares_of_another_size_and_pickles_are_refused(tmp_path: Path) -> None
     encoder = ClipEncoder(CLIP(**OPEN_CLIP), words)
     with pytest.raises(ValueError, match=r"expected uint8 \[N, 3, 32, 32\].*Views\(size=32\)"):
         CosineReward(encoder)(frames(), PROMPT)
-    with pytest.raises(ValueError, match=r"HPS\.pt: expected a \.safetensors file.*mmspec\.video\.rewards\.convert"):
+    with pytest.raises(ValueError, match=r"HPS\.pt: expected a \.safetensors file.*mmspec convert .* --kind reward"):
         hpsv2_from_state_dict(tmp_path / "HPS.pt")
 
 

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import Result
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from mmspec.cli import app
 from mmspec.video import CausalWan, load_wan, save_wan
-from mmspec.video.wan.convert import main
+from mmspec.video.wan.checkpoints import to_causal
 from tests.video.tiny import SIZES, wan
 from tests.video.wan.published import to_causal
 
@@ -18,6 +21,10 @@ from tests.video.wan.published import to_causal
 def same(model: CausalWan, other: CausalWan | None = None) -> bool:
     wanted = (other or wan()).state_dict()
     return all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
+
+
+def converted(file: Path, out: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["convert", str(file), str(out), "--kind", "wan", *options])
 
 
 def test_a_folder_comes_back(tmp_path: Path) -> None:
@@ -60,9 +67,10 @@ def test_a_pickle_is_converted_by_command_and_its_average_taken(tmp_path: Path) 
     causal = {f"model.{name}": value for name, value in to_causal(wan().state_dict()).items()}
     zeros = {name: torch.zeros_like(value) for name, value in causal.items()}
     torch.save({"generator": zeros, "critic": zeros, "generator_ema": causal}, tmp_path / "self_forcing.pt")
-    main([str(tmp_path / "self_forcing.pt"), str(tmp_path / "out"), "--heads", "2"])
+    assert converted(tmp_path / "self_forcing.pt", tmp_path / "out", "--heads", "2").exit_code == 0
     assert same(load_wan(tmp_path / "out"))
-    main([str(tmp_path / "self_forcing.pt"), str(tmp_path / "half"), "--heads", "2", "--dtype", "bfloat16"])
+    options = ("--heads", "2", "--dtype", "bfloat16")
+    assert converted(tmp_path / "self_forcing.pt", tmp_path / "half", *options).exit_code == 0
     assert load_wan(tmp_path / "half").dtype == torch.bfloat16
 
 
@@ -71,17 +79,11 @@ class Code:
         return print, ("ran",)
 
 
-def test_code_in_a_file_is_not_run_and_what_is_no_model_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_code_in_a_file_is_not_run_and_what_is_no_model_is_refused(tmp_path: Path) -> None:
     torch.save({"generator": Code()}, tmp_path / "bad.pt")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "bad.pt"), str(tmp_path / "out")])
-    told = capsys.readouterr()
-    assert "ran" not in told.out and "does not open as one" in told.err
-    with pytest.raises(
-        ValueError, match=r"convert a pickle with `python -m mmspec\.video\.wan\.convert .*bad\.pt FOLDER`"
-    ):
+    result = converted(tmp_path / "bad.pt", tmp_path / "out")
+    assert result.exit_code == 2 and "ran" not in result.stdout and "does not open as one" in result.stderr
+    with pytest.raises(ValueError, match=r"convert a pickle with `mmspec convert .*bad\.pt FOLDER --kind wan`"):
         load_wan(tmp_path / "bad.pt")
     with pytest.raises(
         ValueError, match=r"expected model\.safetensors or diffusion_pytorch_model\.safetensors, got neither"

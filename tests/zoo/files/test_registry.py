@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,9 @@ import torch
 from transformers.utils import logging
 
 import mmspec
-from mmspec.cli import zoo as cli
 from mmspec.imagegen.continuous.kl import KLConfig, write_kl
 from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
-from mmspec.zoo.files import registry
+from mmspec.zoo.files import builders, registry
 
 
 @pytest.fixture
@@ -73,6 +74,13 @@ def test_what_ships_no_weights_is_named_once_it_is_built(tmp_path: Path, monkeyp
     assert mmspec.zoo.load("kl").config.scaling_factor == 0.5
 
 
-def test_every_name_can_be_built_and_is_described() -> None:
-    assert set(registry.LOADERS) == set(cli._BUILDERS) == set(cli._WHAT)
+def test_every_name_can_be_built_and_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(registry.LOADERS) == set(builders.BUILDERS)
     assert set(registry.UNSHIPPED) < set(registry.LOADERS)
+    for find in ("load", "folder_of", "folder_with_weights"):
+        monkeypatch.setattr(builders, find, Path)
+    for row in builders.BUILDERS.values():
+        module, _, name = row.function.partition(":")
+        function = getattr(import_module(f"mmspec.zoo.training.{module}"), name)
+        signature(function).bind("out", "work", *row.parts())
+        assert row.title

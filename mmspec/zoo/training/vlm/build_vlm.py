@@ -110,7 +110,7 @@ def train_captioner(
     mixture: Mixture = Mixture(),
     resume: bool = True,
     device: str = "cpu",
-    on_save: Callable[[int], None] | None = None,
+    on_save: Callable[[int], object] = lambda step: None,
     workers: int = 0,
 ) -> dict[str, float]:
     """Train projector and text model on answers only; returns the last means of loss and accuracies.

@@ -78,7 +78,7 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: sd, {"scale": 0.0}, "scale: expected a number above 0"),
         (lambda sd: sd, {"depth": 3}, r"\['depth'\]"),
         (lambda sd: {}, {}, "got nothing"),
-        (lambda sd: "kl16.ckpt", {}, "python -m mmspec.imagegen.continuous.convert"),
+        (lambda sd: "kl16.ckpt", {}, "mmspec convert kl16.ckpt FOLDER --kind mar"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: Callable, config: dict, message: str) -> None:

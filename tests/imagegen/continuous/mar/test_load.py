@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from mmspec.cli import app
 from mmspec.imagegen import mar_from_state_dict
 from mmspec.imagegen.components import read_component
-from mmspec.imagegen.continuous.convert import convert, main
 from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.load import convert_mar as convert
 from tests.imagegen.continuous.published import TRANSFORMERS, transformer_shapes
 from tests.imagegen.continuous.tiny import SIZES, transformer
 
@@ -85,7 +87,7 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: sd, {"patch_size": 0}, "patch_size: expected at least 1"),
         (lambda sd: {}, {}, "got nothing"),
         (lambda sd: {"optimizer": {}}, {}, "expected tensors"),
-        (lambda sd: "mar.pth", {}, r"convert a \.pt with `python -m mmspec\.imagegen\.continuous\.convert mar\.pth"),
+        (lambda sd: "mar.pth", {}, r"convert a \.pt with `mmspec convert mar\.pth FOLDER --kind mar`"),
         (lambda sd: "mar.safetensors", {}, "got none there"),
     ],
 )
@@ -109,7 +111,9 @@ def test_a_published_file_is_converted_by_command(tmp_path: Path) -> None:
     tensors, config = read_component(folder)
     loaded = mar_from_state_dict(tensors, config)
     assert loaded.config == SIZES and torch.equal(loaded.mask_token, state["mask_token"])
-    main([str(path), str(tmp_path / "half"), "--heads", "2", "--dtype", "float16"])
+    options = ["--kind", "mar", "--heads", "2", "--dtype", "float16"]
+    result = CliRunner().invoke(app, ["convert", str(path), str(tmp_path / "half"), *options])
+    assert result.exit_code == 0, result.stderr
     assert mar_from_state_dict(*read_component(tmp_path / "half")).mask_token.dtype == torch.float16
 
 
@@ -122,6 +126,6 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture
     torch.save({"model_ema": Code()}, tmp_path / "bad.pth")
     with pytest.raises(ValueError, match="does not open as one"):
         convert(tmp_path / "bad.pth", tmp_path / "out")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "missing.pth"), str(tmp_path / "out")])
+    result = CliRunner().invoke(app, ["convert", str(tmp_path / "missing.pth"), str(tmp_path / "out"), "--kind", "mar"])
+    assert result.exit_code == 2 and "got none there" in result.stderr
     assert "ran" not in capsys.readouterr().out

@@ -1,16 +1,18 @@
-"""Streaming: pieces add up to the text, and colours follow who made each token."""
+"""Streaming: pieces add up to the text, and each says whether a drafter or the target made it."""
 
 from __future__ import annotations
 
-from mmspec.cli.stream import DRAFTED, OWN, ColouredRuns
+from mmspec.vlm.streaming import TextRuns
 from tests.evaluate.tiny_zoo import byte_processor
 
+DRAFTED, OWN = True, False
 
-def feed(text: str, runs: list[tuple[int, int]]) -> list[tuple[str, str]]:
+
+def feed(text: str, runs: list[tuple[int, int]]) -> list[tuple[str, bool]]:
     """The pieces written for `text` arriving in runs of (length, accepted)."""
     tokenizer = byte_processor().tokenizer
     ids, pieces = tokenizer(text, add_special_tokens=False)["input_ids"], []
-    streamer = ColouredRuns(tokenizer, lambda *piece: pieces.append(piece))
+    streamer = TextRuns(tokenizer, lambda *piece: pieces.append(piece))
     streamer.put(ids)
     start = 0
     for length, accepted in runs:
@@ -20,7 +22,7 @@ def feed(text: str, runs: list[tuple[int, int]]) -> list[tuple[str, str]]:
     return pieces
 
 
-def test_colours_follow_the_runs() -> None:
+def test_pieces_say_who_made_them() -> None:
     pieces = feed(" ab cd", [(1, 0), (3, 2), (2, 2)])
     assert pieces == [("a", DRAFTED), ("b", DRAFTED), (" ", OWN), ("c", DRAFTED), ("d", DRAFTED)]
 

@@ -1,0 +1,108 @@
+"""The loop of every training: update, log, save, and stop behind a whole step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.io.interrupts import stop_requests
+from mmspec.training.run_state import RunState
+from mmspec.training.schedule import Schedule
+
+LossFn = Callable[[int], tuple[Tensor, dict[str, float]]]
+
+
+def train_steps(
+    module: nn.Module,
+    loss_of: LossFn,
+    schedule: Schedule,
+    optimizer: torch.optim.Optimizer,
+    run_state: RunState,
+    first: int,
+    *,
+    log_every: int,
+    backward: Callable[[Tensor], object] = Tensor.backward,
+    measure: Callable[[int], Mapping[str, float]] = lambda step: {},
+    shared_signal: Callable[[int], int] = lambda signal: signal,
+    on_step: Callable[[int, dict[str, float]], object] = lambda step, figures: None,
+    on_save: Callable[[int], object] = lambda step: None,
+) -> dict[str, float]:
+    """Minimise a loss over the steps from `first` to the end of the schedule.
+
+    Args:
+        module: The trained module.
+        loss_of: The loss and the figures of a step; a pure function of the step and the parameters, so that a resumed run
+            continues exactly.
+        schedule: Learning rates and bounds of gradients.
+        optimizer: The optimizer of the schedule.
+        run_state: The state and the log of the run, after `begin`.
+        first: The first step.
+        log_every: Steps between two lines of the log.
+        backward: Computes the gradients of a loss.
+        measure: More figures behind a step, counted from 1. Its time is not part of the training's.
+        shared_signal: The signal that stops all processes, from that of this process; 0 is none.
+        on_step: Called behind every step with its number, from 1, and its figures.
+        on_save: Called with the number of steps that a written state stands at.
+
+    Returns:
+        The last value of every figure in the log.
+
+    Raises:
+        ValueError: The loss is not finite.
+        Stopped: SIGINT or SIGTERM came; the running step is done and its state written.
+    """
+    with stop_requests(loud=run_state.writes) as request:
+        for step in range(first, schedule.steps):
+            began = time.monotonic()
+            figures = update(module, step, loss_of, schedule, optimizer, backward)
+            run_state.log.seconds += time.monotonic() - began
+            number, done = step + 1, step + 1 == schedule.steps
+            if run_state.writes:
+                run_state.log.add(number, figures, log_every, last=done)
+                if measured := dict(measure(number)):
+                    run_state.log.note(number, measured)
+                    figures = {**figures, **measured}  # a new dict: the log still holds the step's own
+            signal = shared_signal(request.signal)
+            if done or signal or run_state.due:
+                run_state.save(optimizer, number)
+                on_save(number)
+            on_step(number, figures)
+            if signal and not done:
+                raise run_state.stopped(number, schedule.steps, signal)
+    return run_state.log.last()
+
+
+def update(
+    module: nn.Module,
+    step: int,
+    loss_of: LossFn,
+    schedule: Schedule,
+    optimizer: torch.optim.Optimizer,
+    backward: Callable[[Tensor], object] = Tensor.backward,
+) -> dict[str, float]:
+    """Move the parameters by one step.
+
+    Returns:
+        The figures of the step and its loss.
+
+    Raises:
+        ValueError: The loss is not finite; the parameters stay as they are.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = schedule.lr_at(step)
+    loss, figures = loss_of(step)
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise ValueError(
+            f"loss: expected a finite number, got {value} at step {step}; lower the learning rate and resume"
+        )
+    optimizer.zero_grad(set_to_none=True)
+    if loss.requires_grad:  # a batch without a place to learn from has no gradients
+        backward(loss)
+        schedule.clip_gradients(module)
+        optimizer.step()
+    return {"loss": value, **figures}
