@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.components import read_weights, write_parts
-from mmspec.imagegen.continuous.mar.load import count_modules
 from mmspec.imagegen.llamagen.published import unwrap
-from mmspec.io.loading import check_weights, sketch
+from mmspec.io.loading import check_weights, count_modules, sketch
 from mmspec.io.readers import naming
 from mmspec.io.validation import check_types, from_fields
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.io.loading import count_modules
 from mmspec.io.validation import check_types
 
 _WRAPPERS = ("model", "module", "state_dict", "ema")
@@ -141,7 +142,7 @@ def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
         if given.get("num_classes") == rows:
             found["class_dropout_prob"] = 0.0
         found["num_classes"] = rows - (given.get("class_dropout_prob", 1) > 0)
-    if layers := _count(weights, r"layers\.(\d+)\."):
+    if layers := count_modules(weights, r"layers\.(\d+)\."):
         found["n_layer"] = layers
     if not {"ffn", "multiple_of", "ffn_dim_multiplier"} & set(given) and _dims(weights, _HIDDEN):
         found["ffn"] = weights[_HIDDEN].shape[0]
@@ -207,12 +208,12 @@ def vq_fields(weights: Mapping[str, Tensor]) -> dict[str, Any]:
         if key in weights:
             found |= {name: size for name, size in zip(names, weights[key].shape, strict=False) if name}
     for side in ("encoder", "decoder"):
-        levels = _count(weights, side + r"\.conv_blocks\.(\d+)\.")
+        levels = count_modules(weights, side + r"\.conv_blocks\.(\d+)\.")
         widths = [f"{side}.conv_blocks.{level}.res.0.conv1.weight" for level in range(min(levels, len(weights)))]
         if found.get("ch") and widths and all(_dims(weights, name) for name in widths):
             multipliers = tuple(weights[name].shape[0] // found["ch"] for name in widths)
             found[f"{side}_ch_mult"] = multipliers if side == "encoder" else multipliers[::-1]
-    if blocks := _count(weights, r"encoder\.conv_blocks\.0\.res\.(\d+)\."):
+    if blocks := count_modules(weights, r"encoder\.conv_blocks\.0\.res\.(\d+)\."):
         found["num_res_blocks"] = blocks
     return found
 
@@ -220,11 +221,6 @@ def vq_fields(weights: Mapping[str, Tensor]) -> dict[str, Any]:
 def _dims(weights: Mapping[str, Tensor], name: str) -> int:
     """How many axes a tensor has, 0 for one that is not there: the file may be damaged."""
     return weights[name].dim() if name in weights else 0
-
-
-def _count(weights: Mapping[str, Tensor], pattern: str) -> int:
-    """One more than the largest number the pattern finds at the start of a name."""
-    return max((int(found[1]) + 1 for found in map(re.compile(pattern).match, weights) if found), default=0)
 
 
 def _heads(dim: int | None, layers: int | None) -> int:

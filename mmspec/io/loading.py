@@ -6,6 +6,7 @@ a published state dict, and `unpickle` is the one place that opens pickled check
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -145,6 +146,12 @@ def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> N
     if wrong := mismatch(own, weights):
         raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
                          "whole state dict and the config it was made with")  # fmt: skip
+
+
+def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
+    """One more than the highest number that a pattern captures in the names of the weights; 0 for none."""
+    matches = map(re.compile(pattern).match, weights)
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def unpickle(path: Path) -> Mapping[str, Any]:

@@ -223,9 +223,7 @@ def test_a_run_that_starts_from_a_drafter_goes_on_to_the_same_end(
     start = ("--start", str(tmp_path / "first"), "--steps", "5", "--seed", "1")
     whole = train(target, data, tmp_path / "whole", "--kind", "msd", *start)
     common = ("--target", str(target), "--data", str(data), *start)
-    code, line = stopped(
-        monkeypatch, "mmspec.vlm.training.trainer._update", 3, signal.SIGINT, tmp_path / "out", *common
-    )
+    code, line = stopped(monkeypatch, "mmspec.training.loop.update", 3, signal.SIGINT, tmp_path / "out", *common)
     assert code == 130 and line.startswith("Stopped: step 3 of 5 is kept in ")
     assert (
         train(target, data, tmp_path / "out", "--kind", "msd", *start)["training"]["loss"] == whole["training"]["loss"]

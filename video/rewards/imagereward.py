@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
@@ -15,6 +16,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from mmspec.io.loading import count_modules
 from mmspec.io.readers import read_text
 from mmspec.io.validation import check_types, from_fields
 from mmspec.video.rewards.scores import Views, normalised, to_bytes
@@ -122,7 +124,11 @@ def mlp_layers(weights: Mapping[str, Tensor]) -> list[str]:
 def _vision(weights: Mapping[str, Tensor]) -> dict[str, Any]:
     width, patch = _size(weights, VISION + "cls_token", 2), _size(weights, VISION + "patch_embed.proj.weight", 2)
     cells, hidden = _size(weights, VISION + "pos_embed", 1) - 1, _size(weights, VISION + "blocks.0.mlp.fc1.weight", 0)
-    sizes = {"embed_dim": width, "patch_size": patch, "depth": _count(weights, VISION + "blocks.")}
+    sizes = {
+        "embed_dim": width,
+        "patch_size": patch,
+        "depth": count_modules(weights, re.escape(VISION) + r"blocks\.(\d+)\."),
+    }
     sizes |= {"img_size": isqrt(max(cells, 0)) * patch, "mlp_ratio": hidden / width if width else 0}
     return {name: size for name, size in sizes.items() if size}
 
@@ -132,7 +138,7 @@ def _text(weights: Mapping[str, Tensor]) -> dict[str, Any]:
         "vocab_size": _size(weights, TEXT + "embeddings.word_embeddings.weight", 0),
         "hidden_size": _size(weights, TEXT + "embeddings.word_embeddings.weight", 1),
         "max_position_embeddings": _size(weights, TEXT + "embeddings.position_embeddings.weight", 0),
-        "num_hidden_layers": _count(weights, TEXT + "encoder.layer."),
+        "num_hidden_layers": count_modules(weights, re.escape(TEXT) + r"encoder\.layer\.(\d+)\."),
         "intermediate_size": _size(weights, TEXT + "encoder.layer.0.intermediate.dense.weight", 0),
     }
     return {name: size for name, size in sizes.items() if size}
@@ -154,11 +160,6 @@ def _heads(part: str, width: int | None) -> int:
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
     """A tensor's size along an axis, 0 where there is none: the file may be damaged."""
     return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
-
-
-def _count(weights: Mapping[str, Tensor], prefix: str) -> int:
-    numbers = [name.removeprefix(prefix).partition(".")[0] for name in weights if name.startswith(prefix)]
-    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
 
 
 MEAN, SPREAD = 0.16717362830052426, 1.0333394966054072  # of the raw scores of its training data

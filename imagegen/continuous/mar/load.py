@@ -17,7 +17,7 @@ from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.config import LEFT_OUT, SIZES, MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.llamagen.published import unwrap
-from mmspec.io.loading import fill_from_state_dict, sketch, unpickle
+from mmspec.io.loading import count_modules, fill_from_state_dict, sketch, unpickle
 from mmspec.io.readers import naming
 from mmspec.io.validation import check_types
 
@@ -97,12 +97,6 @@ def _heads(part: str, width: int | None, depth: int | None) -> int:
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
     """A tensor's size along an axis, 0 where there is none: the file may be damaged."""
     return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
-
-
-def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
-    """One more than the highest number that a pattern captures in the names of the weights; 0 for none."""
-    found = (re.match(pattern, name) for name in weights)
-    return max((int(one[1]) + 1 for one in found if one), default=0)
 
 
 def convert_mar(

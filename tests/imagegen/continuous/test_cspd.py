@@ -249,7 +249,7 @@ def test_rows_with_cached_tokens_do_not_depend_on_the_batch() -> None:
     request.run()
     whole = request.target.values
     # put right after a round, another token in each row: the drafter's caches are told of every one
-    assert any(len(set(counts)) > 1 for counts in request._state.model.cache.computed)
+    assert any(len(set(counts)) > 1 for counts in request.state.model.cache.computed)
     assert not torch.allclose(whole, run(pipe, CSpD(other(), **how), **asked).tokens, atol=1e-3)
     for row in range(3):
         alone = pipe([LABELS[row]], decoding=decoding, seed=[SEEDS[row]], pixels=False, **asked)

@@ -31,7 +31,7 @@ def test_drafting_computes_what_training_unrolls() -> None:
     rows = torch.arange(3)
     for _ in range(6):
         run.step()
-        state, last = run._state, run.target.last
+        state, last = run.state, run.target.last
         if not run.target.left > 2 or len(state.pending_features) == 0:
             break
         state.catch_up()

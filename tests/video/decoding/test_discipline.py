@@ -54,7 +54,7 @@ def test_every_block_is_its_models_own_from_nothing(way: str) -> None:
         for block, kept in enumerate((False, *pattern)):
             other = fresh(small if kept else large, prompt, number).generate(row.committed[:block])
             assert apart(row.committed[block], other) < 1e-5, (pattern, block)
-        held = run._state.states[number]
+        held = run.state.states[number]
         for state, model in ((row.state, large), (held, small)):  # and so is the next one, whoever is to draw it
             assert apart(state.generate(row.committed), fresh(model, prompt, number).generate(row.committed)) < 1e-5, (
                 pattern
@@ -81,7 +81,7 @@ def test_a_rejected_draft_leaves_no_trace(optimistic: bool) -> None:
         assert not row.slots and not row.decoded
         for one, wanted in zip(row.vae_state.entries, other.vae_state.entries, strict=True):
             assert torch.equal(one, wanted) if isinstance(one, torch.Tensor) else one == wanted
-    state = run._state.states[0]
+    state = run.state.states[0]
     for each in (state, reader):
         each.absorb(row.committed)
     assert state.watermark == reader.watermark == 4 and state.cache.staged == 0
@@ -139,7 +139,7 @@ def test_a_failed_draft_ahead_is_taken_back() -> None:
     prompts, reward = told_by([(False,) * 3])
     run = pipeline(blocks=4).start(prompts, seed=[7], decoding=sdvg(reward, optimistic=True))
     run.step()
-    state, generate = run._state.states[0], run._state.states[0].generate
+    state, generate = run.state.states[0], run.state.states[0].generate
 
     def interrupted(film):  # noqa: ANN001, ANN202
         if len(film) == 2:

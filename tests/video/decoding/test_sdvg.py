@@ -223,7 +223,7 @@ def test_forty_blocks_in_a_rolling_window_hold_no_more_than_few_and_a_new_prompt
     run, held, passes = pipe.start("a", seed=0, decoding=decoding, switch={20: "b"}), [], []
     row = run.target.rows[0]
     while attended.append(0) or run.step():
-        state = run._state.states[0]
+        state = run.state.states[0]
         held.append(
             (bytes_of(row.vae_state), row.state.cache.kept, state.cache.kept, len(row.slots) + len(row.decoded))
         )

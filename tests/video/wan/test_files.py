@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.video import CausalWan, load_wan, save_wan
-from mmspec.video.wan.checkpoints import to_causal
 from tests.video.tiny import SIZES, wan
 from tests.video.wan.published import to_causal
 

@@ -115,7 +115,7 @@ def test_a_chain_ends_where_a_rejection_is_predicted() -> None:
         )  # fmt: skip
         run.step()
         with torch.no_grad():
-            lengths.append(run._state.propose(run.target, run.keys).tree.max_depth)
+            lengths.append(run.state.propose(run.target, run.keys).tree.max_depth)
     assert lengths == sorted(lengths, reverse=True) and (lengths[0], lengths[-1]) == (5, 1)
 
 

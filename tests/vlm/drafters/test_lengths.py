@@ -89,8 +89,8 @@ def test_pairs_read_late_are_read_as_in_time() -> None:
         )  # fmt: skip
         for _ in range(6):
             request.step()
-        request._state.inner.ready()
-        roots.append((request._state.inner.root, request._state.passes))
+        request.state.inner.ready()
+        roots.append((request.state.inner.root, request.state.passes))
     torch.testing.assert_close(roots[0][0], roots[1][0], atol=1e-5, rtol=1e-4)
     assert roots[0][1] == 7 and roots[1][1] == 2  # prompt and six pairs, or prompt and all pairs at once
 
@@ -135,7 +135,7 @@ def test_a_resting_drafter_that_may_miss_rounds_is_not_shown_them() -> None:
             tiny("llama"), drafter=control, max_new_tokens=6, do_sample=False, **prompt("llama", seed=4)
         )
         request.step()
-        state, count = request._state, []
+        state, count = request.state, []
         state.bandit.choose = lambda request: 0
         state.bandit.paying = paying
         state.inner.observe = lambda *round, count=count: count.append(round)

@@ -59,7 +59,7 @@ def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None
     run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=30, do_sample=False, **inputs)
     for _ in range(3):
         run.step()
-        run._state.propose(run.target, run.keys)
+        run.state.propose(run.target, run.keys)
     text = torch.cat([inputs["input_ids"], torch.tensor(run.target.tokens)], 1)
     with record_states(take_apart(model).decoder, drafter.levels) as seen:
         model(text[:, :-1])
@@ -68,8 +68,8 @@ def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None
     attend, carry = drafter.fuse(embeds, torch.cat([seen.levels, states], 1))
     rotary = drafter.layer.rotary(attend.shape[1], attend.device, attend.dtype)[None]
     whole = drafter(attend, carry, rotary, SlotCache(drafter.config.num_hidden_layers, 0), None)
-    torch.testing.assert_close(run._state.rows, whole[:, text.shape[1] - 2 :], atol=1e-4, rtol=1e-3)
-    assert run._state.cache.lengths == [text.shape[1] - 1]
+    torch.testing.assert_close(run.state.rows, whole[:, text.shape[1] - 2 :], atol=1e-4, rtol=1e-3)
+    assert run.state.cache.lengths == [text.shape[1] - 1]
 
 
 def test_a_published_file_drafts_its_own_vocabulary_and_keeps_the_targets_words() -> None:

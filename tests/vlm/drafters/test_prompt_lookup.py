@@ -78,7 +78,7 @@ def test_ragged_rows_draft_alone_and_the_chain_shrinks_to_the_longest() -> None:
     inputs = dict(input_ids=ids, attention_mask=(ids != PAD).long(), max_new_tokens=6, do_sample=False)
     decoding = mmspec.vlm.start(tiny("llama"), drafter=PromptLookup(longest=3), **inputs)
     decoding.step()
-    target, state = decoding.target, decoding._state
+    target, state = decoding.target, decoding.state
     assert decoding.target.padding is not None
     for row, tokens in enumerate(([7], [20])):  # pretend the target had said this
         target.tokens[row] = tokens

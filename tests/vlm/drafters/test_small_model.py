@@ -154,7 +154,7 @@ def test_the_length_is_decided_by_the_law_and_never_by_the_drawn_token() -> None
         options = dict(max_new_tokens=20, seed=0, do_sample=True, top_k=0, temperature=4.0)
         decoding = mmspec.vlm.start(tiny("llama"), drafter=drafter, **options, **inputs)
         decoding.step()
-        draft = decoding._state.propose(decoding.target, Keys.of(100 + seed, 4))  # other draws, the same past
+        draft = decoding.state.propose(decoding.target, Keys.of(100 + seed, 4))  # other draws, the same past
         growing = torch.ones(4, dtype=torch.bool)
         for step, confidence, answer in spy.seen:
             growing = growing & answer

@@ -123,7 +123,7 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
     request.step()
     assert request.target.tokens == [tokens[-1:]]
     with torch.no_grad():
-        return request._state.propose(request.target, request.keys)
+        return request.state.propose(request.target, request.keys)
 
 
 @pytest.mark.parametrize("shape", ("chain", "dynamic"))

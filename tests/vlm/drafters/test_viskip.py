@@ -66,7 +66,7 @@ def test_reliance_is_the_attention_paid_to_pictures(name: str, monkeypatch: pyte
     )
     for _ in range(4):
         request.step()
-        state = request._state
+        state = request.state
         paid.clear()
         with monkeypatch.context() as patch:
             patch.setattr(layer, "attention", spied)

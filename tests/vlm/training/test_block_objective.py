@@ -153,9 +153,9 @@ def test_training_sees_what_drafting_sees(name: str, pictures: int) -> None:
     run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=20, do_sample=False, **inputs)
     run.step()
     with torch.no_grad():
-        run._state.propose(run.target, run.keys)
-    torch.testing.assert_close(trained.student.view(4, 2, *trained.student.shape[1:])[:, 0] + run._state.ruling,
-                               run._state.unary, atol=1e-4, rtol=1e-3)  # fmt: skip
+        run.state.propose(run.target, run.keys)
+    torch.testing.assert_close(trained.student.view(4, 2, *trained.student.shape[1:])[:, 0] + run.state.ruling,
+                               run.state.unary, atol=1e-4, rtol=1e-3)  # fmt: skip
     assert torch.equal(trained.token[0], said[0, start + 1 : start + 1 + drafter.config.drafted])
 
 
@@ -169,7 +169,7 @@ def test_training_walks_as_drafting_does(head: str) -> None:
     run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=20, do_sample=False, **inputs)
     run.step()
     with torch.no_grad():
-        drafted = run._state.propose(run.target, run.keys).value  # behind the one token there is
+        drafted = run.state.propose(run.target, run.keys).value  # behind the one token there is
     start, ids = inputs["input_ids"].shape[1], torch.cat([inputs["input_ids"], drafted], 1)
     answer = torch.arange(ids.shape[1])[None] >= start
     batch = teacher_pass(
@@ -177,9 +177,9 @@ def test_training_walks_as_drafting_does(head: str) -> None:
     )
     anchor = torch.tensor([[start]])
     said = predict_blocks(drafter, parts, batch, anchor, anchor > 0)
-    assert bool(said.counts.all()) and torch.equal(said.student.add(run._state.ruling).argmax(-1), drafted[:, 1:])
-    assert not torch.equal(run._state.unary.argmax(-1), drafted[:, 1:])  # the walk matters
-    first = drafter.after(run._state.rows[:, :1], drafted[:, :1], None)
+    assert bool(said.counts.all()) and torch.equal(said.student.add(run.state.ruling).argmax(-1), drafted[:, 1:])
+    assert not torch.equal(run.state.unary.argmax(-1), drafted[:, 1:])  # the walk matters
+    first = drafter.after(run.state.rows[:, :1], drafted[:, :1], None)
     torch.testing.assert_close(said.acceptance[:, :1], drafter.acceptance(first), atol=1e-4, rtol=1e-3)
 
 

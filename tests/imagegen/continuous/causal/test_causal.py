@@ -113,7 +113,7 @@ def test_given_the_noise_a_drafted_token_is_accepted_or_mirrored() -> None:
     small = SmallCausal(model(replace(SMALL, width=8, depth=1), seed=7, std=0.4), 1)
     run = pipe.start([1] * 400, seed=3, decoding=small)
     run.step()
-    draft = run._state.propose(run.target, run.keys)
+    draft = run.state.propose(run.target, run.keys)
     evidence = run.target.score(draft)
     verdict = Reflection().select(Reflection().weigh(evidence, draft), torch.rand(400, 2).double(), draft)
     rejected = verdict.node == 0

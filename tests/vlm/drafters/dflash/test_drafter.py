@@ -117,8 +117,8 @@ def test_pictures_take_their_places_and_no_position_of_the_targets() -> None:
     run = mmspec.vlm.start(tiny("qwen2_5_vl"), drafter=make("dflash"), max_new_tokens=9, do_sample=False, **inputs)
     run.step()
     with torch.no_grad():
-        run._state.propose(run.target, run.keys)
-    assert run._state.next_position.tolist() == [inputs["input_ids"].shape[1]]
+        run.state.propose(run.target, run.keys)
+    assert run.state.next_position.tolist() == [inputs["input_ids"].shape[1]]
     assert int(run.target.next_position[-1].max()) < inputs["input_ids"].shape[1]
 
 
@@ -134,7 +134,7 @@ def test_a_longer_draft_than_the_block_is_cut_and_a_deeper_tree_refused() -> Non
     run = mmspec.vlm.start(tiny("llama"), drafter=drafter, max_new_tokens=40, do_sample=False, **prompt("llama"))
     run.step()
     with torch.no_grad():
-        assert run._state.propose(run.target, run.keys).tree.max_depth == 4
+        assert run.state.propose(run.target, run.keys).tree.max_depth == 4
     with pytest.raises(ValueError, match="at most 4 levels, as many as dflash drafts, got 5"):
         make("dflash").with_shape(StaticTree((0, 0, 1, 2, 3, 4)))
 

@@ -60,8 +60,8 @@ def test_the_first_block_is_that_of_transformers(target, assistant, drafter, len
         hook.remove()
     run = mmspec.vlm.start(target, drafter=drafter, **prompt(length), max_new_tokens=NEW, do_sample=False)
     run.step()
-    run._state.propose(run.target, run.keys)
-    torch.testing.assert_close(run._state.rows, seen[0][:, 1:], atol=1e-4, rtol=1e-4)
+    run.state.propose(run.target, run.keys)
+    torch.testing.assert_close(run.state.rows, seen[0][:, 1:], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("length", [4, 21])

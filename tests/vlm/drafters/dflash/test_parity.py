@@ -58,10 +58,10 @@ def opened(target: hf.Qwen3ForCausalLM, drafter: DFlash, public: dict[str, Tenso
 
 
 def block_is(run: DecodingRun, public: dict[str, Tensor], prefix: str = "") -> None:
-    draft = run._state.propose(run.target, run.keys)
+    draft = run.state.propose(run.target, run.keys)
     assert torch.equal(draft.value[:, :1], public[f"{prefix}block_ids"][:, :1])
-    torch.testing.assert_close(run._state.rows, public[f"{prefix}draft_hidden"][:, 1:], **CLOSE)
-    torch.testing.assert_close(run._state.unary, public[f"{prefix}draft_logits"], **CLOSE)
+    torch.testing.assert_close(run.state.rows, public[f"{prefix}draft_hidden"][:, 1:], **CLOSE)
+    torch.testing.assert_close(run.state.unary, public[f"{prefix}draft_logits"], **CLOSE)
     assert torch.equal(draft.value[:, 1:], public[f"{prefix}draft_tokens"])
 
 
@@ -70,17 +70,17 @@ def test_two_rounds_draft_what_the_public_code_drafts(target, drafter, public: d
     run = opened(target, drafter, public)
     torch.testing.assert_close(run.target.prompt_hidden, public["target_hidden"], **CLOSE)
     block_is(run, public)
-    draft = run._state.propose(run.target, run.keys)
+    draft = run.state.propose(run.target, run.keys)
     assert torch.equal(draft.value, public["verify_ids"])
     evidence = run.target.score(draft)
     path = torch.tensor([[0, 1, 2, 3, 3, 3, 3, 3]])
     verdict = Verdict("path", path[:, 3], path, torch.tensor([3]), public["sequence"][:, -1])
     run.target.commit(draft, evidence, verdict)
-    run._state.observe(run.target, draft, evidence, verdict)
+    run.state.observe(run.target, draft, evidence, verdict)
     block_is(run, public, "round2.")
-    assert run._state.cache.lengths == [25]  # nothing of a block
+    assert run.state.cache.lengths == [25]  # nothing of a block
     for layer in range(2):
-        keys, values = run._state.cache.at(layer)
+        keys, values = run.state.cache.at(layer)
         torch.testing.assert_close(keys[:, :, :25], public[f"round2.cache_keys_{layer}"], **CLOSE)
         torch.testing.assert_close(values[:, :, :25], public[f"round2.cache_values_{layer}"], **CLOSE)
 

@@ -24,8 +24,8 @@ def rows_of(name: str, inputs: dict) -> list[int]:
     run = mmspec.vlm.start(tiny("llava"), drafter=make(name), max_new_tokens=6, do_sample=False, **inputs)
     run.step()
     with torch.no_grad():
-        run._state.propose(run.target, run.keys)
-    return run._state.cache.length.tolist()
+        run.state.propose(run.target, run.keys)
+    return run.state.cache.length.tolist()
 
 
 def test_a_picture_takes_as_many_rows_as_it_is_pooled_into() -> None:

@@ -76,10 +76,10 @@ def test_four_steps_behind_a_prompt_are_the_public_ones(prefix: str, target, pub
         rows.append((drafter.states(out), own(out, depth, head)))
         return rows[-1][1]
 
-    run._state.drafter.logits = logits
+    run.state.drafter.logits = logits
     with torch.no_grad():
-        draft = run._state.propose(run.target, run.keys)
-    del run._state.drafter.logits
+        draft = run.state.propose(run.target, run.keys)
+    del run.state.drafter.logits
     for name, made in zip(("state", "logits"), zip(*rows, strict=True), strict=True):
         torch.testing.assert_close(torch.cat(made, 1), public[f"{prefix}{name}"], **CLOSE)
     assert torch.equal(draft.value[:, 1:], public[f"{prefix}draft_tokens"])
@@ -93,7 +93,7 @@ def test_after_a_rejection_the_draft_is_that_of_the_committed_text(target, publi
         run.step()
     assert run.target.tokens == [ids[0, 14:].tolist()]
     with torch.no_grad():
-        draft = run._state.propose(run.target, run.keys)
+        draft = run.state.propose(run.target, run.keys)
     assert torch.equal(draft.value[:, 1:], public["clean.draft_tokens"])
     assert not torch.equal(draft.value[:, 1:], public["round2.draft_tokens"])
 
@@ -110,8 +110,8 @@ def test_a_clustered_head_scores_as_the_public_one(target, public: dict[str, Ten
     run = mmspec.vlm.start(target, drafter=drafter, input_ids=ids[:, :-1], max_new_tokens=30, do_sample=False)
     run.step()
     with torch.no_grad():
-        draft = run._state.propose(run.target, run.keys)
-        first = drafter.logits(run._state.root[:, None], 1, None)
+        draft = run.state.propose(run.target, run.keys)
+        first = drafter.logits(run.state.root[:, None], 1, None)
     assert torch.equal(draft.value[:, 1:], public["ordered.draft_tokens"])
     torch.testing.assert_close(first, public["ordered.logits"][:, :1], **CLOSE)
 
