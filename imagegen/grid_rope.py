@@ -88,9 +88,9 @@ def cell_rotary(
 ) -> Tensor:  # fmt: skip
     """cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for heads in half-split layout.
 
-    Pairs turn with frame, row and column as LlamaGen's do, see `rotary_angles`. Values without a cell and the `beyond` rows behind
-    the last one are ZERO: such slots are seen with logit 0. float32 whatever the weights are: heads are turned in it and
-    then rounded, as LlamaGen's are.
+    Pairs turn with frame, row and column, see `rotary_angles`. Values without a cell and the `beyond` rows behind the last
+    value are ZERO: such slots are seen with logit 0. Heads are turned in float32 whatever the dtype of the weights, then
+    rounded, as LlamaGen's are.
     """
     cell = torch.tensor([place for _, *place in geometry.cells], dtype=torch.float32)
     angle = rotary_angles(cell, dim, theta, time_pairs)  # [total, dim / 2]

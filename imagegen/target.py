@@ -1,4 +1,4 @@
-"""The target's side of an image request in raster order: guidance and sampling settings, the values of every row, the passes."""
+"""The target of an image request in raster order: guidance, sampling settings, the values of every row and the passes."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ class JacobiState:
     deepest: the most values a draft can have.   longest: at most so many in the next one, None for `deepest`.
     lengths: those worth telling apart.   settling: rounds until a window of another length is what it will be: its
     positions have to be scored first.
-    laws: `PositionRing` of the newest law of each position, as scores.   unread: what rounds without a draft told since, position
-    int64 [B] and law float [B, 1, V] each, as many as a window can look back for.
+    laws: `PositionRing` of the newest law of each position, as scores.   unread: of rounds without a draft, the position
+    int64 [B] and the law float [B, 1, V], as many as a window can look back for.
     known: int64 [B], how many positions behind the root have been scored by the last pass; None for none.
     value, scores: int64 [B, W], float [B, W, V]: old drafts where they now stand and the laws they have, maximal coupling
         only; the first known - 1 of them count.

@@ -136,8 +136,10 @@ class MuLoState:
         if done:
             filled = target.values[:, self.cells].view(target.batch, -1, target.geometry.cols)
             before = (settings.downsampler or settings.upsampler).down(filled[:, : done * scale])
-        new, passes = draft_low_resolution(self.low, target.condition, guidance=target.guidance, warp=target.warp, keys=keys.child(done),
-                             drafter=settings.decoding, before=before, rows=rows)  # fmt: skip
+        new, passes = draft_low_resolution(
+            self.low, target.condition, guidance=target.guidance, warp=target.warp, keys=keys.child(done),
+            drafter=settings.decoding, before=before, rows=rows,
+        )  # fmt: skip
         self.passes += passes
         codes = settings.upsampler.up(torch.cat((before, new), 1))[:, done * scale :].flatten(1)
         first = done * scale * target.geometry.cols

@@ -1,4 +1,4 @@
-"""From the codes of a small picture to candidate codes of a large one: by pixels without training, or by a small trained network."""
+"""Upsamplers from the codes of a small picture to candidate codes of a large one: by pixels, or by a small trained network."""
 
 from __future__ import annotations
 

@@ -84,11 +84,10 @@ class Lantern(RelaxedRule):
     The public code decodes with guidance 3, top_k 2000 and top_p 1, k 1000 and delta 0.1, and filters top-p first
     (`filter_order` of a pipeline).
 
-    neighbours: int64 [K, width], see `neighbours`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
-    residual: what follows a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see `RelaxedRule`), and
-        falls back to p. The others are what the public code does, which disagrees with itself: "static" subtracts q without
-        the neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
-        subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
+    neighbours: int64 [K, width], see `nearest_codes`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
+    residual: the law after a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see
+        `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q without the neighbourhood,
+        "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
         to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
     Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of
     such nodes the longest stands, and what follows it is the target's argmax.

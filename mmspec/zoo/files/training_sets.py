@@ -113,7 +113,7 @@ def encode_images(
     count: int,
     on_pictures: Callable[[int], None] = lambda done: None,
 ) -> ImageLatents:
-    """Latents of `count` pictures, in files of CHUNK; those of this autoencoder that are there already are kept.
+    """Latents of `count` pictures, in files of LATENT_CHUNK; those of this autoencoder that are there already are kept.
 
     pixels(first, count): float [count, 3, H, W] in -1..1, the pictures from the index `first` on.
     """

@@ -1,4 +1,4 @@
-"""The zoo's video models in their folders: an autoencoder, transformers that share it and one caption encoder, and a reward."""
+"""The zoo's video models in their folders: an autoencoder, transformers that share a caption encoder, and a reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes for image generation, one or two plain objects on 64x64 pixels, and the prompts that name every object's color and shape."""
+"""Scenes for image generation, one or two objects on 64x64 pixels, and prompts that name every color and shape."""
 
 from __future__ import annotations
 

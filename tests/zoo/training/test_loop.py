@@ -88,8 +88,8 @@ _COMMAND = """
 import sys
 from pathlib import Path
 import torch, typer
-from mmspec.cli.console import told
-from mmspec.zoo.training.loop import Plan, train
+from mmspec.cli.console import reports_errors
+from mmspec.zoo.training.loop import TrainingPlan, train
 
 layer, app = torch.nn.Linear(4, 2), typer.Typer()
 
@@ -98,9 +98,9 @@ def loss_of(step):
     return layer(torch.ones(3, 4)).square().mean(), {}
 
 @app.command()
-@told
+@reports_errors
 def build(folder: Path):
-    train(layer, loss_of, Plan(steps=10**7, lr=1e-2), folder, "t")
+    train(layer, loss_of, TrainingPlan(steps=10**7, lr=1e-2), folder, "t")
 
 app()
 """

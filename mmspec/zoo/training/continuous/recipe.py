@@ -121,8 +121,8 @@ def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch
     """
     labels = [index % CLASSES for index in range(count)]
     names = class_names()
-    return _shares(draw, judge, labels, [names[label] for label in labels],
-                   [class_image_scene(label, RECOGNITION_SEED + index) for index, label in enumerate(labels)], batch)  # fmt: skip
+    real = [class_image_scene(label, RECOGNITION_SEED + index) for index, label in enumerate(labels)]
+    return _shares(draw, judge, labels, [names[label] for label in labels], real, batch)
 
 
 def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:

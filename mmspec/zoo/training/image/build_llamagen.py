@@ -118,8 +118,8 @@ def train_llamagen(
 ) -> tuple[Transformer, dict[str, float]]:
     """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
 
-    projection: what the transformer's own caption projection starts as.   workers: as in `prefetched`.   The last loss is of codes
-    alone, all of one weight.
+    projection: initial weights of the transformer's own caption projection.   workers: as in `prefetched`.
+    The last loss is of codes alone, all of one weight.
     """
     torch.manual_seed(recipe.seed)
     gpt, vq = Transformer(recipe.config), vq.to(device)

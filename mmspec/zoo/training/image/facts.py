@@ -53,7 +53,7 @@ def image_facts(pictures: list[ImageScene]) -> dict[str, Tensor]:
 
 
 def image_token_facts(ids: Tensor, pictures: list[ImageScene], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """int64 [B, S] per fact: that of the object a shape's word names, IGNORE at all other tokens."""
+    """int64 [B, S] per fact: that of the object a shape's word names, IGNORED_LABEL at all other tokens."""
     shapes = dict(zip(tokenizer.convert_tokens_to_ids(list(SHAPES)), SHAPES, strict=True))
     colors = dict(zip(tokenizer.convert_tokens_to_ids(list(COLORS)), COLORS, strict=True))
     found = {name: torch.full_like(ids, IGNORED_LABEL) for name in OWN_HEADS}

@@ -1,4 +1,4 @@
-"""The objective of block-causal video models: the flow of every block behind clean context, at the noise levels of few steps."""
+"""The objective of block-causal video models: the flow of every block behind clean context, at few noise levels."""
 
 from __future__ import annotations
 

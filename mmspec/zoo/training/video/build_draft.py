@@ -191,7 +191,8 @@ def build(
     return write_card(
         out, recipe.name, pipe.model.transformer, "videos that video draws for prompts of moving scenes, and their noise",
         scene_seeds=[FIRST_SEED, FIRST_SEED + 2 * recipe.members], model_seed=recipe.seed, steps=recipe.steps,
-        batch=recipe.batch, training=rounded(figures), held_out=block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT)),
+        batch=recipe.batch, training=rounded(figures),
+        held_out=block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT)),
         evaluation=rounded(prompt_adherence(pipe, scenes, blocks)),
     )  # fmt: skip
 

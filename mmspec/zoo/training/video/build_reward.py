@@ -38,7 +38,7 @@ MEASURED = HELD_OUT + (5 << 20)
 class RewardRecipe:
     """Everything that decides the reward.
 
-    members: of the fixed set, SHOWN frames each.   wrong: share of the prompts that ask for something else than is shown.
+    members: of the fixed set, MEMBER_FRAMES frames each.   wrong: share of the prompts that do not fit their frames.
     """
 
     size: RewardSize = field(default_factory=RewardSize)

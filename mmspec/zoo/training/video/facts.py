@@ -50,7 +50,7 @@ def video_facts(scenes: list[VideoScene]) -> dict[str, Tensor]:
 
 
 def video_token_facts(ids: Tensor, scenes: list[VideoScene], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """int64 [B, S] per fact: that of the object a kind's word names, IGNORE at all other tokens."""
+    """int64 [B, S] per fact: that of the object a kind's word names, IGNORED_LABEL at all other tokens."""
     kinds = dict(zip(tokenizer.convert_tokens_to_ids(list(KINDS)), KINDS, strict=True))
     colors = dict(zip(tokenizer.convert_tokens_to_ids(list(COLORS)), COLORS, strict=True))
     found = {name: torch.full_like(ids, IGNORED_LABEL) for name in OWN_HEADS}
@@ -122,8 +122,7 @@ def train_video_prompt_encoder(
 def train_video_prompt_projection(
     encoder: T5EncoderModel, folder: Path, dim: int, frames: int, steps: int = 400, batch: int = 64, resume: bool = True
 ) -> FactReader:
-    """`train_video_prompt_encoder` for an encoder that stays as it is: only what a transformer of another width reads it through is
-    trained."""
+    """`train_video_prompt_encoder` for a frozen encoder: only the projection to a transformer of another width is trained."""
     reader = FactReader(encoder.requires_grad_(False), dim, HEADS, OWN_HEADS)
     return train_reader(reader, video_prompt_tokenizer(), LONGEST, _lesson(frames, batch), folder, steps, resume)
 

@@ -28,7 +28,7 @@ def object_coverage(members: Sequence[TrainingClip], kind: Kind) -> Tensor:
 def object_labels(members: Sequence[TrainingClip], kind: Kind, side: int) -> tuple[Tensor, Tensor]:
     """Whose object lies at most of each square of latents: its look and where it is heading, an index of DIRECTIONS.
 
-    int64 [B, F, 8 // side, 8 // side] each, IGNORE where no object fills a quarter of the square.
+    int64 [B, F, 8 // side, 8 // side] each, IGNORED_LABEL where no object fills a quarter of the square.
     """
     found = [_labels_of_clip(one, blocks_of(kind), side) for one in members]
     looks, headings = (torch.from_numpy(np.stack(some)) for some in zip(*found, strict=True))
@@ -105,7 +105,7 @@ class ObjectReader(nn.Module):
         """Mean cross-entropy of whether a token holds an object, over all, and of look and heading over those that do; and the
         share of these whose look is read right.
 
-        looks, headings: int64 [B, F, h, w], a label a token, as `held` gives them.
+        looks, headings: int64 [B, F, h, w], a label a token, see `object_labels`.
         """
         looks, headings = (labels.flatten(1).to(states.device) for labels in (looks, headings))
         here = looks != IGNORED_LABEL

@@ -44,7 +44,7 @@ def reward_frames(
     first: int = FIRST_SEED,
     folder: str = "video_reward_frames",
 ) -> Tensor:
-    """uint8 [count, SHOWN, 64, 64, 3], which lie in `work/FOLDER` and are made where they are not.
+    """uint8 [count, MEMBER_FRAMES, 64, 64, 3], which lie in `work/FOLDER` and are made where they are not.
 
     The member at an index is of the scene of seed `first` + index.
     """

@@ -194,7 +194,7 @@ def _train(
     (model, processor), how = target, equal_recipe(drafter)
     texts = () if how.curriculum is None else TextRequests(asked.texts)
     batches = Batches(asked.requests(asked.pictures), recipe.batch, recipe.steps, texts, how.curriculum)
-    precision = "no" if model.device.type == "cpu" else "bf16"  # as `quick` has it
+    precision = "no" if model.device.type == "cpu" else "bf16"  # as in `autocast`
     teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
     settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
