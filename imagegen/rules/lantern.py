@@ -87,8 +87,9 @@ class Lantern(RelaxedRule):
     neighbours: int64 [K, width], see `nearest_codes`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
     residual: the law after a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see
         `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q without the neighbourhood,
-        "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
-        to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
+        "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and subtracts q.
+        They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back to the uniform
+        law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
     Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of
     such nodes the longest stands, and what follows it is the target's argmax.
     Raises ValueError for settings out of range and, on use, for a table of more codes than the target has.
