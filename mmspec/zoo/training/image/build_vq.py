@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmspec.imagegen.components import write_component
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
 
@@ -23,9 +23,10 @@ CROP = IMAGE_SCENE_SIDE // 2
 
 
 @dataclass(frozen=True, slots=True)
-class VqRecipe:
+class VqRecipe(Recipe):
     """Everything that decides the tokenizer; the defaults are the shipped one."""
 
+    warmup, weight_decay = 50, 0.01
     steps: int = 3400
     lr: float = 2e-3
     batch: int = 8  # whole pictures; four times as many halves weigh the same
@@ -124,9 +125,7 @@ def train_vq(
         loss, notes = vq_loss(model, pixels, recipe, quantised)
         return loss, {**notes, "renewed": float(renewed)}
 
-    return train(
-        model, loss_of, TrainingPlan(recipe.steps, recipe.lr, warmup=50, weight_decay=0.01), folder, "vq", resume
-    )
+    return train(model, loss_of, recipe.plan(), folder, "vq", resume)
 
 
 @torch.no_grad()

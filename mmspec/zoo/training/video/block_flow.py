@@ -12,7 +12,7 @@ from mmspec.video.chunk_cache import AttentionSpan
 from mmspec.video.generation import TRAINING_STEPS, FlowMap
 from mmspec.video.wan.config import WanConfig
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.training.loop import TrainingPlan, autocast
+from mmspec.zoo.training.loop import Recipe, autocast
 from mmspec.zoo.training.video.clips import PLAN
 
 Segment = tuple[int, int, Tensor]  # first block, the one after the last, prompt states [B, L, d]
@@ -81,7 +81,7 @@ def forced_flow(
 
 
 @dataclass(frozen=True, slots=True)
-class FlowRecipe:
+class FlowRecipe(Recipe):
     """What decides how a block-causal video model learns.
 
     batch: clips of four blocks a step.
@@ -105,24 +105,6 @@ class FlowRecipe:
     objects: float = 4.0
     seed: int = 0
     again: int = 0
-
-    @property
-    def folder(self) -> str:
-        """Of the state, in the work folder."""
-        return self.name.replace("/", "_")
-
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
-
-    def done(self, step: int) -> float:
-        """Which share of its run lies behind a step."""
-        first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
-        return (step - first) / (last - first)
-
-    def draws(self, step: int) -> torch.Generator:
-        """What a step draws its noise and times with."""
-        return torch.Generator().manual_seed((self.seed << 32) + step)
 
     def levels(self, blocks: tuple[int, int], drawn: torch.Generator) -> Tensor:
         """float32 [B, blocks], the share of noise of each block: of the sampler's steps, or between them and 0."""
@@ -176,7 +158,7 @@ def flow_errors(
     own = (torch.rand(shape[0], blocks.count, generator=drawn) < recipe.own).repeat_interleave(PLAN.size, 1).to(device)
     blocks = blocks.to(device)
     clean, noise, context = blocks.clean, blocks.noise, blocks.clean + stray
-    if blocks.count > 1 and recipe.done(step) >= recipe.own_after:
+    if blocks.count > 1 and recipe.fraction(step) >= recipe.own_after:
         guessed = _predict_blocks(model, context, blocks, recipe)
         context = torch.where(own[:, None, :, None, None], guessed, context)
     sigma = level[:, None, :, None, None]

@@ -7,8 +7,9 @@ Rectified Flow"), so that one or two steps end close to where the target's eight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from mmspec.video.generation import FlowMap, KeyedBlockNoise
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.files.training_sets import Tensors, batch_members, cached_tensors, fingerprint
+from mmspec.zoo.files.training_sets import Tensors, batch_members, fingerprint
 from mmspec.zoo.files.video import read_video, write_video
-from mmspec.zoo.training.loop import progress_bars, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import cached_set, rounded, start_over, train, write_card
 from mmspec.zoo.training.video.block_flow import BlockClips, FlowRecipe, flow_errors, new_model
 from mmspec.zoo.training.video.build_target import CARD_SEED, prompt_adherence, video_config
 from mmspec.zoo.training.video.clips import BLOCKS, CUT, PLAN, PROMPT_FRAMES
@@ -74,15 +75,11 @@ def noise_of(members: Sequence[int], first: int) -> KeyedBlockNoise:
 
 
 def generated_videos(target: BlockVideoPipeline, work: Path, count: int, first: int = FIRST_SEED) -> GeneratedVideos:
-    """The first members of a set, which lie in `work/video_films_SEED` and are drawn where they are not."""
-    with progress_bars() as progress:
-        bar = progress.add_task("films of the target", total=count, note="")
-        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
-        mark = fingerprint(target.model.transformer, (target.model.sampler, first))
-        make: Callable[[int, int], Tensors] = lambda start, size: _generate(target, first, start, size)  # noqa: E731
-        folder = work / f"video_films_{first}"
-        found = cached_tensors(folder, "films", mark, count, make, chunk=_CHUNK, batch=_BATCH, on_made=made)
-    return GeneratedVideos(found["latents"], first)
+    """The first members of a set, stored in `work/video_films_SEED`."""
+    mark, folder = fingerprint(target.model.transformer, (target.model.sampler, first)), work / f"video_films_{first}"
+    make = partial(_generate, target, first)
+    tensors = cached_set("videos of the target", folder, "films", mark, count, make, chunk=_CHUNK, batch=_BATCH)
+    return GeneratedVideos(tensors["latents"], first)
 
 
 def _generate(target: BlockVideoPipeline, first: int, start: int, size: int) -> Tensors:

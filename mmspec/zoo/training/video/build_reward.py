@@ -17,7 +17,7 @@ from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, Rew
 from mmspec.zoo.files.scorers import load_scorer
 from mmspec.zoo.files.training_sets import batch_members
 from mmspec.zoo.files.video import write_reward
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
 from mmspec.zoo.training.video.clips import PROMPT_FRAMES
 from mmspec.zoo.training.video.reward_frames import (
     FIRST_SEED,
@@ -35,7 +35,7 @@ MEASURED = HELD_OUT + (5 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class RewardRecipe:
+class RewardRecipe(Recipe):
     """Everything that decides the reward.
 
     members: of the fixed set, MEMBER_FRAMES frames each.   wrong: share of the prompts that do not fit their frames.
@@ -54,10 +54,6 @@ class RewardRecipe:
             raise ValueError(
                 f"RewardRecipe: expected positive counts and a batch of members or more, got {self}; change them"
             )
-
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
 
     def asked(self, scene: VideoScene, step: int) -> VideoScene:
         """What a prompt of a step asks for where `scene` is shown."""

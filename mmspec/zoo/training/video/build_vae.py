@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmspec.video.pipeline_files import read_vae, write_vae
 from mmspec.video.vae import LatentLayout, StreamingWanVAE, small_frames
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import reconstruction_loss
 from mmspec.zoo.training.video.clips import Clip, clip_bytes, clip_filled, clip_pixels
 from mmspec.zoo.world.tracking import agreement
@@ -43,7 +43,7 @@ class VaeSize:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoVaeRecipe:
+class VideoVaeRecipe(Recipe):
     """Everything that decides the autoencoder; the defaults are the ones to ship.
 
     frames: of a clip, in three steps of four; in the fourth half as many clips have `long` frames.
@@ -56,6 +56,7 @@ class VideoVaeRecipe:
     squares, edges, divergence, spread: as in `KlRecipe`.
     """
 
+    warmup, weight_decay = 50, 0.01
     size: VaeSize = field(default_factory=VaeSize)
     steps: int = 5400
     again: int = 2400
@@ -86,10 +87,6 @@ class VideoVaeRecipe:
     def most(self) -> int:
         """Clips of a step, at most."""
         return max(self.batch, self.short_batch)
-
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(50, self.steps // 2), weight_decay=0.01, again=self.again)
 
     def edges_at(self, step: int) -> float:
         """The weight of edges at a step."""
@@ -174,7 +171,7 @@ def train_video_vae(
         clips, frames = recipe.clips(step)
         pixels = clip_pixels(clips, frames)
         shape = (len(clips), recipe.size.z_dim, 1 + frames // 4, pixels.shape[-2] // 8, pixels.shape[-1] // 8)
-        noise = torch.randn(shape, generator=torch.Generator().manual_seed((recipe.seed << 32) + step))
+        noise = torch.randn(shape, generator=recipe.draws(step))
         filled = clip_filled(clips, frames)
         return vae_loss(model, pixels.to(device), filled.to(device), noise.to(device), recipe, step)
 

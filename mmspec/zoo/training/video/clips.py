@@ -10,7 +10,7 @@ straight, and a handful of Euler steps is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,8 +22,8 @@ from torch import Tensor
 
 from mmspec.video.model import BlockPlan
 from mmspec.video.vae import StreamingWanVAE
-from mmspec.zoo.files.training_sets import batch_members, cached_tensors, fingerprint
-from mmspec.zoo.training.loop import progress_bars
+from mmspec.zoo.files.training_sets import batch_members, fingerprint
+from mmspec.zoo.training.loop import cached_set
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.scene import COLORS
 from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, VideoScene, render_frames, sample_video_scene
@@ -221,17 +221,13 @@ class ClipSet:
 
 
 def clip_set(vae: StreamingWanVAE, work: Path, kind: Kind, count: int) -> ClipSet:
-    """A set's latents, which lie in `work/video_latents/KIND` and are made where they are not."""
+    """A set's latents, stored in `work/video_latents/KIND`."""
     frames, channels = pixel_frames(blocks_of(kind)), vae.layout.channels
 
     def make(first: int, size: int) -> dict[str, Tensor]:
         pixels = clip_pixels([training_clip(kind, first + i, channels).clip() for i in range(size)], frames)
         return {"latents": vae.encode(pixels)[0].half().cpu()}
 
-    with progress_bars() as progress:
-        bar = progress.add_task(f"latents of {kind} clips", total=count, note="")
-        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
-        mark = fingerprint(vae.model, (vae.layout, frames))
-        found = cached_tensors(work / "video_latents" / kind, "latents", mark, count, make, chunk=_CHUNK, batch=_BATCH,
-                     on_made=made)  # fmt: skip
-    return ClipSet(kind, found["latents"])
+    mark, folder = fingerprint(vae.model, (vae.layout, frames)), work / "video_latents" / kind
+    title = f"latents of {kind} clips"
+    return ClipSet(kind, **cached_set(title, folder, "latents", mark, count, make, chunk=_CHUNK, batch=_BATCH))
