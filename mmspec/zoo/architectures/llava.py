@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from einops import repeat
 from tokenizers import processors
 from torch import Tensor, nn
 from transformers import (
@@ -65,9 +66,8 @@ def grid_embedding(side: int, width: int) -> Tensor:
     rate = torch.exp(-math.log(100.0) * torch.arange(quarter) / quarter)
     angle = torch.arange(side)[:, None] * rate  # [side, quarter]
     axis = torch.cat([angle.sin(), angle.cos()], dim=-1)  # [side, width / 2]
-    rows = axis[:, None].expand(side, side, -1)
-    columns = axis[None].expand(side, side, -1)
-    return torch.cat([rows, columns], dim=-1).reshape(side * side, width)
+    rows, columns = repeat(axis, "r d -> (r c) d", c=side), repeat(axis, "c d -> (r c) d", r=side)
+    return torch.cat([rows, columns], dim=-1)
 
 
 class PatchReader(nn.Module):

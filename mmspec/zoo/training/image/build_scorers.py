@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip, token_ids
 from mmspec.zoo.architectures.object_detector import CELL, GRID, DetectorNetwork, ObjectDetector, objects_of
-from mmspec.zoo.files.scorers import load_clip, load_detector, save_clip, save_detector
+from mmspec.zoo.files.scorers import load_clip, load_detector, save_scorer
 from mmspec.zoo.training.image.recipe import ImageRecipe, train_on_images
 from mmspec.zoo.training.loop import autocast, rounded, write_card
 from mmspec.zoo.world.image import HELD_OUT, ImageScene, image_prompt
@@ -119,7 +119,7 @@ def build_clip(
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
     figures = train_clip(clip, work / "clip", recipe, resume, device)
-    save_clip(clip, size, out)
+    save_scorer(clip, size, out)
     data = "pictures and prompts of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
     evaluation = evaluate_clip(load_clip(out), measured)
     return write_card(out, "clip", clip, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation)
@@ -212,7 +212,7 @@ def build_detector(
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()
     figures = train_detector(model, work / "image_judge", recipe, resume, device)
-    save_detector(model, out)
+    save_scorer(model, model.size, out)
     data = "pictures of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
     evaluation = evaluate_detector(load_detector(out), measured)
     return write_card(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.imagegen.components import write_component
@@ -65,7 +66,7 @@ def vq_config() -> VQConfig:
 
 def features(model: VQModel, pixels: Tensor) -> Tensor:
     """What the encoder offers for quantisation, as it is compared: float32 [N, D]."""
-    return F.normalize(model.encode_features(pixels).float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
+    return rearrange(F.normalize(model.encode_features(pixels).float(), dim=1), "b d h w -> (b h w) d")
 
 
 def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -> tuple[Tensor, dict[str, float]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.chunk_cache import AttentionSpan
@@ -166,7 +167,7 @@ def flow_errors(
     weight = 1 + recipe.objects * blocks.filled
     weight = weight / weight.mean((1, 2, 3), keepdim=True)
     each = (flow - (noise - clean)).square().mean(1)  # [B, F, 8, 8]
-    return (each * weight).mean((2, 3)).unflatten(1, (-1, PLAN.size)).mean(2)
+    return rearrange((each * weight).mean((2, 3)), "b (block f) -> b block f", f=PLAN.size).mean(2)
 
 
 @torch.no_grad()

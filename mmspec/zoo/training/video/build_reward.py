@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
-from mmspec.zoo.files.scorers import load_scorer
+from mmspec.zoo.files.scorers import load_scorer, save_scorer
 from mmspec.zoo.files.training_sets import batch_members
-from mmspec.zoo.files.video import write_reward
 from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
 from mmspec.zoo.training.video.clips import PROMPT_FRAMES
 from mmspec.zoo.training.video.reward_frames import (
@@ -69,7 +69,7 @@ def reward_loss(
         np.stack([likeness(shown.numpy(), one.movers) for shown, one in zip(frames, asked, strict=True)])
     )
     states = encode([video_prompt(one, step, PROMPT_FRAMES) for one in asked])
-    pixels = frames.flatten(0, 1).permute(0, 3, 1, 2).float() / 127.5 - 1
+    pixels = rearrange(frames, "b f h w c -> (b f) c h w").float() / 127.5 - 1
     with autocast(device):
         logits = model(pixels.contiguous().to(device), states.repeat_interleave(frames.shape[1], 0).to(device)).float()
     wanted = truth.flatten().float().to(device)
@@ -107,7 +107,7 @@ def evaluate_reward(reward: PromptReward, frames: Tensor, recipe: RewardRecipe, 
         scene = sample_video_scene(first + index)
         asked = recipe.asked(scene, index)
         right.append(asked is scene)
-        scores.append(reward(shown.permute(0, 3, 1, 2), video_prompt(asked, index, PROMPT_FRAMES)).numpy())
+        scores.append(reward(rearrange(shown, "f h w c -> f c h w"), video_prompt(asked, index, PROMPT_FRAMES)).numpy())
         truths.append(likeness(shown.numpy(), asked.movers))
     score, truth, own = np.stack(scores), np.stack(truths), np.array(right)
     found = {"frames": ranks_agree(score.ravel(), truth.ravel()), "blocks": ranks_agree(score.min(1), truth.min(1)),
@@ -150,7 +150,7 @@ def build(
     recipe = RewardRecipe() if recipe is None else recipe
     frames = reward_frames(target, draft, work, recipe.members)
     model, figures = train_reward(recipe, frames, target.encoder, work / "video_reward", resume, device)
-    write_reward(model.cpu(), out)
+    save_scorer(model.cpu(), model.size, out)
     stored = PromptReward(load_scorer(RewardSize, FrameReward, out), target.encoder)
     unseen = reward_frames(target, draft, work, measured, MEASURED, "video_reward_held_out")
     facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.members], "model_seed": recipe.seed, "steps": recipe.steps,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.video.pipeline_files import read_vae, write_vae
@@ -184,7 +185,7 @@ def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STA
     model.eval()
     clips = [clip_of(recipe, np.random.default_rng(seed), FIRST_SEED + 2 * seed, recipe.long) for seed in range(count)]
     values = [model.encode(clip_pixels([clip], recipe.long)).latent_dist.mode() for clip in clips]
-    flat = torch.cat(values).double().transpose(0, 1).flatten(1)
+    flat = rearrange(torch.cat(values).double(), "b c f h w -> c (b f h w)")
     return flat.mean(1), flat.std(1)
 
 

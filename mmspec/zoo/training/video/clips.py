@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.video.model import BlockPlan
@@ -135,7 +136,7 @@ class Clip:
 def clip_pixels(clips: Sequence[Clip], frames: int) -> Tensor:
     """float32 [B, 3, frames, 64, 64] in -1..1."""
     drawn = np.stack([clip.frames(frames) for clip in clips])
-    return torch.from_numpy(drawn).permute(0, 4, 1, 2, 3).float().div_(127.5).sub_(1.0).contiguous()
+    return rearrange(torch.from_numpy(drawn), "b f h w c -> b c f h w").float().div_(127.5).sub_(1.0).contiguous()
 
 
 def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
@@ -146,7 +147,7 @@ def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
 def clip_bytes(pixels: Tensor) -> np.ndarray:
     """float [3, N, H, W] in -1..1 -> uint8 [N, H, W, 3]."""
     scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
-    return scaled.round().to(torch.uint8).permute(1, 2, 3, 0).contiguous().cpu().numpy()
+    return rearrange(scaled.round().to(torch.uint8), "c f h w -> f h w c").contiguous().cpu().numpy()
 
 
 Kind = Literal["whole", "cuts", "starts"]
