@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from mmspec.core.rules import Rule, Weights
 from mmspec.core.rules.base import at_node, keep_live, live_nodes
 from mmspec.core.sampling import TINY, borrowed_mass, law_of
 from mmspec.imagegen.any_order import accepted_from_root
+from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
 
@@ -42,6 +45,24 @@ def nearest_codes(codebook: Tensor, k: int, normalise: bool = True) -> Tensor:
         distance[row, start + row] = torch.inf
         found.append(distance.topk(k, largest=False).indices)
     return torch.cat(found)
+
+
+_tables: WeakKeyDictionary[ImageModel, tuple[Callable, int, Tensor, Tensor]] = WeakKeyDictionary()
+
+
+def codebook_table(model: ImageModel, make: Callable[[Tensor, int], Tensor], k: int) -> Tensor:
+    """`make(codebook, k)` of a model's codebook, in whose geometry codes are neighbours.
+
+    The newest table of a model is kept until its codebook changes: distances of all pairs of codes take seconds.
+    """
+    codebook, known = model.codebook(), _tables.get(model)
+    if known is not None and known[:2] == (make, k):
+        _, _, rows, table = known
+        if rows.dtype == codebook.dtype and rows.device == codebook.device and torch.equal(rows, codebook):
+            return table
+    table = make(codebook, k)
+    _tables[model] = make, k, codebook.detach().clone(), table
+    return table
 
 
 def published_residual(
