@@ -139,13 +139,9 @@ class Transformer(nn.Module):
         return self.output(hidden).float()
 
     def forward(
-        self,
-        embeds: Tensor,
-        position: Tensor,
-        bias: Tensor | None = None,
-        cache: SlotPool | None = None,
+        self, embeds: Tensor, position: Tensor, bias: Tensor | None = None, cache: SlotPool | None = None,
         causal: bool = False,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """embeds: [R, N, dim].   position: int64 [R, N] or [N], the prefix counted from 0, so image token t is at P + t.
 
         bias: additive, in the weights' dtype, [R or 1, 1, N, width + N]; None shows everything, or with `causal` what is

@@ -156,14 +156,9 @@ class Recipe:
 
 
 def train(
-    module: nn.Module,
-    loss_of: LossFn,
-    plan: TrainingPlan,
-    folder: Path,
-    title: str,
-    resume: bool = True,
+    module: nn.Module, loss_of: LossFn, plan: TrainingPlan, folder: Path, title: str, resume: bool = True,
     on_save: Callable[[int], None] | None = None,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
 
     `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.

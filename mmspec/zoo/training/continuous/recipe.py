@@ -138,13 +138,9 @@ def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batc
 
 
 def _shares(
-    draw: Draw,
-    judge: ObjectDetector,
-    prompts: Sequence[Any],
-    asked: Sequence[str],
-    real: Sequence[ImageScene],
+    draw: Draw, judge: ObjectDetector, prompts: Sequence[Any], asked: Sequence[str], real: Sequence[ImageScene],
     batch: int,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     drawn: list[Image.Image] = []
     for first in range(0, len(prompts), batch):
         part = prompts[first : first + batch]

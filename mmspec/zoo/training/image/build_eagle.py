@@ -74,14 +74,9 @@ def measure(pipe: ImagePipeline, drafter: ImageEagle, count: int = 16) -> dict[s
 
 
 def build(
-    out: Path,
-    work: Path,
-    pipe: ImagePipeline,
-    codes: Sequence[Path] = (),
-    recipe: ImageEagleRecipe = ImageEagleRecipe(),
-    *,
-    resume: bool = True,
-) -> dict[str, Any]:
+    out: Path, work: Path, pipe: ImagePipeline, codes: Sequence[Path] = (),
+    recipe: ImageEagleRecipe = ImageEagleRecipe(), *, resume: bool = True,
+) -> dict[str, Any]:  # fmt: skip
     """Train over the model of `pipe` in `work/t2i_eagle`, write fp16 weights and the card to `out`; returns the card.
 
     codes: files as `write_codes` makes them (images of the target, tokenised pictures); without any, the target makes its

@@ -108,15 +108,9 @@ def condition_of(
 
 
 def train_llamagen(
-    recipe: GptRecipe,
-    vq: VQModel,
-    encode: Encode | None,
-    folder: Path,
-    resume: bool = True,
-    device: str = "cpu",
-    projection: nn.Module | None = None,
-    workers: int = 0,
-) -> tuple[Transformer, dict[str, float]]:
+    recipe: GptRecipe, vq: VQModel, encode: Encode | None, folder: Path, resume: bool = True, device: str = "cpu",
+    projection: nn.Module | None = None, workers: int = 0,
+) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
     """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
 
     projection: initial weights of the transformer's own caption projection.   workers: as in `prefetched`.

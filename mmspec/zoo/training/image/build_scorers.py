@@ -103,15 +103,9 @@ def evaluate_clip(clip: ImageClip, batches: int = 30, batch: int = 32) -> dict[s
 
 
 def build_clip(
-    out: Path,
-    work: Path,
-    recipe: ImageRecipe = CLIP_RECIPE,
-    *,
-    size: ClipSize | None = None,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 30,
-) -> dict[str, Any]:
+    out: Path, work: Path, recipe: ImageRecipe = CLIP_RECIPE, *, size: ClipSize | None = None, resume: bool = True,
+    device: str = "cpu", measured: int = 30,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/clip`, write fp16 weights and the card to `out`; returns the card.
 
     size: of the model, `ClipSize()` unless given.   measured: batches of 32 held-out pictures the card's figures are of.
@@ -164,12 +158,9 @@ def detector_loss(logits: Tensor, pictures: list[ImageScene]) -> tuple[Tensor, d
 
 
 def train_detector(
-    model: DetectorNetwork,
-    folder: Path,
-    recipe: ImageRecipe = DETECTOR_RECIPE,
-    resume: bool = True,
+    model: DetectorNetwork, folder: Path, recipe: ImageRecipe = DETECTOR_RECIPE, resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Train `model` in place on augmented pictures; returns the last means. State and log lie in `folder`."""
 
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
@@ -197,14 +188,9 @@ def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, flo
 
 
 def build_detector(
-    out: Path,
-    work: Path,
-    recipe: ImageRecipe = DETECTOR_RECIPE,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: ImageRecipe = DETECTOR_RECIPE, *, resume: bool = True, device: str = "cpu",
     measured: int = 1000,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/image_judge`, write fp16 weights and the card to `out`; returns the card.
 
     measured: held-out pictures the card's figures are of.

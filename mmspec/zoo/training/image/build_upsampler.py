@@ -86,14 +86,9 @@ def evaluate_upsampler(
 
 
 def build(
-    out: Path,
-    work: Path,
-    vq_folder: Path,
-    recipe: UpsamplerRecipe = UpsamplerRecipe(),
-    *,
-    resume: bool = True,
+    out: Path, work: Path, vq_folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
     measured: int = 256,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train over the tokenizer in `vq_folder` in `work/t2i_upsampler`, write fp16 weights and the card to `out`; returns
     the card.   measured: held-out pictures the card's figures are of.
     """

@@ -159,15 +159,9 @@ def _reconstruct(model: VQModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: VqRecipe = VqRecipe(),
-    *,
-    config: VQConfig | None = None,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 2000,
-) -> dict[str, Any]:
+    out: Path, work: Path, recipe: VqRecipe = VqRecipe(), *, config: VQConfig | None = None, resume: bool = True,
+    device: str = "cpu", measured: int = 2000,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/vq`, write fp16 weights and the card to `out`; returns the card.
 
     config: of the tokenizer, `vq_config()` unless given.   measured: held-out pictures the card's figures are of.

@@ -46,14 +46,9 @@ class ImageRecipe(Recipe):
 
 
 def train_on_images(
-    model: nn.Module,
-    loss: ImageLoss,
-    recipe: ImageRecipe,
-    folder: Path,
-    title: str,
-    resume: bool = True,
+    model: nn.Module, loss: ImageLoss, recipe: ImageRecipe, folder: Path, title: str, resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Train `model` in place on `loss(pictures, step)`; returns the last means. State and log lie in `folder`."""
     model.to(device).train()
     return train(model, lambda step: loss(recipe.pictures(step), step), recipe.plan(), folder, title, resume)

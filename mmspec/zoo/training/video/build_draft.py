@@ -159,17 +159,9 @@ def draft_recipe(steps: int = 4000) -> DraftRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    vae: Path,
-    whole: Path,
-    recipe: DraftRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 32,
-    blocks: int = 7,
-) -> dict[str, Any]:
+    out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe | None = None, *, resume: bool = True,
+    device: str = "cpu", measured: int = 32, blocks: int = 7,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_draft` over videos in `work/video_films_SEED`, write fp16 weights and the card, which is returned,
     to `out`.
 

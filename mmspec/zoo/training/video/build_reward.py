@@ -132,16 +132,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def build(
-    out: Path,
-    work: Path,
-    target: BlockVideoPipeline,
-    draft: BlockVideoPipeline,
-    recipe: RewardRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 384,
-) -> dict[str, Any]:
+    out: Path, work: Path, target: BlockVideoPipeline, draft: BlockVideoPipeline, recipe: RewardRecipe | None = None, *,
+    resume: bool = True, device: str = "cpu", measured: int = 384,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`.
 
     target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that the

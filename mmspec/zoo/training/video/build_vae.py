@@ -211,14 +211,9 @@ def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) 
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: VideoVaeRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: VideoVaeRecipe | None = None, *, resume: bool = True, device: str = "cpu",
     measured: int = 32,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_vae`, write fp16 weights and the card to `out`; returns the card.
 
     recipe: None for the one to ship.   measured: held-out scenes the card's figures are of. The written config's mean

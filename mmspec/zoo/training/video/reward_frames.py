@@ -36,13 +36,9 @@ def block_of(index: int) -> int:
 
 
 def reward_frames(
-    target: BlockVideoPipeline,
-    draft: BlockVideoPipeline,
-    work: Path,
-    count: int,
-    first: int = FIRST_SEED,
+    target: BlockVideoPipeline, draft: BlockVideoPipeline, work: Path, count: int, first: int = FIRST_SEED,
     folder: str = "video_reward_frames",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """uint8 [count, MEMBER_FRAMES, 64, 64, 3], stored in `work/FOLDER`.
 
     The member at an index is of the scene of seed `first` + index.

@@ -42,14 +42,9 @@ class HybridRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: HybridRecipe = HybridRecipe(),
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: HybridRecipe = HybridRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[Any, Any], dict[str, float]] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
 
     `measure` is given the model read back from `out` and its processor, and adds its figures to the card.
@@ -99,13 +94,9 @@ def _pretrain(
 
 
 def train_hybrid(
-    model: nn.Module,
-    encode: HybridEncoder,
-    recipe: HybridRecipe,
-    folder: Path,
-    resume: bool = True,
+    model: nn.Module, encode: HybridEncoder, recipe: HybridRecipe, folder: Path, resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Train all of the model but the tower, whose merger learns too, on answers only; returns the last means of loss and
     accuracies."""
     model.to(device).train()

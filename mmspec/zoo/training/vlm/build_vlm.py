@@ -103,16 +103,10 @@ def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch)
 
 
 def train_captioner(
-    model: LlavaForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Path,
-    plan: TrainingPlan,
-    mixture: Mixture = Mixture(),
-    resume: bool = True,
-    device: str = "cpu",
-    on_save: Callable[[int], None] | None = None,
-    workers: int = 0,
-) -> dict[str, float]:
+    model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, folder: Path, plan: TrainingPlan,
+    mixture: Mixture = Mixture(), resume: bool = True, device: str = "cpu",
+    on_save: Callable[[int], None] | None = None, workers: int = 0,
+) -> dict[str, float]:  # fmt: skip
     """Train projector and text model on answers only; returns the last means of loss and accuracies.
 
     workers: as in `prefetched`.
@@ -172,16 +166,10 @@ def small_recipe() -> VlmRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: VlmRecipe = VlmRecipe(),
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: VlmRecipe = VlmRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
-    preview: Path | None = None,
-    preview_from: float = 0.4,
-) -> dict[str, Any]:
+    preview: Path | None = None, preview_from: float = 0.4,
+) -> dict[str, Any]:  # fmt: skip
     """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
 
     The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
