@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmspec.io.files import locked, write_json_atomic
 from mmspec.io.interrupts import stop_requests
+from mmspec.io.readers import read_json
+from mmspec.training.checkpoint import load_state
 from mmspec.training.run_state import STATE, RunState
 from mmspec.training.schedule import Schedule
 from mmspec.zoo.files.training_sets import Tensors, cached_tensors
@@ -230,6 +232,21 @@ def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str
     }
     write_json_atomic(out / "card.json", card)
     return card
+
+
+def load_or_train(
+    folder: Path, resume: bool, load: Callable[[], nn.Module], train_part: Callable[[], tuple[nn.Module, dict]]
+) -> tuple[nn.Module, dict]:
+    """A part that several builds share and its held-out accuracy: of a finished training in `folder`, or of a new one."""
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        module = load()
+        load_state(folder / STATE, module)
+        return module, read_json(finished)
+    finished.unlink(missing_ok=True)  # of an older part: the new training may be stopped on the way
+    module, accuracy = train_part()
+    write_json_atomic(finished, accuracy)
+    return module, accuracy
 
 
 def rounded(figures: Mapping[str, float]) -> dict[str, float]:

@@ -140,14 +140,9 @@ def build(
         write_mtp(drafter, target[0], out, torch.float16)
     else:
         drafter.save_pretrained(out, dtype=torch.float16)
-    facts = {
-        "target": recipe.target,
-        "muon": recipe.muon,
-        "requests": {"pictures": asked.pictures, "texts": asked.texts},
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "training": {key: value for key, value in figures.items() if key != "step"},
-    }
+    facts = {"target": recipe.target, "muon": recipe.muon,
+             "requests": {"pictures": asked.pictures, "texts": asked.texts}, "steps": recipe.steps, "batch": recipe.batch,
+             "training": {key: value for key, value in figures.items() if key != "step"}}  # fmt: skip
     return write_card(out, name, drafter, ANSWER_SOURCE, **facts)
 
 
