@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from PIL.Image import Image
+from einops import rearrange
+from PIL.Image import Image, fromarray
 from torch import Tensor
 
 from mmspec.core.fingerprint import layout_of, modules_of
@@ -20,7 +21,6 @@ from mmspec.core.goodput import Goodput
 from mmspec.core.loop import DecodingRun, Target, run_to_end
 from mmspec.core.stats import Stats
 from mmspec.imagegen.jacobi.drafter import SCD
-from mmspec.imagegen.pixels import to_pil
 from mmspec.imagegen.request import PipelineRequest
 from mmspec.io.validation import boolean
 
@@ -50,6 +50,12 @@ class ImageOutput:
             raise ValueError(f"videos: expected the frames of every row, got {list(self.errors.values()) or 'no pixels'}; use "
                              "`videos` for the rows that did not fail, and pixels=True")  # fmt: skip
         return np.stack([np.stack([np.asarray(frame) for frame in frames]) for frames in self.videos])
+
+
+def to_pil(pixels: Tensor) -> list[Image]:
+    """RGB images of pixels float [B, 3, H, W] in 0..1, rounded to the nearest of 256 levels."""
+    levels = pixels.float().clamp(0, 1).mul(255).round().byte()
+    return [fromarray(level) for level in rearrange(levels, "b c h w -> b h w c").cpu().numpy()]
 
 
 class PixelModel(Protocol):

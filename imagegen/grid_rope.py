@@ -52,45 +52,15 @@ def rotary_frequencies(pairs: int, base: float) -> Tensor:
     return (base ** -(torch.arange(pairs, dtype=torch.float64) / max(pairs, 1))).float()
 
 
-def apply_rotary(x: Tensor, turn: Tensor) -> Tensor:
-    """x: [R, N, heads, head_dim], whose adjacent channels (2j, 2j + 1) are pair j. turn: complex64 [R or 1, N, 1, pairs].
-
-    Returns the turned x, computed in float32 and given back in x's dtype.
-    """
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
-
-
-class GridRotary:
-    """The table of one model, made at first use and then kept per device.
-
-    Not a buffer: `module.to(dtype)` would round it, and published files do not hold it.
-    """
-
-    def __init__(self, grid: int, head_dim: int, prefix: int, base: float, frames: int = 1, time_pairs: int = 0):
-        self.sizes = (grid, head_dim, prefix, base, frames, time_pairs)
-        self._made: dict[torch.device, Tensor] = {}
-
-    def at(self, position: Tensor) -> Tensor:
-        """complex64 [R or 1, N, 1, pairs] of positions int64 [R, N] or [N], the prefix counted from 0."""
-        table = self._made.get(position.device)
-        if table is None:
-            with torch.device("cpu"), torch.inference_mode(False):
-                table = grid_table(*self.sizes).to(position.device)
-            self._made[position.device] = table
-        turn = table[position].unsqueeze(-2)
-        return turn if position.dim() == 2 else turn[None]
-
-
 @lru_cache(maxsize=16)
 def cell_rotary(
     geometry: Geometry, dim: int, theta: float, beyond: int, device: torch.device, time_pairs: int = 0
 ) -> Tensor:  # fmt: skip
     """cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for heads in half-split layout.
 
-    Pairs turn with frame, row and column as LlamaGen's do, see `rotary_angles`. Values without a cell and the `beyond` rows behind
-    the last one are ZERO: such slots are seen with logit 0. float32 whatever the weights are: heads are turned in it and
-    then rounded, as LlamaGen's are.
+    Pairs turn with frame, row and column, see `rotary_angles`. Values without a cell and the `beyond` rows behind the last
+    value are ZERO: such slots are seen with logit 0. Heads are turned in float32 whatever the dtype of the weights, then
+    rounded, as LlamaGen's are.
     """
     cell = torch.tensor([place for _, *place in geometry.cells], dtype=torch.float32)
     angle = rotary_angles(cell, dim, theta, time_pairs)  # [total, dim / 2]

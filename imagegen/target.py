@@ -1,8 +1,9 @@
-"""The target's side of an image request in raster order: guidance, sampling settings, values and passes."""
+"""The target of an image request in raster order: guidance, sampling settings, the values of every row and the passes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
@@ -13,6 +14,7 @@ from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_
 from mmspec.core.pool import SlotPool
 from mmspec.core.sampling import truncated_scores
 from mmspec.imagegen.filled_target import FilledTarget, Listener
+from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel, ImageModelOutput
 from mmspec.io.validation import LARGEST_SCALE, check_fields, number, whole
 
@@ -147,7 +149,7 @@ class ImageTarget(RasterTarget):
         self.model, self.condition, self.guidance, self.warp = model, condition, guidance, warp
         self.geometry, self.greedy = model.geometry, warp.greedy
         self.prompt_hidden: Tensor | None = None
-        self._rules = _ForcedValues(model, model.device)
+        self._force = _forced_values(model.geometry, model.codes, model.size, str(model.device))
 
     @property
     def left(self) -> int:
@@ -197,24 +199,28 @@ class ImageTarget(RasterTarget):
 
     def warped(self, logits: Tensor, index: Tensor) -> Tensor:
         """Log-weights of the law that values are drawn from, [B, N, V]: guided logits after the forced values and the warp."""
-        return self._rules(logits, index, self.warp)
+        return self._force(logits, index, self.warp)
 
 
 class _ForcedValues:
-    """Warps logits and pins what the geometry forces: codes everywhere else, one value where one is forced."""
+    """Warps logits and pins the values that the geometry forces; everywhere else it allows codes alone."""
 
-    def __init__(self, model: ImageModel, device: torch.device):
-        self.codes, self.total = model.codes, model.geometry.total
-        forced = model.geometry.forced.to(device)
-        self.forced = forced if bool((forced >= 0).any()) else None
-        self.extra = model.size > model.codes
+    def __init__(self, geometry: Geometry, codes: int, size: int, device: str):
+        self.last = geometry.total - 1
+        is_forced = bool((geometry.forced >= 0).any())
+        self.forced = geometry.forced.to(device) if is_forced else None
+        self.specials = torch.arange(codes, size, device=device) if size > codes else None
 
     def __call__(self, logits: Tensor, index: Tensor, warp: Warp) -> Tensor:
-        if self.extra:
-            logits = logits.index_fill(-1, torch.arange(self.codes, logits.shape[-1], device=logits.device), -torch.inf)
+        if self.specials is not None:
+            logits = logits.index_fill(-1, self.specials, -torch.inf)
         scores = warp.apply(logits)
         if self.forced is None:
             return scores
-        value = self.forced[index.clamp(max=self.total - 1)][..., None]
+        value = self.forced[index.clamp(max=self.last)][..., None]
         pinned = torch.full_like(scores, -torch.inf).scatter_(-1, value.clamp_min(0), 0.0)
         return torch.where(value >= 0, pinned, scores)
+
+
+# a request would build these tensors anew and wait for the device
+_forced_values = lru_cache(maxsize=64)(_ForcedValues)

@@ -47,44 +47,37 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
-    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel.
-
-    The same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV).
-    """
+    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel. The
+    same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV)."""
     return (scores + noise).argmax(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class SJD:
-    """Drafts every position of a window from the target's own law there, as the last round scored it. Needs no training;
-    exact under every exact rule for its kind of draft.
+    """Speculative Jacobi decoding: a window of drafts, each drawn from the target's own law of the last round. Needs no
+    training; exact under every exact rule for its kind of draft.
 
-    "Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding". Each round
-    scores the last committed value and window - 1 drafts in one pass, accepts a prefix, and draws the positions behind it
-    again from the laws this pass gave them, which are kept as their q. Rows advance independently; the public code commits
-    the minimum over the batch, and passes the residual through top-k a second time, which this does not.
+    "Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding". A round scores the
+    last committed value and window - 1 drafts in one pass, accepts a prefix, and redraws the positions behind it. Rows
+    advance independently; the public code commits the minimum over the batch and filters the residual a second time.
 
     window: values per pass, the drafts and the root.
-    coupling: None draws anew. "maximal" and "gumbel" keep a value through the rounds as often as its law allows ("SCD:
-        speculative coupled decoding": `maximal_law`, `gumbel_pick`), so that the contexts of later positions settle. What
-        counts as the law of every value in the window is the newest one. The public maximal samplers for Lumina and Janus
-        leave the old law with values that survived: with those two mixed, images do not have the target's law.
-        Gumbel noise belongs to a position and stays; the value after a rejection never reads it.
-        Coupled drafts take rules that judge from the root down (token-wise, recursive rejection, K-SEQ).
+    coupling: None redraws freely. "maximal" and "gumbel" keep a value through the rounds as often as its law allows ("SCD:
+        speculative coupled decoding": `maximal_law`, `gumbel_pick`), so that the contexts of later positions settle. The law
+        of a value is always the newest; the public maximal samplers keep the old law of values that survive, which changes
+        the law of the images. Gumbel noise belongs to a position; the value after a rejection never reads it.
+        Coupled drafts take rules that verify from the root down (token-wise, recursive rejection, K-SEQ).
     init: the first draft of a position that no pass has scored yet.
-        "random": any code, as the published default of coupled decoding; q is one-hot at it.
-        "uniform": any code, with q uniform.
-        "repeat_left", "repeat_up", "repeat_frame": the newest value of the neighbour to the left, above, or in the same
-            place of the frame before; q is one-hot. A random code where there is no neighbour. The neighbour to the left is
-            the newest value known, of the row above too, but at the start of a row.
-        "sample_left", "sample_up", "sample_frame": the first two named so in the paper; the most likely value of the
-            neighbour's newest law, as in the public code. q is one-hot. A random code where there is no neighbour.
-        "left": drawn from the newest law before it in raster order, kept as q.   "up": from the law of the cell above,
-            "frame": from that of the cell in the frame before; both as "left" where there is none.   "mix": from the average
-            of the laws of "left" and "up".
-        The laws of a whole frame are kept for "frame" and "sample_frame": frame * V numbers a row.
+        "random": any code, as published for coupled decoding; q is one-hot.   "uniform": any code, q uniform.
+        "repeat_left", "repeat_up", "repeat_frame": the newest value to the left, above, or at the same place of the frame
+            before; q is one-hot. A random code where there is no neighbour.
+        "sample_left", "sample_up", "sample_frame": the likeliest value of that neighbour's newest law, as in the public
+            code; q is one-hot.
+        "left": drawn from the newest law before it in raster order, which is its q.   "up", "frame": from the law of the cell
+            above, or of the frame before; both as "left" where there is none.   "mix": from the average of the laws of "left"
+            and "up".   "frame" and "sample_frame" keep the laws of a whole frame.
     tree: siblings beside the first values, see `Proactive`.
-    A forced position is drafted as what it is forced to be. Raises ValueError for unknown settings.
+    A forced position is drafted as its forced value. Raises ValueError for unknown settings.
     """
 
     window: int = 16
@@ -129,18 +122,17 @@ _WINDOW, _SIBLINGS = 0, 1  # separate draws of a round
 
 
 class JacobiState:
-    """`observe` moves the window to the new root without drawing anything; `propose` draws it.
+    """The window of one request: `observe` moves it to the new root without a draw, `propose` draws its values.
 
-    The length of a window may differ from round to round, down to none, as long as nothing is looked at for it but what has
-    been emitted: positions left out are later drawn as positions that no pass has scored.
-    deepest: the most values a draft can have.
-    lengths: those worth telling apart.   settling: rounds until a window of another length is what it will be: its
-    positions have to be scored first.
-    laws: `PositionRing` of the newest law of each position, as scores.   unread: what rounds without a draft told since, position
-    int64 [B] and law float [B, 1, V] each, as many as a window can look back for.
-    known: int64 [B], how many positions behind the root have been scored by the last pass; None for none.
-    value, scores: int64 [B, W], float [B, W, V]: old drafts where they now stand and the laws they have, maximal coupling
-        only; the first known - 1 of them count.
+    The length of a window may change from round to round, down to none, as long as only emitted values decide it: positions
+    left out are later drawn as positions that no pass has scored.
+    deepest: the most values of a draft.   lengths: the lengths that a
+    controller compares.   settling: rounds until a window of another length has scored its positions.
+    laws: `PositionRing` of the newest law of each position, as scores.   unread: of rounds without a draft, the position
+    int64 [B] and the law float [B, 1, V], as many as a window looks back for.
+    known: int64 [B], positions behind the root that the last pass has scored; None for none.
+    value, scores: int64 [B, W], float [B, W, V]: old drafts at their new places and their laws, for maximal coupling alone;
+        the first known - 1 of them count.
     """
 
     passes, settling = 0, 3
@@ -149,7 +141,7 @@ class JacobiState:
         self.settings, self.deepest = settings, settings.window - 1
         self.sources = sources_of(target.geometry, target.device)
         self.unread: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.sources.reach(settings.init) + 1)
-        self.length = 0  # values on the spine of the last draft, and its shape
+        self.length = 0  # values on the spine of the last draft
         self.shape: Caterpillar | None = None
         self.laws: PositionRing | None = None
         self.noise: PositionRing | None = None
@@ -157,6 +149,13 @@ class JacobiState:
         self.known: Tensor | None = None
         self.value: Tensor | None = None
         self.scores: Tensor | None = None
+        self.pick = _sampled_pick
+        if target.greedy:
+            self.pick = _greedy_pick
+        elif settings.coupling == "gumbel":
+            self.pick = _gumbel_pick
+        # draws without a law of their own, whose q is one-hot
+        self.one_hot, self.copies = settings.init in ONE_HOT, settings.init in COPYING
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -183,7 +182,7 @@ class JacobiState:
             self.value, self.scores = value[:, 1:].gather(1, old), gather_nodes(draft.law.scores, old)
 
     def _read(self, target: ImageTarget) -> None:
-        """Takes up what rounds without a draft told, in one step."""
+        """Note the laws of rounds without a draft, in one step."""
         if self.unread:
             self._note(target, *(torch.cat(parts, 1) for parts in zip(*self.unread, strict=True)))
             self.unread.clear()
@@ -213,8 +212,8 @@ class JacobiState:
         tree, levels, width = self.settings.tree, 0, 1
         if tree is not None:
             levels, width = min(tree.depth, count), tree.width
-            uniform = keys.uniform(Purpose.DRAFT, levels, width - 1, step=_SIBLINGS)
-            siblings, there = tree.siblings(scores[:, :levels], value[:, :levels], None if target.greedy else uniform)
+            uniform = None if target.greedy else keys.uniform(Purpose.DRAFT, levels, width - 1, step=_SIBLINGS)
+            siblings, there = tree.siblings(scores[:, :levels], value[:, :levels], uniform)
             inside = torch.ones_like(value, dtype=torch.bool) if valid is None else valid
             value, valid = with_siblings(value, siblings), with_siblings(inside, there & inside[:, :levels, None])
         self.shape = caterpillar(count, levels, width, str(target.device))
@@ -230,11 +229,10 @@ class JacobiState:
 
     def _draw(self, target: ImageTarget, window: JacobiWindow, keys: Keys) -> tuple[Tensor, Tensor]:
         """Laws, as scores, and values of all positions of the window: float [B, K, V], int64 [B, K]."""
-        init, unscored = self.settings.init, window.unscored
-        scores = self._scores(window)
-        value = self._pick(target, scores, window, keys)
-        certain = unscored if init in ONE_HOT else None
-        if init in COPYING:
+        unscored, scores = window.unscored, self._scores(window)
+        value = self.pick(self, target, scores, window, keys)
+        certain = unscored if self.one_hot else None
+        if self.copies:
             value = torch.where(unscored, self._copies(target, value, scores, window), value)
         if self.sources.forced is not None:
             forced = self.sources.forced[window.inside]
@@ -255,31 +253,11 @@ class JacobiState:
         half = torch.logaddexp(scores.log_softmax(-1), left.log_softmax(-1))
         return torch.where(window.unscored[..., None], half, scores)
 
-    def _pick(self, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
-        """A value from each law, coupled to the old one where that is asked for."""
-        count = window.position.shape[1]
-        if target.greedy:
-            best = scores.argmax(-1)
-            if self.settings.init in FROM_LAW:
-                return best
-            code = (keys.uniform(Purpose.DRAFT, count, step=_WINDOW) * target.model.codes).long()
-            return torch.where(window.unscored, code, best)
-        if self.settings.coupling == "gumbel":
-            return gumbel_pick(scores, self._noise(scores, window.position, keys))
-        law = law_of(scores)
-        if self.scores is not None:
-            old = min(count, self.value.shape[1])
-            again = maximal_law(law[:, :old], law_of(self.scores[:, :old]), self.value[:, :old])
-            lives_on = torch.arange(old, device=law.device) < (self.known - 1)[:, None]
-            law[:, :old] = torch.where(lives_on[..., None], again, law[:, :old])
-        return sample_categorical(law, keys.uniform(Purpose.DRAFT, count, step=_WINDOW))
-
     def _noise(self, scores: Tensor, position: Tensor, keys: Keys) -> Tensor:
-        """Gumbel noise of every position float32 [B, K, V]; only what the window newly reached is made."""
+        """Gumbel noise of every position float32 [B, K, V]; it is drawn when the window first reaches a position."""
         if self.noise is None:
-            self.noise = PositionRing(
-                self.deepest, len(scores), scores.new_zeros(scores.shape[-1], dtype=torch.float32)
-            )
+            spare = scores.new_zeros(scores.shape[-1], dtype=torch.float32)
+            self.noise = PositionRing(self.deepest, len(scores), spare)
         new = position[:, self.noisy :]
         if new.shape[1]:
             self.noise.write(new, keys.gumbel_at(new, scores.shape[-1]))
@@ -294,3 +272,28 @@ class JacobiState:
         if self.settings.init.startswith("sample"):
             copied = torch.where(near <= window.horizon, scores.argmax(-1), copied)
         return copied
+
+
+def _greedy_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
+    """The likeliest value of each law; any code where a first draft has no law."""
+    best = scores.argmax(-1)
+    if state.settings.init in FROM_LAW:
+        return best
+    code = (keys.uniform(Purpose.DRAFT, best.shape[1], step=_WINDOW) * target.model.codes).long()
+    return torch.where(window.unscored, code, best)
+
+
+def _gumbel_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
+    """A draw from each law with the noise that belongs to its position."""
+    return gumbel_pick(scores, state._noise(scores, window.position, keys))
+
+
+def _sampled_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
+    """A draw from each law; under maximal coupling from its law given the old value."""
+    count, law = scores.shape[1], law_of(scores)
+    if state.scores is not None:
+        old = min(count, state.value.shape[1])
+        again = maximal_law(law[:, :old], law_of(state.scores[:, :old]), state.value[:, :old])
+        lives_on = torch.arange(old, device=law.device) < (state.known - 1)[:, None]
+        law[:, :old] = torch.where(lives_on[..., None], again, law[:, :old])
+    return sample_categorical(law, keys.uniform(Purpose.DRAFT, count, step=_WINDOW))

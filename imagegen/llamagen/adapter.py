@@ -81,8 +81,8 @@ class LlamaGenModel:
                                  "to the pipeline")  # fmt: skip
             prompts = Caption(*self.captions(list(texts)))
         if not isinstance(prompts, Caption):
-            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, got {describe_value(prompts)}; "
-                             "give texts")  # fmt: skip
+            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, "
+                             f"got {describe_value(prompts)}; give texts")  # fmt: skip
         features, mask, config = prompts.features, prompts.mask, self.transformer.config
         wanted = (config.cls_token_num, config.caption_dim)
         if features.dim() != 3 or tuple(features.shape[1:]) != wanted or not len(features):

@@ -47,14 +47,9 @@ class LlamaGenPipeline(ImagePipeline):
     """
 
     def __init__(
-        self,
-        transformer: Transformer,
-        vq: VQModel | None = None,
-        captions: Encode | None = None,
-        *,
-        guidance_scale: float | None = None,
-        top_k: int | None = None,
-    ):
+        self, transformer: Transformer, vq: VQModel | None = None, captions: Encode | None = None, *,
+        guidance_scale: float | None = None, top_k: int | None = None,
+    ):  # fmt: skip
         super().__init__(LlamaGenModel(transformer, vq, captions))
         config = transformer.config
         scale, most = _DEFAULTS[config.model_type]

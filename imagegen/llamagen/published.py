@@ -1,4 +1,4 @@
-"""Published LlamaGen state dicts: their key names, the layout LANTERN publishes its target in, and the config the weights imply."""
+"""Published LlamaGen state dicts: key names, the layout of LANTERN's target, and the config that the weights imply."""
 
 from __future__ import annotations
 

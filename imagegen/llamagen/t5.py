@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -96,7 +97,8 @@ class T5Encoder(nn.Module):
         """input_ids: int64 [B, P].   attention_mask: [B, P], nonzero at the tokens that are seen."""
         x = self.shared(input_ids)
         table = self.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
-        distance = table(position_buckets(input_ids.shape[1], self.config, x.device)).permute(2, 0, 1)  # [heads, P, P]
+        buckets = position_buckets(input_ids.shape[1], self.config, x.device)
+        distance = rearrange(table(buckets), "query key h -> h query key")
         bias = torch.where(attention_mask.bool()[:, None, None], distance, torch.finfo(x.dtype).min)
         for block in self.encoder.block:
             for part in block.layer:
@@ -141,9 +143,9 @@ class _T5Attention(nn.Module):
             self.relative_attention_bias = nn.Embedding(config.relative_attention_num_buckets, config.num_heads)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k, v = (rearrange(part(x), "b p (h d) -> b h p d", h=self.heads) for part in (self.q, self.k, self.v))
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
-        return self.o(seen.transpose(1, 2).flatten(2))
+        return self.o(rearrange(seen, "b h p d -> b p (h d)"))
 
 
 class _T5FeedForward(nn.Module):

@@ -8,8 +8,38 @@ from torch import Tensor, nn
 
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
-from mmspec.imagegen.grid_rope import GridRotary, apply_rotary
+from mmspec.imagegen.grid_rope import grid_table
 from mmspec.imagegen.llamagen.config import GPTConfig
+
+
+def apply_rotary(x: Tensor, turn: Tensor) -> Tensor:
+    """x: [R, N, heads, head_dim], whose adjacent channels (2j, 2j + 1) are pair j. turn: complex64 [R or 1, N, 1, pairs].
+
+    Returns the turned x, computed in float32 and given back in x's dtype.
+    """
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
+
+
+class GridRotary:
+    """The rotation table of one model, built at first use on each device.
+
+    It is no buffer: `module.to(dtype)` would round it, and published files do not hold it.
+    """
+
+    def __init__(self, grid: int, head_dim: int, prefix: int, base: float, frames: int = 1, time_pairs: int = 0):
+        self.sizes = (grid, head_dim, prefix, base, frames, time_pairs)
+        self._tables: dict[torch.device, Tensor] = {}
+
+    def at(self, position: Tensor) -> Tensor:
+        """complex64 [R or 1, N, 1, pairs] of positions int64 [R, N] or [N], the prefix counted from 0."""
+        table = self._tables.get(position.device)
+        if table is None:
+            with torch.device("cpu"), torch.inference_mode(False):
+                table = grid_table(*self.sizes).to(position.device)
+            self._tables[position.device] = table
+        turn = table[position].unsqueeze(-2)
+        return turn if position.dim() == 2 else turn[None]
 
 
 class LlamaGenAttention(nn.Module):
@@ -109,13 +139,9 @@ class Transformer(nn.Module):
         return self.output(hidden).float()
 
     def forward(
-        self,
-        embeds: Tensor,
-        position: Tensor,
-        bias: Tensor | None = None,
-        cache: SlotPool | None = None,
+        self, embeds: Tensor, position: Tensor, bias: Tensor | None = None, cache: SlotPool | None = None,
         causal: bool = False,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """embeds: [R, N, dim].   position: int64 [R, N] or [N], the prefix counted from 0, so image token t is at P + t.
 
         bias: additive, in the weights' dtype, [R or 1, 1, N, width + N]; None shows everything, or with `causal` what is

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.imagegen.conditioning import empty_embedding
@@ -105,7 +106,7 @@ class Quantizer(nn.Module):
         if self.l2_norm:
             z = F.normalize(z, dim=1)
         rows = self.codebook().detach()
-        points = z.detach().flatten(2).transpose(1, 2)  # [B, hw, d]
+        points = rearrange(z.detach(), "b d h w -> b (h w) d")
         score = points @ rows.t() - 0.5 * rows.square().sum(-1)
         return z, score.argmax(-1)
 
@@ -120,8 +121,8 @@ class Quantizer(nn.Module):
 
     def rows(self, indices: Tensor, height: int, width: int) -> Tensor:
         """Rows of the codebook laid out as an image, [B, d, h, w]."""
-        rows = F.embedding(indices.reshape(-1, height, width), self.codebook())
-        return rows.permute(0, 3, 1, 2).contiguous()
+        rows = F.embedding(indices.flatten(1), self.codebook())
+        return rearrange(rows, "b (h w) d -> b d h w", h=height, w=width).contiguous()
 
 
 class VQModel(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 GROUPS, EPS = 32, 1e-6
@@ -43,9 +44,9 @@ class AttnBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(x)
-        q, k, v = (part(h).flatten(2).transpose(1, 2)[:, None] for part in (self.q, self.k, self.v))  # [B, 1, hw, C]
+        q, k, v = (rearrange(part(h), "b c h w -> b 1 (h w) c") for part in (self.q, self.k, self.v))
         h = F.scaled_dot_product_attention(q, k, v)
-        return x + self.proj_out(h[:, 0].transpose(1, 2).reshape(x.shape))
+        return x + self.proj_out(rearrange(h, "b 1 (h w) c -> b c h w", h=x.shape[2]))
 
 
 class Downsample(nn.Module):

@@ -74,8 +74,8 @@ class LocalThreshold(AnyOrderRule):
     are not given). There is no q and no chance in it: laws decide in the pass, draws only refill. A threshold above 1
     drops every draft and refills with the target's law in raster order: plain decoding.
 
-    near: int64 [K, k], per code the codes pooled, itself among them, see `code_pools`.   radius: None for everything behind the
-    first failure.   Forced values always stand. Behind the first failure stands a draw from the target's law.
+    near: int64 [K, k], the codes pooled with each code, itself among them, see `code_pools`.   radius: None for everything
+    behind the first failure.   Forced values always stand. Behind the first failure stands a draw from the target's law.
     """
 
     name = "local threshold (relaxed)"

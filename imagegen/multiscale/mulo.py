@@ -18,6 +18,7 @@ from mmspec.imagegen.multiscale.local_threshold import LocalThreshold, code_pool
 from mmspec.imagegen.multiscale.low_resolution import draft_low_resolution
 from mmspec.imagegen.multiscale.upsamplers import Upsampler
 from mmspec.imagegen.pipeline import ImagePipeline
+from mmspec.imagegen.rules.lantern import codebook_table
 from mmspec.io.validation import check_fields
 
 
@@ -82,8 +83,8 @@ class MuLo(AnyOrderDecoding):
         return self.drafter.model if isinstance(self.drafter, ImagePipeline) else self.drafter
 
     def rule(self, model: ImageModel) -> LocalThreshold:
-        """The rule this decoding is judged by."""
-        return LocalThreshold(self.threshold, code_pools(model.codebook(), self.k), self.radius, model.geometry)
+        """The rule of this decoding."""
+        return LocalThreshold(self.threshold, codebook_table(model, code_pools, self.k), self.radius, model.geometry)
 
     def open(self, target: AnyOrderTarget) -> MuLoState:
         large, small, scale = target.geometry, self.model.geometry, self.upsampler.scale
@@ -136,8 +137,10 @@ class MuLoState:
         if done:
             filled = target.values[:, self.cells].view(target.batch, -1, target.geometry.cols)
             before = (settings.downsampler or settings.upsampler).down(filled[:, : done * scale])
-        new, passes = draft_low_resolution(self.low, target.condition, guidance=target.guidance, warp=target.warp, keys=keys.child(done),
-                             drafter=settings.decoding, before=before, rows=rows)  # fmt: skip
+        new, passes = draft_low_resolution(
+            self.low, target.condition, guidance=target.guidance, warp=target.warp, keys=keys.child(done),
+            drafter=settings.decoding, before=before, rows=rows,
+        )  # fmt: skip
         self.passes += passes
         codes = settings.upsampler.up(torch.cat((before, new), 1))[:, done * scale :].flatten(1)
         first = done * scale * target.geometry.cols

@@ -1,4 +1,4 @@
-"""From the codes of a small picture to candidate codes of a large one: by pixels without training, or by a small trained network."""
+"""Upsamplers from the codes of a small picture to candidate codes of a large one: by pixels, or by a small trained network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
@@ -138,11 +139,11 @@ class LatentUpsampler(Pretrained):
 
     def rows(self, codes: Tensor) -> Tensor:
         """The codes' vectors, float [B, d, r, c]."""
-        return self.codebook[codes].permute(0, 3, 1, 2)
+        return rearrange(self.codebook[codes], "b r c d -> b d r c")
 
     def nearest(self, vectors: Tensor) -> Tensor:
         """int64 [B, R, C], the nearest code of each of float [B, d, R, C]."""
-        points = vectors.permute(0, 2, 3, 1)
+        points = rearrange(vectors, "b d r c -> b r c d")
         return (points @ self.codebook.t() - 0.5 * self.codebook.square().sum(-1)).argmax(-1)
 
     @torch.no_grad()

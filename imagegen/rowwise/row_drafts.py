@@ -64,8 +64,8 @@ class RowDrafts:
 
 
 class RowDraftsState(JacobiState):
-    """ahead_laws: `PositionRing` of the laws of probed places.   probed: bool [B, total + 1], places that have one; the last column
-    stands for what lies behind the image.
+    """ahead_laws: `PositionRing` of the laws of probed places.   probed: bool [B, total + 1], the places with such a law; the
+    last column stands for everything behind the image.
     """
 
     def __init__(self, settings: RowDrafts, target: ImageTarget):

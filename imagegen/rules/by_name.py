@@ -11,23 +11,22 @@ from mmspec.core.rules.by_name import rule_names as exact_names
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
-from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
+from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, codebook_table, nearest_codes
 from mmspec.imagegen.rules.run_joint import RunJoint
 from mmspec.io.validation import number_in_text
 
 
-def _table(model: ImageModel, k: int) -> Tensor:
-    codebook = model.codebook()  # in the geometry of the model already
+def _neighbours(codebook: Tensor, k: int) -> Tensor:
     # the published residuals look at one neighbour more
     return nearest_codes(codebook, min(k + 1, len(codebook) - 1), normalise=False)
 
 
 def _lantern(model: ImageModel, k: int = 1000, **settings: object) -> Rule:
-    return Lantern(_table(model, k), k, **settings)
+    return Lantern(codebook_table(model, _neighbours, k), k, **settings)
 
 
 def _lantern_plus(model: ImageModel, k: int = 10, **settings: object) -> Rule:
-    return LanternPlus(_table(model, k), k, **settings)
+    return LanternPlus(codebook_table(model, _neighbours, k), k, **settings)
 
 
 def _gsd(model: ImageModel, distance: float | None = None, **settings: object) -> Rule:

@@ -40,13 +40,9 @@ class GSD(RelaxedRule):
     name = "gsd (relaxed)"
 
     def __init__(
-        self,
-        group: int = 14,
-        delta_p: float = 0.15,
-        distance: float | None = None,
-        table: Tensor | None = None,
+        self, group: int = 14, delta_p: float = 0.15, distance: float | None = None, table: Tensor | None = None,
         cold: Literal["group", "plain"] = "group",
-    ):
+    ):  # fmt: skip
         if whole("group", group) < 1:
             raise ValueError(f"group: expected at least 1, got {group}")
         if not number("delta_p", delta_p, infinite=True) > 0:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from mmspec.core.rules import Rule, Weights
 from mmspec.core.rules.base import at_node, keep_live, live_nodes
 from mmspec.core.sampling import TINY, borrowed_mass, law_of
 from mmspec.imagegen.any_order import accepted_from_root
+from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
 
@@ -42,6 +45,24 @@ def nearest_codes(codebook: Tensor, k: int, normalise: bool = True) -> Tensor:
         distance[row, start + row] = torch.inf
         found.append(distance.topk(k, largest=False).indices)
     return torch.cat(found)
+
+
+_tables: WeakKeyDictionary[ImageModel, tuple[Callable, int, Tensor, Tensor]] = WeakKeyDictionary()
+
+
+def codebook_table(model: ImageModel, make: Callable[[Tensor, int], Tensor], k: int) -> Tensor:
+    """`make(codebook, k)` of a model's codebook, in whose geometry codes are neighbours.
+
+    The newest table of a model is kept until its codebook changes: distances of all pairs of codes take seconds.
+    """
+    codebook, known = model.codebook(), _tables.get(model)
+    if known is not None and known[:2] == (make, k):
+        _, _, rows, table = known
+        if rows.dtype == codebook.dtype and rows.device == codebook.device and torch.equal(rows, codebook):
+            return table
+    table = make(codebook, k)
+    _tables[model] = make, k, codebook.detach().clone(), table
+    return table
 
 
 def published_residual(
@@ -84,12 +105,12 @@ class Lantern(RelaxedRule):
     The public code decodes with guidance 3, top_k 2000 and top_p 1, k 1000 and delta 0.1, and filters top-p first
     (`filter_order` of a pipeline).
 
-    neighbours: int64 [K, width], see `neighbours`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
-    residual: what follows a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see `RelaxedRule`), and
-        falls back to p. The others are what the public code does, which disagrees with itself: "static" subtracts q without
-        the neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
-        subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
-        to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
+    neighbours: int64 [K, width], see `nearest_codes`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
+    residual: the law after a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see
+        `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q without the neighbourhood,
+        "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and subtracts q.
+        They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back to the uniform
+        law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
     Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of
     such nodes the longest stands, and what follows it is the target's argmax.
     Raises ValueError for settings out of range and, on use, for a table of more codes than the target has.

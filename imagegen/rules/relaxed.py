@@ -95,12 +95,9 @@ class Siblings:
 
 
 def siblingwise(
-    weights: Weights,
-    draft: Draft,
-    live: Tensor | None,
-    ratio: Callable[[Siblings], Tensor],
+    weights: Weights, draft: Draft, live: Tensor | None, ratio: Callable[[Siblings], Tensor],
     reject: Callable[[Siblings], Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Judges every sibling rank at all parents at once.
 
     weights: the exact rule's.   live: bool [B, N] or None.   ratio(siblings): float [B, n].

@@ -35,7 +35,7 @@ def test_every_file_of_the_zoo_lies_in_a_room_and_imports_no_later_one() -> None
     [
         ("mmspec.zoo.world.scene", "from ..files.registry import load"),
         ("mmspec.zoo.architectures.clip", "def f():\n    from ..training.loop import train"),
-        ("mmspec.zoo.files.registry", "from mmspec.zoo.training.texts import build_vlm"),
+        ("mmspec.zoo.files.registry", "from mmspec.zoo.training.vlm import build_vlm"),
         ("mmspec.zoo.training.loop", "from .. import load"),
     ],
 )

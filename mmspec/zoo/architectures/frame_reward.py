@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.prompt_encoder import Encode
@@ -57,7 +58,7 @@ class FrameReward(nn.Module):
         states, said = (
             one[:, said.any(0)[:, 0]] for one in (states, said)
         )  # words look apart: what nobody says is left out
-        cells, words = self.cells(hidden).flatten(2).transpose(1, 2), self.words(states)
+        cells, words = rearrange(self.cells(hidden), "b c h w -> b (h w) c"), self.words(states)
         for look in self.looks:
             words = look(words, cells)
         said = said.to(words.dtype)

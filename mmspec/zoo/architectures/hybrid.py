@@ -74,14 +74,10 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
     words = [f"{space}{word}" for word in words for space in ("", " ")]
     tokenizer = word_byte_tokenizer(SPECIAL, [*prompts, *answers, *REQUESTS, *words, "user", "assistant"])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=END,
-        pad_token=PAD,
-        additional_special_tokens=[START, VISION_START, VISION_END, IMAGE, VIDEO],
-        padding_side="left",
-        model_max_length=4096,
-        clean_up_tokenization_spaces=False,
-    )
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD,
+        additional_special_tokens=[START, VISION_START, VISION_END, IMAGE, VIDEO], padding_side="left",
+        model_max_length=4096, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
 
 
 def new_processor() -> Qwen3VLProcessor:

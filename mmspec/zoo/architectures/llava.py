@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from einops import repeat
 from tokenizers import processors
 from torch import Tensor, nn
 from transformers import (
@@ -48,15 +49,9 @@ PATCH_HEADS = {
 def tower_config() -> CLIPVisionConfig:
     """Four layers of 192 on 8-pixel patches: 144 patches of a 96x96 picture."""
     return CLIPVisionConfig(
-        hidden_size=192,
-        intermediate_size=768,
-        projection_dim=192,
-        num_hidden_layers=4,
-        num_attention_heads=3,
-        image_size=IMAGE_SIDE,
-        patch_size=PATCH,
-        attention_dropout=0.0,
-    )
+        hidden_size=192, intermediate_size=768, projection_dim=192, num_hidden_layers=4, num_attention_heads=3,
+        image_size=IMAGE_SIDE, patch_size=PATCH, attention_dropout=0.0,
+    )  # fmt: skip
 
 
 def grid_embedding(side: int, width: int) -> Tensor:
@@ -65,9 +60,8 @@ def grid_embedding(side: int, width: int) -> Tensor:
     rate = torch.exp(-math.log(100.0) * torch.arange(quarter) / quarter)
     angle = torch.arange(side)[:, None] * rate  # [side, quarter]
     axis = torch.cat([angle.sin(), angle.cos()], dim=-1)  # [side, width / 2]
-    rows = axis[:, None].expand(side, side, -1)
-    columns = axis[None].expand(side, side, -1)
-    return torch.cat([rows, columns], dim=-1).reshape(side * side, width)
+    rows, columns = repeat(axis, "r d -> (r c) d", c=side), repeat(axis, "c d -> (r c) d", r=side)
+    return torch.cat([rows, columns], dim=-1)
 
 
 class PatchReader(nn.Module):
@@ -154,15 +148,9 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=BOS,
-        eos_token=EOS,
-        pad_token=PAD,
-        additional_special_tokens=[IMAGE],
-        padding_side="left",
-        model_max_length=4096,
-        clean_up_tokenization_spaces=False,
-    )
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, additional_special_tokens=[IMAGE],
+        padding_side="left", model_max_length=4096, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
 
 
 def new_processor() -> LlavaProcessor:
@@ -172,43 +160,23 @@ def new_processor() -> LlavaProcessor:
         size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3
     )
     return LlavaProcessor(
-        image_processor=image_processor,
-        tokenizer=new_tokenizer(),
-        patch_size=PATCH,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        image_token=IMAGE,
+        image_processor=image_processor, tokenizer=new_tokenizer(), patch_size=PATCH,
+        vision_feature_select_strategy="default", num_additional_image_tokens=1, image_token=IMAGE,
         chat_template=CHAT_TEMPLATE,
-    )
+    )  # fmt: skip
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, size: TextSize = TextSize()) -> LlavaForConditionalGeneration:
     """A freshly initialised LLaVA-1.5 with the zoo's tower and a Llama of `size`."""
     special = {name: tokenizer.convert_tokens_to_ids(name) for name in (PAD, BOS, EOS, IMAGE)}
     text = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=size.width,
-        intermediate_size=size.inner,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.width // 64,
-        num_key_value_heads=size.width // 64,
-        max_position_embeddings=4096,
-        tie_word_embeddings=False,
-        pad_token_id=special[PAD],
-        bos_token_id=special[BOS],
-        eos_token_id=special[EOS],
-    )
+        vocab_size=len(tokenizer), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=size.layers,
+        num_attention_heads=size.width // 64, num_key_value_heads=size.width // 64, max_position_embeddings=4096,
+        tie_word_embeddings=False, pad_token_id=special[PAD], bos_token_id=special[BOS], eos_token_id=special[EOS],
+    )  # fmt: skip
     config = LlavaConfig(
-        vision_config=tower_config(),
-        text_config=text,
-        image_token_index=special[IMAGE],
-        projector_hidden_act="gelu",
-        vision_feature_layer=-1,
-        vision_feature_select_strategy="default",
-        image_seq_length=144,
-        tie_word_embeddings=False,
-        pad_token_id=special[PAD],
-        bos_token_id=special[BOS],
-        eos_token_id=special[EOS],
-    )
+        vision_config=tower_config(), text_config=text, image_token_index=special[IMAGE], projector_hidden_act="gelu",
+        vision_feature_layer=-1, vision_feature_select_strategy="default", image_seq_length=144,
+        tie_word_embeddings=False, pad_token_id=special[PAD], bos_token_id=special[BOS], eos_token_id=special[EOS],
+    )  # fmt: skip
     return LlavaForConditionalGeneration(config)

@@ -30,7 +30,9 @@ class DetectorSize:
 
     def __post_init__(self) -> None:
         if any(width < 8 or width % 8 for width in (self.half, self.quarter, self.eighth)) or self.blocks < 1:
-            raise ValueError(f"JudgeSize: expected channels in multiples of 8 and blocks >= 1, got {self}; change them")
+            raise ValueError(
+                f"DetectorSize: expected channels in multiples of 8 and blocks >= 1, got {self}; change them"
+            )
         if not 0.0 < self.threshold < 1.0:
             raise ValueError(f"threshold: expected a probability between 0 and 1, got {self.threshold}; use 0.4")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -76,55 +78,6 @@ def load_hybrid_mtp(folder: Path) -> Any:
     return drafter.with_shape(Chain(FixedLength(7)))
 
 
-def load_acceptance_head(folder: Path) -> Any:
-    """The acceptance head stored in `folder` (fp32, eval mode)."""
-    from mmspec.vlm.drafters.checkpoints import load_drafter
-
-    return load_drafter(folder)
-
-
-def load_clip(folder: Path) -> Any:
-    """The picture CLIP stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.files.scorers import load_clip
-
-    return load_clip(folder)
-
-
-def load_detector(folder: Path) -> Any:
-    """The reader of pictures stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.files.scorers import load_detector
-
-    return load_detector(folder)
-
-
-def load_t2i(folder: Path) -> Any:
-    """The text-to-image pipeline stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.files.image import read_pipeline
-
-    return read_pipeline(folder)
-
-
-def load_with_t2i_tokenizer(folder: Path) -> Any:
-    """The pipeline of the transformer stored in `folder`, with tokenizer and caption encoder of "t2i"."""
-    from mmspec.zoo.files.image import read_with_shared_tokenizer
-
-    return read_with_shared_tokenizer(folder, WEIGHTS / "t2i")
-
-
-def load_image_drafter(folder: Path) -> Any:
-    """The image EAGLE stored in `folder` (fp32, eval mode)."""
-    from mmspec.imagegen import load_drafter
-
-    return load_drafter(folder)
-
-
-def load_upsampler(folder: Path) -> Any:
-    """The upsampler of codes stored in `folder` (fp32, eval mode)."""
-    from mmspec.imagegen import LatentUpsampler
-
-    return LatentUpsampler.from_pretrained(folder)
-
-
 def load_video_tokens(folder: Path) -> Any:
     """The pipeline of video codes stored in `folder`, with the tokenizer of "t2i" for its frames and the caption encoder of
     "video" (fp32, eval mode)."""
@@ -133,48 +86,21 @@ def load_video_tokens(folder: Path) -> Any:
     return read_video_codes(folder, folder_with_weights("t2i") / "vq", folder_with_weights("video"))
 
 
-def load_video_vae(folder: Path) -> Any:
-    """The causal video autoencoder stored in `folder`, streaming (fp32, eval mode)."""
-    from mmspec.zoo.files.video import read_video_vae
+def _loader(place: str, *shared: str) -> Callable[[Path], Any]:
+    """A loader that calls the function at `place`, MODULE:NAME, with the folder and those of the shared models."""
+    module, _, name = place.partition(":")
 
-    return read_video_vae(folder)
+    def load_folder(folder: Path) -> Any:
+        read = attrgetter(name)(import_module(f"mmspec.{module}"))
+        return read(folder, *(folder_with_weights(other) for other in shared))
 
-
-def load_video(folder: Path) -> Any:
-    """The pipeline of the transformer in `folder`, with the autoencoder of "video/vae" and the encoder of "video" (fp32)."""
-    from mmspec.zoo.files.video import read_video
-
-    return read_video(folder, folder_with_weights("video/vae"), folder_with_weights("video"))
+    return load_folder
 
 
-def load_video_reward(folder: Path) -> Any:
-    """The reward of frames stored in `folder`, which reads prompts with the caption encoder of "video" (fp32, eval mode)."""
-    from mmspec.zoo.files.video import read_reward
-
-    return read_reward(folder, folder_with_weights("video"))
-
-
-def load_kl(folder: Path) -> Any:
-    """The KL autoencoder stored in `folder` (fp32, eval mode)."""
-    from mmspec.zoo.files.continuous import read_kl
-
-    return read_kl(folder)
-
-
-def load_mar(folder: Path) -> Any:
-    """The masked model stored in `folder`, with the autoencoder of "kl" and the caption encoder of "t2i" (fp32, eval mode)."""
-    from mmspec.zoo.files.continuous import read_mar
-
-    return read_mar(folder, folder_with_weights("kl"), folder_with_weights("t2i"))
-
-
-def load_car(folder: Path) -> Any:
-    """The causal model stored in `folder`, with the autoencoder of "kl" (fp32, eval mode)."""
-    from mmspec.zoo.files.continuous import read_car
-
-    return read_car(folder, folder_with_weights("kl"))
-
-
+_WITH_TOKENIZER = _loader("zoo.files.image:read_with_shared_tokenizer", "t2i")
+_VIDEO = _loader("zoo.files.video:read_video", "video/vae", "video")
+_MAR = _loader("zoo.files.continuous:read_mar", "kl", "t2i")
+_CAR = _loader("zoo.files.continuous:read_car", "kl")
 _BLOCKS = ("dflash", "dflash_vision", "dspark")
 DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", *_BLOCKS)  # of "vlm"
 HYBRID_DRAFTERS = ("dflash", "mtp")  # of "vlm/hybrid"
@@ -182,27 +108,27 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_small,
     **{f"vlm/{name}": load_vlm_drafter for name in DRAFTERS},
-    "vlm/specdecpp": load_acceptance_head,
+    "vlm/specdecpp": _loader("vlm.drafters.checkpoints:load_drafter"),
     "vlm/hybrid": load_hybrid,
     "vlm/hybrid/dflash": load_vlm_drafter,
     "vlm/hybrid/mtp": load_hybrid_mtp,
-    "t2i": load_t2i,
-    "c2i": load_with_t2i_tokenizer,
-    "t2i/low": load_with_t2i_tokenizer,
-    "t2i/eagle": load_image_drafter,
-    "t2i/upsampler": load_upsampler,
+    "t2i": _loader("zoo.files.image:read_pipeline"),
+    "c2i": _WITH_TOKENIZER,
+    "t2i/low": _WITH_TOKENIZER,
+    "t2i/eagle": _loader("imagegen:load_drafter"),
+    "t2i/upsampler": _loader("imagegen:LatentUpsampler.from_pretrained"),
     "video/tokens": load_video_tokens,
-    "video/vae": load_video_vae,
-    "video": load_video,
-    "video/draft": load_video,
-    "video/reward": load_video_reward,
-    "kl": load_kl,
-    "mar": load_mar,
-    "mar/draft": load_mar,
-    "car": load_car,
-    "car/draft": load_car,
-    "clip": load_clip,
-    "image_judge": load_detector,
+    "video/vae": _loader("zoo.files.video:read_video_vae"),
+    "video": _VIDEO,
+    "video/draft": _VIDEO,
+    "video/reward": _loader("zoo.files.video:read_reward", "video"),
+    "kl": _loader("zoo.files.continuous:read_kl"),
+    "mar": _MAR,
+    "mar/draft": _MAR,
+    "car": _CAR,
+    "car/draft": _CAR,
+    "clip": _loader("zoo.files.scorers:load_clip"),
+    "image_judge": _loader("zoo.files.scorers:load_detector"),
 }
 
 # that no weights ship for: `names` lists them once they are built

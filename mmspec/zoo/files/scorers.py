@@ -1,13 +1,12 @@
-"""The models that score pictures, CLIP and judge, in their folders: fp16 weights and a config of their sizes."""
+"""The models that score pictures, in their folders: fp16 weights and a config of their sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from open_clip.model import CLIP
 from safetensors.torch import save_file
 from torch import nn
 
@@ -15,30 +14,25 @@ from mmspec.io.files import replacing, write_json_atomic
 from mmspec.io.loading import load_module
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import from_fields
-from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
 from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector
+
+if TYPE_CHECKING:
+    from mmspec.zoo.architectures.clip import ImageClip
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 Size = TypeVar("Size")
 
 
-def save_clip(model: CLIP, size: ClipSize, folder: Path) -> None:
-    """Write fp16 safetensors and config.json."""
-    save_scorer(model, size, folder)
-
-
 def load_clip(folder: Path) -> ImageClip:
     """The CLIP stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
+    # here, so that other scorers do not pay for the import of open_clip
+    from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
+
     return ImageClip(load_scorer(ClipSize, lambda size: new_clip(size, seed=None), folder))
 
 
-def save_detector(model: DetectorNetwork, folder: Path) -> None:
-    """Write fp16 safetensors and config.json."""
-    save_scorer(model, model.size, folder)
-
-
 def load_detector(folder: Path) -> ObjectDetector:
-    """The judge stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
+    """The detector stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
     return ObjectDetector(load_scorer(DetectorSize, DetectorNetwork, folder))
 
 
@@ -54,7 +48,8 @@ def save_scorer(model: nn.Module, size: Any, folder: Path) -> None:
 
 
 def load_scorer(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
-    """What `build` makes of the stored size, with the stored weights, fp32 in eval mode.   Raises ValueError as above."""
+    """The model that `build` returns for the stored size, with the stored weights, fp32 in eval mode.   Raises ValueError for
+    files that are damaged or do not fit."""
     with naming(folder / CONFIG):
         size = from_fields(kind, read_json(folder / CONFIG))
     return load_module(lambda: build(size), folder / WEIGHTS)

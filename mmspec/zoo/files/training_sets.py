@@ -7,24 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.imagegen.continuous.mar.adapter import patchify
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.io.files import replacing
 from mmspec.io.readers import open_tensors
 from mmspec.zoo.world.image import image_prompt, sample_image_scene
 
-if TYPE_CHECKING:
-    from diffusers import AutoencoderKL
-
 
 def batch_members(count: int, size: int, turn: int) -> list[int]:
-    """The members of a turn: `size` of `count`, every epoch in an order of its own."""
+    """The `size` members of a turn, of `count`; every epoch has an order of its own."""
     epoch, place = divmod(turn, max(count // size, 1))
     order = torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
     return order[place * size : (place + 1) * size].tolist()
@@ -44,12 +39,12 @@ def fingerprint(model: nn.Module, settings: object) -> str:
 
 def cached_tensors(
     folder: Path, stem: str, by: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int = 512, batch: int = 64,
-    on_made: Callable[[int], None] = lambda done: None,
+    on_members: Callable[[int], None] = lambda size: None,
 ) -> Tensors:  # fmt: skip
     """Tensors [count, ...] of a set, in files of `chunk` members; those of this autoencoder that are there already are kept.
 
     by: `fingerprint` of the autoencoder.   make(first, size): the members from the index `first` on, at most
-    `batch` at a time.   on_made: is told how many members are at hand now, file by file.
+    `batch` at a time.   on_members(size): called after each file with the number of its members.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
@@ -62,7 +57,7 @@ def cached_tensors(
             with replacing(path) as partial:
                 save_file(part, partial, {_BY: by})
         parts.append(part)
-        on_made(size)
+        on_members(size)
     return _joined(parts)
 
 
@@ -81,10 +76,6 @@ def _read_part(path: Path, by: str, size: int) -> Tensors | None:
     return found if found and all(len(value) == size for value in found.values()) else None
 
 
-LATENT_CHUNK, LATENT_BATCH = 512, 64
-PixelSource = Callable[[int, int], Tensor]
-
-
 @dataclass(frozen=True, slots=True)
 class ImageLatents:
     """The posteriors of N pictures as tokens, scaled. mean, std: float16 [N, L, d]."""
@@ -96,43 +87,11 @@ class ImageLatents:
         return len(self.mean)
 
     def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
-        """Which pictures a training step takes, int64 [size], and their tokens float32 [size, L, d], drawn from the
-        posteriors; a pure function of the step: every epoch in an order of its own."""
-        epoch, place = divmod(step, max(len(self) // size, 1))
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(epoch))
-        taken = order[place * size : (place + 1) * size]
+        """The pictures of a training step, int64 [size], and their tokens float32 [size, L, d], drawn from the posteriors; a
+        pure function of the step."""
+        taken = torch.tensor(batch_members(len(self), size, step))
         noise = torch.randn(len(taken), *self.mean.shape[1:], generator=torch.Generator().manual_seed(step))
         return taken, self.mean[taken].float() + self.std[taken].float() * noise
-
-
-@torch.no_grad()
-def encode_images(
-    vae: AutoencoderKL,
-    folder: Path,
-    pixels: PixelSource,
-    count: int,
-    on_pictures: Callable[[int], None] = lambda done: None,
-) -> ImageLatents:
-    """Latents of `count` pictures, in files of CHUNK; those of this autoencoder that are there already are kept.
-
-    pixels(first, count): float [count, 3, H, W] in -1..1, the pictures from the index `first` on.
-    """
-
-    def make(first: int, size: int) -> dict[str, Tensor]:
-        return dict(zip(("mean", "std"), _encode(vae, pixels(first, size)), strict=True))
-
-    mark = fingerprint(vae, float(vae.config.scaling_factor))
-    return ImageLatents(
-        **cached_tensors(
-            folder, "latents", mark, count, make, chunk=LATENT_CHUNK, batch=LATENT_BATCH, on_made=on_pictures
-        )
-    )
-
-
-def _encode(vae: AutoencoderKL, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    law = vae.encode(pixels.to(vae.device, vae.dtype)).latent_dist
-    scale = vae.config.scaling_factor
-    return tuple(patchify(x.float() * scale, 1).half().cpu().contiguous() for x in (law.mean, law.std))
 
 
 CODES_SEED = (1 << 29) + (1 << 27)  # apart from the pictures the models themselves are trained and measured on
@@ -150,12 +109,9 @@ class ImageCodes:
         return len(self.prompts)
 
     def batch(self, step: int, size: int) -> tuple[list[str], Tensor]:
-        """Prompts and codes of a training step, a pure function of it: every epoch in an order of its own."""
-        per_epoch = max(len(self) // size, 1)
-        epoch, place = divmod(step, per_epoch)
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(epoch))
-        taken = order[place * size : (place + 1) * size]
-        return [self.prompts[i] for i in taken.tolist()], self.codes[taken]
+        """Prompts and codes of a training step, a pure function of it."""
+        taken = batch_members(len(self), size, step)
+        return [self.prompts[i] for i in taken], self.codes[taken]
 
 
 def write_codes(path: Path, codes: Tensor, prompts: Sequence[str]) -> None:

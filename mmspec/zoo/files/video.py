@@ -1,4 +1,4 @@
-"""The zoo's video models in their folders: an autoencoder, transformers that share it and one caption encoder, and a reward."""
+"""The zoo's video models in their folders: an autoencoder, transformers that share a caption encoder, and a reward."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import WanVideo
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
 from mmspec.zoo.files.image import read_vq, read_with
-from mmspec.zoo.files.scorers import load_scorer, save_scorer
+from mmspec.zoo.files.scorers import load_scorer
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.video_prompts import LONGEST
 
@@ -78,11 +78,6 @@ def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
     return BlockVideoPipeline(
         video, read_video_vae(vae), read_prompts(whole), size=(IMAGE_SCENE_SIDE,) * 2, blocks=BLOCKS
     )
-
-
-def write_reward(model: FrameReward, folder: Path) -> None:
-    """Write fp16 safetensors and config.json."""
-    save_scorer(model, model.size, folder)
 
 
 def read_reward(folder: Path, whole: Path) -> PromptReward:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,9 +14,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from mmspec.io.files import locked, write_json_atomic
+from mmspec.io.readers import read_json
+from mmspec.training.checkpoint import load_state
 from mmspec.training.loop import LossFn, train_steps
 from mmspec.training.run_state import STATE, RunState
 from mmspec.training.schedule import Schedule
+from mmspec.zoo.files.training_sets import Tensors, cached_tensors
 
 
 def autocast(device: torch.device | str) -> AbstractContextManager[object]:
@@ -41,25 +44,36 @@ def note_of(figures: Mapping[str, float]) -> str:
     return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
 
 
-Made = TypeVar("Made")
+def cached_set(
+    title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
+    batch: int = 64,
+) -> Tensors:  # fmt: skip
+    """`cached_tensors` with a progress bar.   mark: `fingerprint` of the models that the members come from."""
+    with progress_bars() as progress:
+        bar = progress.add_task(title, total=count, note="")
+        return cached_tensors(folder, stem, mark, count, make, chunk=chunk, batch=batch,
+                              on_members=lambda size: progress.update(bar, advance=size))  # fmt: skip
 
 
-def prefetched(make: Callable[[int], Made], steps: int, workers: int) -> Callable[[int], Made]:
-    """`make`, a pure function of a step below `steps`, as a function that is asked for one step after the other.
+Batch = TypeVar("Batch")
 
-    workers: processes that make values meanwhile, which pays where a GPU would wait for them. They are forked, so that `make`
-    may be any function that touches no GPU. 0: made when asked for.
+
+def prefetched(make: Callable[[int], Batch], steps: int, workers: int) -> Callable[[int], Batch]:
+    """`make`, a pure function of a step below `steps`, as a function that is called for one step after the other.
+
+    workers: processes that compute batches ahead, which pays where a GPU would wait for them. They are forked, so that
+    `make` may be any function that touches no GPU. 0 computes a batch when it is needed.
     """
     return _Prefetched(make, steps, workers) if workers else make
 
 
-class _Prefetched(Generic[Made]):
-    def __init__(self, make: Callable[[int], Made], steps: int, workers: int):
+class _Prefetched(Generic[Batch]):
+    def __init__(self, make: Callable[[int], Batch], steps: int, workers: int):
         self.steps, self.workers = _Steps(make), workers
         self.count, self.next = steps, -1
-        self.source: Iterator[Made] = iter(())
+        self.source: Iterator[Batch] = iter(())
 
-    def __call__(self, step: int) -> Made:
+    def __call__(self, step: int) -> Batch:
         if step != self.next:
             order = range(step, self.count)
             self.source = iter(DataLoader(self.steps, batch_size=None, sampler=order, num_workers=self.workers,
@@ -68,11 +82,11 @@ class _Prefetched(Generic[Made]):
         return next(self.source)
 
 
-class _Steps(Dataset, Generic[Made]):
-    def __init__(self, make: Callable[[int], Made]):
+class _Steps(Dataset, Generic[Batch]):
+    def __init__(self, make: Callable[[int], Batch]):
         self.make = make
 
-    def __getitem__(self, step: int) -> Made:
+    def __getitem__(self, step: int) -> Batch:
         return self.make(step)
 
 
@@ -102,15 +116,46 @@ class TrainingPlan:
         )  # fmt: skip
 
 
+class Recipe:
+    """Base of recipes, the dataclasses of all settings that decide a model: its schedule and its random numbers.
+
+    name: of the model in the zoo.   seed: of the first weights and of all draws.   steps, lr, again, warmup, weight_decay: as
+    in `TrainingPlan`; at most half of the steps are warm-up.
+    """
+
+    __slots__ = ()
+    name: str
+    steps: int
+    lr: float
+    seed: int
+    again: ClassVar[int] = 0
+    warmup: ClassVar[int] = 100
+    weight_decay: ClassVar[float] = 0.02
+
+    @property
+    def folder(self) -> str:
+        """Of the state, in the work folder."""
+        return self.name.replace("/", "_")
+
+    def plan(self) -> TrainingPlan:
+        """The schedule for the training loop."""
+        return TrainingPlan(self.steps, self.lr, warmup=min(self.warmup, self.steps // 2), weight_decay=self.weight_decay,
+                            again=self.again)  # fmt: skip
+
+    def draws(self, step: int) -> torch.Generator:
+        """The source of a step's random numbers."""
+        return torch.Generator().manual_seed((self.seed << 32) + step)
+
+    def fraction(self, step: int, share: float = 1.0) -> float:
+        """How much of a `share` of the run lies behind a step; at the step `again` a second run starts at 0."""
+        first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
+        return (step - first) / (share * (last - first))
+
+
 def train(
-    module: nn.Module,
-    loss_of: LossFn,
-    plan: TrainingPlan,
-    folder: Path,
-    title: str,
-    resume: bool = True,
+    module: nn.Module, loss_of: LossFn, plan: TrainingPlan, folder: Path, title: str, resume: bool = True,
     on_save: Callable[[int], object] = lambda step: None,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
 
     `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.
@@ -164,6 +209,21 @@ def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str
     }
     write_json_atomic(out / "card.json", card)
     return card
+
+
+def load_or_train(
+    folder: Path, resume: bool, load: Callable[[], nn.Module], train_part: Callable[[], tuple[nn.Module, dict]]
+) -> tuple[nn.Module, dict]:
+    """A part that several builds share and its held-out accuracy: of a finished training in `folder`, or of a new one."""
+    finished = folder / "accuracy.json"
+    if resume and finished.exists():
+        module = load()
+        load_state(folder / STATE, module)
+        return module, read_json(finished)
+    finished.unlink(missing_ok=True)  # of an older part: the new training may be stopped on the way
+    module, accuracy = train_part()
+    write_json_atomic(finished, accuracy)
+    return module, accuracy
 
 
 def rounded(figures: Mapping[str, float]) -> dict[str, float]:

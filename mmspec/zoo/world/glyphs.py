@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 
 import numpy as np
+from einops import rearrange
 from PIL import Image
 
 SUPERSAMPLE = 6
@@ -44,7 +45,7 @@ def shape_mask(shape: str, pixels: int) -> np.ndarray:
     fine = pixels * SUPERSAMPLE
     axis = (np.arange(fine) + 0.5) / fine * 2 - 1
     inside = _inside(shape, axis[None, :], axis[:, None])
-    return inside.reshape(pixels, SUPERSAMPLE, pixels, SUPERSAMPLE).mean((1, 3)).astype(np.float32)
+    return rearrange(inside, "(r i) (c j) -> r i c j", i=SUPERSAMPLE, j=SUPERSAMPLE).mean((1, 3)).astype(np.float32)
 
 
 @cache

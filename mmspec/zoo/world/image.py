@@ -1,4 +1,4 @@
-"""Scenes for image generation, one or two plain objects on 64x64 pixels, and the prompts that name every object's color and shape."""
+"""Scenes for image generation, one or two objects on 64x64 pixels, and prompts that name every color and shape."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from einops import rearrange
 
 from mmspec.zoo.world.glyphs import shape_mask
 from mmspec.zoo.world.language import chance, choose, with_article, word_tokenizer, words_of
@@ -125,8 +126,7 @@ def render_image_scene(picture: ImageScene) -> np.ndarray:
 
 def low_res(array: np.ndarray) -> np.ndarray:
     """Half the side by means of 2x2 boxes: uint8 [..., H, W, 3] -> uint8 [..., H/2, W/2, 3]."""
-    *lead, rows, columns, channels = array.shape
-    boxes = array.reshape(*lead, rows // 2, 2, columns // 2, 2, channels)
+    boxes = rearrange(array, "... (h i) (w j) c -> ... h i w j c", i=2, j=2)
     return np.rint(boxes.mean(axis=(-4, -2), dtype=np.float32)).astype(np.uint8)
 
 

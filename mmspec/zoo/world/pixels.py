@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from PIL import Image
 from torch import Tensor
 
@@ -15,13 +16,13 @@ from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, ImageScene, render_image_sc
 
 def to_pixels(arrays: np.ndarray) -> Tensor:
     """uint8 [B, H, W, 3] -> float32 [B, 3, H, W] in -1..1."""
-    return torch.from_numpy(arrays).permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0).contiguous()
+    return rearrange(torch.from_numpy(arrays), "b h w c -> b c h w").float().div_(127.5).sub_(1.0).contiguous()
 
 
 def to_bytes(pixels: Tensor) -> np.ndarray:
     """float [B, 3, H, W] in -1..1 -> uint8 [B, H, W, 3]."""
     scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
-    return scaled.round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    return rearrange(scaled.round().to(torch.uint8), "b c h w -> b h w c").cpu().numpy()
 
 
 def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
@@ -35,12 +36,12 @@ def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
                 f"images: expected a uint8 tensor [B, 3, H, W] or [B, H, W, 3], got {images.dtype} "
                 f"{tuple(images.shape)}; convert it"
             )
-        stacked = images if images.shape[1] == 3 else images.permute(0, 3, 1, 2)
+        stacked = images if images.shape[1] == 3 else rearrange(images, "b h w c -> b c h w")
     else:
         side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
         drawn = [image.convert("RGB") for image in images]
         drawn = [one if one.size == side else one.resize(side, Image.Resampling.BOX) for one in drawn]
-        stacked = torch.from_numpy(np.stack([np.asarray(one) for one in drawn])).permute(0, 3, 1, 2)
+        stacked = rearrange(torch.from_numpy(np.stack([np.asarray(one) for one in drawn])), "b h w c -> b c h w")
     pixels = stacked.float() / 127.5 - 1.0
     if pixels.shape[-2:] != (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE):
         pixels = F.interpolate(pixels, size=(IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), mode="area")

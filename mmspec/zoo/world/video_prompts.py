@@ -102,5 +102,5 @@ def video_prompt_words() -> list[str]:
 
 
 def video_prompt_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word with the end token last, as `prompt_tokenizer`."""
+    """One token a word with the end token last, as `image_prompt_tokenizer`."""
     return word_tokenizer(video_prompt_words(), LONGEST)

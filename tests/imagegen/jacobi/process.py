@@ -202,8 +202,8 @@ def scripted(script: Script, canvas: Canvas) -> Iterator[None]:
     base, jacobi = "mmspec.core.rules.base", "mmspec.imagegen.jacobi"
     with (
         patch(f"{base}.sample_categorical", sample), patch(f"{base}.select_path", select),
-        patch(f"{jacobi}.state.sample_categorical", sample), patch(f"{jacobi}.tree.sample_categorical", sample),
-        patch(f"{jacobi}.state.gumbel_pick", pick),
+        patch(f"{jacobi}.drafter.sample_categorical", sample), patch(f"{jacobi}.tree.sample_categorical", sample),
+        patch(f"{jacobi}.drafter.gumbel_pick", pick),
     ):  # fmt: skip
         yield
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mmspec.imagegen import LlamaGenPipeline
+from mmspec.imagegen.base_pipeline import to_pil
 from mmspec.imagegen.llamagen.captions import CaptionEncoder
-from mmspec.imagegen.pixels import to_pil
 from tests.imagegen.llamagen.tiny import CAPTION, CLASS, text_encoder, tokenizer_model, transformer, word_tokenizer
 
 

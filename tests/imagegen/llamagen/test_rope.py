@@ -7,7 +7,8 @@ import re
 import pytest
 import torch
 
-from mmspec.imagegen.grid_rope import GridRotary, apply_rotary, grid_table
+from mmspec.imagegen.grid_rope import grid_table
+from mmspec.imagegen.llamagen.transformer import GridRotary, apply_rotary
 from tests.parity import case
 
 

@@ -71,3 +71,18 @@ def test_every_name_works_alone_and_exact_ones_are_passed_on() -> None:
 def test_what_it_refuses(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rule_from_name(text, Codes())
+
+
+def test_a_table_is_made_once_for_a_codebook() -> None:
+    class Trained(Codes):
+        rows = codebook(50)
+
+        def codebook(self) -> torch.Tensor:
+            return self.rows
+
+    model = Trained()
+    table = rule_from_name("lantern:k=5", model).table
+    assert rule_from_name("lantern++:k=5", model).table is table
+    assert rule_from_name("lantern:k=5", Trained()).table is not table
+    model.rows = model.rows.flip(0)
+    assert torch.equal(rule_from_name("lantern:k=5", model).table, 49 - table.flip(0))

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.kl import KLConfig, build_kl
-from mmspec.zoo.files import training_sets
-from mmspec.zoo.files.training_sets import ImageLatents, encode_images, fingerprint
+from mmspec.zoo.files.training_sets import ImageLatents, fingerprint
+from mmspec.zoo.training.continuous import recipe
+from mmspec.zoo.training.continuous.recipe import encode_images
 
 SIZES = KLConfig(embed_dim=3, ch=4, ch_mult=(1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=8,
                  norm_groups=2, scale=0.5)  # fmt: skip
@@ -23,8 +24,8 @@ def autoencoder(seed: int = 0) -> torch.nn.Module:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    monkeypatch.setattr(training_sets, "LATENT_CHUNK", 4)
-    monkeypatch.setattr(training_sets, "LATENT_BATCH", 3)
+    monkeypatch.setattr(recipe, "CHUNK", 4)
+    monkeypatch.setattr(recipe, "BATCH", 3)
     return []
 
 
@@ -34,23 +35,26 @@ def test_what_is_there_is_kept_and_what_is_missing_made(tmp_path: Path, asked: l
         return torch.stack([torch.full((3, 8, 8), (first + i) / 10 - 0.5) for i in range(count)])
 
     vae = autoencoder()
-    made = encode_images(vae, tmp_path, pixels, 6)
+    made = encode_images(vae, tmp_path, pixels, 6, "latents")
     assert asked == [(0, 3), (3, 1), (4, 2)] and made.mean.shape == (6, 16, 3) and made.mean.dtype == torch.float16
     with torch.no_grad():
         law = vae.encode(pixels(5, 1)).latent_dist
     torch.testing.assert_close(made.mean[5].float(), 0.5 * law.mean[0].flatten(1).T, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(made.std[5].float(), 0.5 * law.std[0].flatten(1).T, atol=1e-3, rtol=1e-3)
     asked.clear()
-    again = encode_images(vae, tmp_path, pixels, 6)
+    again = encode_images(vae, tmp_path, pixels, 6, "latents")
     assert not asked and torch.equal(again.mean, made.mean) and torch.equal(again.std, made.std)
     (tmp_path / "latents_000000.safetensors").unlink()
-    assert torch.equal(encode_images(vae, tmp_path, pixels, 5).mean, made.mean[:5])
+    assert torch.equal(encode_images(vae, tmp_path, pixels, 5, "latents").mean, made.mean[:5])
     assert asked == [(0, 3), (3, 1), (4, 1)]  # the second file has a picture too many
     asked.clear()
     vae.register_to_config(scaling_factor=0.6)
-    assert len(encode_images(vae, tmp_path, pixels, 6)) == 6 and len(asked) == 3
+    assert len(encode_images(vae, tmp_path, pixels, 6, "latents")) == 6 and len(asked) == 3
     asked.clear()
-    assert not torch.equal(encode_images(autoencoder(1), tmp_path, pixels, 6).mean, made.mean) and len(asked) == 3
+    assert (
+        not torch.equal(encode_images(autoencoder(1), tmp_path, pixels, 6, "latents").mean, made.mean)
+        and len(asked) == 3
+    )
 
 
 def test_another_scale_is_another_autoencoder() -> None:

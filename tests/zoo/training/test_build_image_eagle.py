@@ -17,9 +17,9 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.files.training_sets import generate_codes, read_codes, write_codes
+from mmspec.zoo.training import loop
 from mmspec.zoo.training.image import build_eagle
 from mmspec.zoo.training.image.build_eagle import ImageEagleRecipe, build, train_image_eagle
-from mmspec.zoo.training.loop import TrainingPlan
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_a_resumed_run_ends_where_a_whole_one_does(pipe: ImagePipeline, tmp_path
         return of
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_eagle, "TrainingPlan", partial(TrainingPlan, save_every_s=-1.0))
+        patch.setattr(loop, "TrainingPlan", partial(loop.TrainingPlan, save_every_s=-1.0))
         patch.setattr(build_eagle, "image_eagle_loss", until_two)
         with pytest.raises(KeyboardInterrupt):
             train_image_eagle(RECIPE, pipe, data, tmp_path / "parts")

@@ -10,7 +10,7 @@ from mmspec.zoo.training.vlm import build_vlm
 
 @pytest.mark.parametrize(
     ("builder", "first", "later"),
-    [(build_vlm, "_tower", ["vlm"]), (build_llamagen, "build_vq", ["caption_encoder", "t2i"])],
+    [(build_vlm, "load_or_train", ["vlm"]), (build_llamagen, "build_vq", ["caption_encoder", "t2i"])],
 )
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_build_that_starts_over_forgets_its_later_stages_first(builder, first, later, resume, tmp_path, monkeypatch):

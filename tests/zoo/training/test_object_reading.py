@@ -80,7 +80,7 @@ def test_heads_read_what_states_tell() -> None:
 def test_heads_count_in_the_second_run_less_and_less() -> None:
     assert [RECIPE.reads(step) for step in (0, 9, 10, 15)] == [0, 0, 0.5, 0]
     assert RECIPE.reads(12) == pytest.approx(0.3) and replace(RECIPE, again=0).reads(12) == 0
-    assert [RECIPE.done(step) for step in (0, 5, 10, 15)] == [0, 0.5, 0, 0.5]
+    assert [RECIPE.fraction(step) for step in (0, 5, 10, 15)] == [0, 0.5, 0, 0.5]
 
 
 @pytest.mark.parametrize("kind", ["whole", "cuts"])

@@ -58,16 +58,9 @@ def train_car(
 
 
 def build(
-    out: Path,
-    work: Path,
-    kl: Path,
-    judge: ObjectDetector,
-    recipe: LatentRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 256,
-) -> dict[str, Any]:
+    out: Path, work: Path, kl: Path, judge: ObjectDetector, recipe: LatentRecipe | None = None, *, resume: bool = True,
+    device: str = "cpu", measured: int = 256,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
 
     kl: folder of the autoencoder.   recipe: None for the target's.   measured: pictures drawn for the card's figures.

@@ -142,15 +142,9 @@ def evaluate_kl(model: AutoencoderKL, judge: ObjectDetector, count: int = 1000, 
 
 
 def build(
-    out: Path,
-    work: Path,
-    judge: ObjectDetector,
-    recipe: KlRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 1000,
-) -> dict[str, Any]:
+    out: Path, work: Path, judge: ObjectDetector, recipe: KlRecipe | None = None, *, resume: bool = True,
+    device: str = "cpu", measured: int = 1000,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/kl`, write fp16 weights and the card to `out`; returns the card.
 
     recipe: None for the one to ship.   judge: what counts the objects that survive.

@@ -100,13 +100,9 @@ def places(grid: int, width: int) -> Tensor:
 
 
 def train_mar(
-    recipe: LatentRecipe,
-    latents: dict[str, ImageLatents],
-    captions: Encode,
-    folder: Path,
-    resume: bool = True,
+    recipe: LatentRecipe, latents: dict[str, ImageLatents], captions: Encode, folder: Path, resume: bool = True,
     device: str = "cpu",
-) -> tuple[MAR, dict[str, float]]:
+) -> tuple[MAR, dict[str, float]]:  # fmt: skip
     """Trains on classes and on prompts, see `turn`; returns the model and its last means.
 
     latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
@@ -137,17 +133,9 @@ def generate_images(pipe: MARPipeline, prompts: Sequence[Any], seeds: list[int])
 
 
 def build(
-    out: Path,
-    work: Path,
-    kl: Path,
-    whole: Path,
-    judge: ObjectDetector,
-    recipe: LatentRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 256,
-) -> dict[str, Any]:
+    out: Path, work: Path, kl: Path, whole: Path, judge: ObjectDetector, recipe: LatentRecipe | None = None, *,
+    resume: bool = True, device: str = "cpu", measured: int = 256,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
 
     kl: folder of the autoencoder.   whole: that of the text-to-image pipeline, whose caption encoder is shared.

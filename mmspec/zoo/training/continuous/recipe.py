@@ -12,10 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig
+from mmspec.imagegen.continuous.mar.adapter import patchify
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.zoo.architectures.object_detector import ObjectDetector
-from mmspec.zoo.files.training_sets import ImageLatents, encode_images
-from mmspec.zoo.training.loop import TrainingPlan, progress_bars
+from mmspec.zoo.files.training_sets import ImageLatents, fingerprint
+from mmspec.zoo.training.loop import Recipe, cached_set
 from mmspec.zoo.world.image import (
     CLASSES,
     HELD_OUT,
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL
 
 
+CHUNK, BATCH = 512, 64  # pictures of a file of latents, and those encoded at once
 Kind = Literal["classes", "prompts"]
 FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27) + (1 << 26)}
 
 
 @dataclass(frozen=True, slots=True)
-class LatentRecipe:
+class LatentRecipe(Recipe):
     """Everything that decides a model of continuous tokens.
 
     pictures: of each fixed set.   copies: draws of the head for one condition.   drop: share of rows without a condition.
@@ -62,19 +64,6 @@ class LatentRecipe:
         if not 0 <= self.drop < 1:
             raise ValueError(f"drop: expected a share from 0 to 1, got {self.drop}; use 0.1")
 
-    @property
-    def folder(self) -> str:
-        """Of the state, in the work folder."""
-        return self.name.replace("/", "_")
-
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
-
-    def draws(self, step: int) -> torch.Generator:
-        """What a step draws its masks, times and noise with."""
-        return torch.Generator().manual_seed((self.seed << 32) + step)
-
     def dropped(self, labels: Tensor, drawn: torch.Generator) -> Tensor:
         """bool [B], the rows that lose their condition."""
         return torch.rand(len(labels), generator=drawn) < self.drop
@@ -87,15 +76,31 @@ def scene_at(kind: Kind, index: int) -> ImageScene:
 
 
 def latent_set(vae: AutoencoderKL, work: Path, kind: Kind, count: int) -> ImageLatents:
-    """The latents of a fixed set, which lie in `work/latents/KIND` and are made where they are not."""
+    """The latents of a fixed set, stored in `work/latents/KIND`."""
 
     def pixels(first: int, size: int) -> Tensor:
         return to_pixels(image_arrays([scene_at(kind, first + i) for i in range(size)]))
 
-    with progress_bars() as progress:
-        bar = progress.add_task(f"latents of {kind}", total=count, note="")
-        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
-        return encode_images(vae, work / "latents" / kind, pixels, count, made)
+    return encode_images(vae, work / "latents" / kind, pixels, count, f"latents of {kind}")
+
+
+@torch.no_grad()
+def encode_images(
+    vae: AutoencoderKL, folder: Path, pixels: Callable[[int, int], Tensor], count: int, title: str
+) -> ImageLatents:
+    """Latents of `count` pictures; those of this autoencoder in `folder` are not encoded again.
+
+    pixels(first, size): float [size, 3, H, W] in -1..1, the pictures from the index `first` on.   title: of the progress bar.
+    """
+    scale = float(vae.config.scaling_factor)
+
+    def make(first: int, size: int) -> dict[str, Tensor]:
+        law = vae.encode(pixels(first, size).to(vae.device, vae.dtype)).latent_dist
+        parts = {"mean": law.mean, "std": law.std}
+        return {name: patchify(part.float() * scale, 1).half().cpu().contiguous() for name, part in parts.items()}
+
+    mark = fingerprint(vae, scale)
+    return ImageLatents(**cached_set(title, folder, "latents", mark, count, make, chunk=CHUNK, batch=BATCH))
 
 
 def class_labels(taken: Tensor) -> Tensor:
@@ -121,8 +126,8 @@ def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch
     """
     labels = [index % CLASSES for index in range(count)]
     names = class_names()
-    return _shares(draw, judge, labels, [names[label] for label in labels],
-                   [class_image_scene(label, RECOGNITION_SEED + index) for index, label in enumerate(labels)], batch)  # fmt: skip
+    real = [class_image_scene(label, RECOGNITION_SEED + index) for index, label in enumerate(labels)]
+    return _shares(draw, judge, labels, [names[label] for label in labels], real, batch)
 
 
 def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
@@ -133,13 +138,9 @@ def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batc
 
 
 def _shares(
-    draw: Draw,
-    judge: ObjectDetector,
-    prompts: Sequence[Any],
-    asked: Sequence[str],
-    real: Sequence[ImageScene],
+    draw: Draw, judge: ObjectDetector, prompts: Sequence[Any], asked: Sequence[str], real: Sequence[ImageScene],
     batch: int,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     drawn: list[Image.Image] = []
     for first in range(0, len(prompts), batch):
         part = prompts[first : first + batch]

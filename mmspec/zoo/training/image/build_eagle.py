@@ -17,14 +17,14 @@ from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.files.image import GUIDANCE
 from mmspec.zoo.files.training_sets import ImageCodes, generate_codes, read_codes
-from mmspec.zoo.training.loop import TrainingPlan, rounded, train, write_card
+from mmspec.zoo.training.loop import Recipe, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, image_prompt, sample_image_scene
 
 MEASURED: dict[str, Shape] = {"chain5": Chain(FixedLength(5)), "tree24": StaticTree(deep_tree(24))}
 
 
 @dataclass(frozen=True, slots=True)
-class ImageEagleRecipe:
+class ImageEagleRecipe(Recipe):
     """Everything that decides the drafter; the defaults are the shipped one.
 
     Beside LANTERN's training, laws weigh as much as features, three steps are unrolled on the drafter's own states, and half
@@ -32,6 +32,7 @@ class ImageEagleRecipe:
     images: made by the target where no file of codes is given.
     """
 
+    warmup, weight_decay = 50, 0.01
     images: int = 2048
     steps: int = 1500
     batch: int = 8
@@ -57,9 +58,8 @@ def train_image_eagle(
         prompts, values = codes.batch(step, recipe.batch)
         return model.prepare(prompts), values
 
-    plan = TrainingPlan(recipe.steps, recipe.lr, warmup=min(50, recipe.steps // 4), weight_decay=0.01)
     loss = image_eagle_loss(drafter, model, batches, recipe.loss, recipe.seed)
-    figures = train(drafter, loss, plan, folder, "t2i/eagle", resume)
+    figures = train(drafter, loss, recipe.plan(), folder, "t2i/eagle", resume)
     return drafter.eval().requires_grad_(False), figures
 
 
@@ -74,14 +74,9 @@ def measure(pipe: ImagePipeline, drafter: ImageEagle, count: int = 16) -> dict[s
 
 
 def build(
-    out: Path,
-    work: Path,
-    pipe: ImagePipeline,
-    codes: Sequence[Path] = (),
-    recipe: ImageEagleRecipe = ImageEagleRecipe(),
-    *,
-    resume: bool = True,
-) -> dict[str, Any]:
+    out: Path, work: Path, pipe: ImagePipeline, codes: Sequence[Path] = (),
+    recipe: ImageEagleRecipe = ImageEagleRecipe(), *, resume: bool = True,
+) -> dict[str, Any]:  # fmt: skip
     """Train over the model of `pipe` in `work/t2i_eagle`, write fp16 weights and the card to `out`; returns the card.
 
     codes: files as `write_codes` makes them (images of the target, tokenised pictures); without any, the target makes its

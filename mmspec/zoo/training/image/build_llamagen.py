@@ -19,8 +19,8 @@ from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.image import read_pipeline, read_vq, read_with_shared_tokenizer, write_pipeline, write_transformer
 from mmspec.zoo.training.image.build_vq import build as build_vq
-from mmspec.zoo.training.image.facts import image_reading_loss, object_cells, train_image_prompt_encoder
-from mmspec.zoo.training.loop import STATE, TrainingPlan, autocast, prefetched, rounded, start_over, train, write_card
+from mmspec.zoo.training.image.facts import IMAGE_FACTS, code_labels, object_cells, train_image_prompt_encoder
+from mmspec.zoo.training.loop import STATE, Recipe, autocast, prefetched, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import WithAuxiliaryHeads
 from mmspec.zoo.world.image import (
     CLASSES,
@@ -43,7 +43,7 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class GptRecipe:
+class GptRecipe(Recipe):
     """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes.
 
     reading, object_weight: weights of the auxiliary heads' loss and of the codes of objects. Both fade, to 0 and 1, over
@@ -52,6 +52,7 @@ class GptRecipe:
     belongs to which shape.
     """
 
+    weight_decay = 0.05
     name: str
     config: GPTConfig
     steps: int
@@ -107,19 +108,13 @@ def condition_of(
 
 
 def train_llamagen(
-    recipe: GptRecipe,
-    vq: VQModel,
-    encode: Encode | None,
-    folder: Path,
-    resume: bool = True,
-    device: str = "cpu",
-    projection: nn.Module | None = None,
-    workers: int = 0,
-) -> tuple[Transformer, dict[str, float]]:
+    recipe: GptRecipe, vq: VQModel, encode: Encode | None, folder: Path, resume: bool = True, device: str = "cpu",
+    projection: nn.Module | None = None, workers: int = 0,
+) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
     """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
 
-    projection: what the transformer's own caption projection starts as.   workers: as in `prefetched`.   The last loss is of codes
-    alone, all of one weight.
+    projection: initial weights of the transformer's own caption projection.   workers: as in `prefetched`.
+    The last loss is of codes alone, all of one weight.
     """
     torch.manual_seed(recipe.seed)
     gpt, vq = Transformer(recipe.config), vq.to(device)
@@ -141,18 +136,18 @@ def train_llamagen(
         mask = None if mask is None else mask.to(device)
         with autocast(device):
             logits, states = model(condition.to(device), codes, mask, drop.to(device))
-        share = max(1 - step / (recipe.guided_share * recipe.steps), 0.0)
+        share = max(1 - recipe.fraction(step, recipe.guided_share), 0.0)
         if not share:
             loss, notes = code_loss(logits, codes)
             return loss, {**notes, "reading": 0.0}
         with autocast(device):
-            reading = image_reading_loss(model, states, pictures, drop, step)
+            labels = code_labels(pictures, recipe.config.grid)
+            reading = IMAGE_FACTS.reading_loss(model, states, pictures, labels, drop, step)
         weight = 1 + (recipe.object_weight - 1) * share * object_cells(pictures, recipe.config.grid).to(device)
         loss, notes = code_loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
-    plan = TrainingPlan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
-    return gpt, train(model, loss_of, plan, folder, recipe.name, resume)
+    return gpt, train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
 
 
 @torch.no_grad()
@@ -221,7 +216,7 @@ def build_with_shared_tokenizer(
     """A transformer over tokenizer and caption encoder of the pipeline in `whole`; writes it and its card to `out`."""
     shared = read_pipeline(whole).model
     encode = shared.captions if recipe.config.model_type == "t2i" else None
-    gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.name.replace("/", "_"), resume, device)
+    gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.folder, resume, device)
     write_transformer(gpt.cpu(), out)
     return _carded(recipe, out, read_with_shared_tokenizer(out, whole), figures)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip, token_ids
 from mmspec.zoo.architectures.object_detector import CELL, GRID, DetectorNetwork, ObjectDetector, objects_of
-from mmspec.zoo.files.scorers import load_clip, load_detector, save_clip, save_detector
+from mmspec.zoo.files.scorers import load_clip, load_detector, save_scorer
 from mmspec.zoo.training.image.recipe import ImageRecipe, train_on_images
 from mmspec.zoo.training.loop import autocast, rounded, write_card
 from mmspec.zoo.world.image import HELD_OUT, ImageScene, image_prompt
@@ -103,15 +103,9 @@ def evaluate_clip(clip: ImageClip, batches: int = 30, batch: int = 32) -> dict[s
 
 
 def build_clip(
-    out: Path,
-    work: Path,
-    recipe: ImageRecipe = CLIP_RECIPE,
-    *,
-    size: ClipSize | None = None,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 30,
-) -> dict[str, Any]:
+    out: Path, work: Path, recipe: ImageRecipe = CLIP_RECIPE, *, size: ClipSize | None = None, resume: bool = True,
+    device: str = "cpu", measured: int = 30,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/clip`, write fp16 weights and the card to `out`; returns the card.
 
     size: of the model, `ClipSize()` unless given.   measured: batches of 32 held-out pictures the card's figures are of.
@@ -119,7 +113,7 @@ def build_clip(
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
     figures = train_clip(clip, work / "clip", recipe, resume, device)
-    save_clip(clip, size, out)
+    save_scorer(clip, size, out)
     data = "pictures and prompts of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
     evaluation = evaluate_clip(load_clip(out), measured)
     return write_card(out, "clip", clip, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation)
@@ -164,12 +158,9 @@ def detector_loss(logits: Tensor, pictures: list[ImageScene]) -> tuple[Tensor, d
 
 
 def train_detector(
-    model: DetectorNetwork,
-    folder: Path,
-    recipe: ImageRecipe = DETECTOR_RECIPE,
-    resume: bool = True,
+    model: DetectorNetwork, folder: Path, recipe: ImageRecipe = DETECTOR_RECIPE, resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Train `model` in place on augmented pictures; returns the last means. State and log lie in `folder`."""
 
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
@@ -197,14 +188,9 @@ def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, flo
 
 
 def build_detector(
-    out: Path,
-    work: Path,
-    recipe: ImageRecipe = DETECTOR_RECIPE,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: ImageRecipe = DETECTOR_RECIPE, *, resume: bool = True, device: str = "cpu",
     measured: int = 1000,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/image_judge`, write fp16 weights and the card to `out`; returns the card.
 
     measured: held-out pictures the card's figures are of.
@@ -212,7 +198,7 @@ def build_detector(
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()
     figures = train_detector(model, work / "image_judge", recipe, resume, device)
-    save_detector(model, out)
+    save_scorer(model, model.size, out)
     data = "pictures of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
     evaluation = evaluate_detector(load_detector(out), measured)
     return write_card(

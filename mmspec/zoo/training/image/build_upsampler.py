@@ -14,7 +14,7 @@ from torch import Tensor
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.multiscale.upsamplers import LatentUpsampler, upsampler_loss
 from mmspec.zoo.files.image import read_vq
-from mmspec.zoo.training.loop import TrainingPlan, rounded, train, write_card
+from mmspec.zoo.training.loop import Recipe, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
 
@@ -23,9 +23,10 @@ LowResSource = Callable[[int, int], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class UpsamplerRecipe:
+class UpsamplerRecipe(Recipe):
     """Everything that decides the upsampler; the defaults are the shipped one."""
 
+    warmup, weight_decay = 50, 0.01
     width: int = 64
     blocks: int = 3
     steps: int = 600
@@ -68,8 +69,7 @@ def train_upsampler(
         arrays = pictures(FIRST_SEED + step * recipe.batch, recipe.batch)
         return upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))
 
-    plan = TrainingPlan(recipe.steps, recipe.lr, warmup=min(50, recipe.steps // 4), weight_decay=0.01)
-    figures = train(model, loss_of, plan, folder, "t2i/upsampler", resume)
+    figures = train(model, loss_of, recipe.plan(), folder, "t2i/upsampler", resume)
     for parameter, needed in zip(vq.parameters(), asked, strict=True):
         parameter.requires_grad_(needed)
     return model.eval().requires_grad_(False), figures
@@ -86,14 +86,9 @@ def evaluate_upsampler(
 
 
 def build(
-    out: Path,
-    work: Path,
-    vq_folder: Path,
-    recipe: UpsamplerRecipe = UpsamplerRecipe(),
-    *,
-    resume: bool = True,
+    out: Path, work: Path, vq_folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
     measured: int = 256,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train over the tokenizer in `vq_folder` in `work/t2i_upsampler`, write fp16 weights and the card to `out`; returns
     the card.   measured: held-out pictures the card's figures are of.
     """

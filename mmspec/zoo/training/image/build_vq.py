@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.imagegen.components import write_component
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
 
@@ -23,9 +24,10 @@ CROP = IMAGE_SCENE_SIDE // 2
 
 
 @dataclass(frozen=True, slots=True)
-class VqRecipe:
+class VqRecipe(Recipe):
     """Everything that decides the tokenizer; the defaults are the shipped one."""
 
+    warmup, weight_decay = 50, 0.01
     steps: int = 3400
     lr: float = 2e-3
     batch: int = 8  # whole pictures; four times as many halves weigh the same
@@ -64,7 +66,7 @@ def vq_config() -> VQConfig:
 
 def features(model: VQModel, pixels: Tensor) -> Tensor:
     """What the encoder offers for quantisation, as it is compared: float32 [N, D]."""
-    return F.normalize(model.encode_features(pixels).float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
+    return rearrange(F.normalize(model.encode_features(pixels).float(), dim=1), "b d h w -> (b h w) d")
 
 
 def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -> tuple[Tensor, dict[str, float]]:
@@ -124,9 +126,7 @@ def train_vq(
         loss, notes = vq_loss(model, pixels, recipe, quantised)
         return loss, {**notes, "renewed": float(renewed)}
 
-    return train(
-        model, loss_of, TrainingPlan(recipe.steps, recipe.lr, warmup=50, weight_decay=0.01), folder, "vq", resume
-    )
+    return train(model, loss_of, recipe.plan(), folder, "vq", resume)
 
 
 @torch.no_grad()
@@ -159,15 +159,9 @@ def _reconstruct(model: VQModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: VqRecipe = VqRecipe(),
-    *,
-    config: VQConfig | None = None,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 2000,
-) -> dict[str, Any]:
+    out: Path, work: Path, recipe: VqRecipe = VqRecipe(), *, config: VQConfig | None = None, resume: bool = True,
+    device: str = "cpu", measured: int = 2000,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/vq`, write fp16 weights and the card to `out`; returns the card.
 
     config: of the tokenizer, `vq_config()` unless given.   measured: held-out pictures the card's figures are of.

@@ -1,4 +1,4 @@
-"""The objective of block-causal video models: the flow of every block behind clean context, at the noise levels of few steps."""
+"""The objective of block-causal video models: the flow of every block behind clean context, at few noise levels."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.chunk_cache import AttentionSpan
 from mmspec.video.generation import TRAINING_STEPS, FlowMap
 from mmspec.video.wan.config import WanConfig
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.training.loop import TrainingPlan, autocast
+from mmspec.zoo.training.loop import Recipe, autocast
 from mmspec.zoo.training.video.clips import PLAN
 
 Segment = tuple[int, int, Tensor]  # first block, the one after the last, prompt states [B, L, d]
@@ -81,7 +82,7 @@ def forced_flow(
 
 
 @dataclass(frozen=True, slots=True)
-class FlowRecipe:
+class FlowRecipe(Recipe):
     """What decides how a block-causal video model learns.
 
     batch: clips of four blocks a step.
@@ -105,24 +106,6 @@ class FlowRecipe:
     objects: float = 4.0
     seed: int = 0
     again: int = 0
-
-    @property
-    def folder(self) -> str:
-        """Of the state, in the work folder."""
-        return self.name.replace("/", "_")
-
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02, again=self.again)
-
-    def done(self, step: int) -> float:
-        """Which share of its run lies behind a step."""
-        first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
-        return (step - first) / (last - first)
-
-    def draws(self, step: int) -> torch.Generator:
-        """What a step draws its noise and times with."""
-        return torch.Generator().manual_seed((self.seed << 32) + step)
 
     def levels(self, blocks: tuple[int, int], drawn: torch.Generator) -> Tensor:
         """float32 [B, blocks], the share of noise of each block: of the sampler's steps, or between them and 0."""
@@ -176,7 +159,7 @@ def flow_errors(
     own = (torch.rand(shape[0], blocks.count, generator=drawn) < recipe.own).repeat_interleave(PLAN.size, 1).to(device)
     blocks = blocks.to(device)
     clean, noise, context = blocks.clean, blocks.noise, blocks.clean + stray
-    if blocks.count > 1 and recipe.done(step) >= recipe.own_after:
+    if blocks.count > 1 and recipe.fraction(step) >= recipe.own_after:
         guessed = _predict_blocks(model, context, blocks, recipe)
         context = torch.where(own[:, None, :, None, None], guessed, context)
     sigma = level[:, None, :, None, None]
@@ -184,7 +167,7 @@ def flow_errors(
     weight = 1 + recipe.objects * blocks.filled
     weight = weight / weight.mean((1, 2, 3), keepdim=True)
     each = (flow - (noise - clean)).square().mean(1)  # [B, F, 8, 8]
-    return (each * weight).mean((2, 3)).unflatten(1, (-1, PLAN.size)).mean(2)
+    return rearrange((each * weight).mean((2, 3)), "b (block f) -> b block f", f=PLAN.size).mean(2)
 
 
 @torch.no_grad()

@@ -58,7 +58,7 @@ class BlockRecipe(FlowRecipe):
 
     def reads(self, step: int) -> float:
         """How much heads count at a step."""
-        return self.reading * max(1 - self.done(step) / self.reading_share, 0.0) if 0 < self.again <= step else 0.0
+        return self.reading * max(1 - self.fraction(step) / self.reading_share, 0.0) if 0 < self.again <= step else 0.0
 
 
 def segments_of(members: Sequence[TrainingClip], kind: Kind, encode: Encode, seed: int) -> list[Segment]:

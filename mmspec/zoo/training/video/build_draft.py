@@ -7,8 +7,9 @@ Rectified Flow"), so that one or two steps end close to where the target's eight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from mmspec.video.generation import FlowMap, KeyedBlockNoise
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.files.training_sets import Tensors, batch_members, cached_tensors, fingerprint
+from mmspec.zoo.files.training_sets import Tensors, batch_members, fingerprint
 from mmspec.zoo.files.video import read_video, write_video
-from mmspec.zoo.training.loop import progress_bars, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import cached_set, rounded, start_over, train, write_card
 from mmspec.zoo.training.video.block_flow import BlockClips, FlowRecipe, flow_errors, new_model
 from mmspec.zoo.training.video.build_target import CARD_SEED, prompt_adherence, video_config
 from mmspec.zoo.training.video.clips import BLOCKS, CUT, PLAN, PROMPT_FRAMES
@@ -74,15 +75,11 @@ def noise_of(members: Sequence[int], first: int) -> KeyedBlockNoise:
 
 
 def generated_videos(target: BlockVideoPipeline, work: Path, count: int, first: int = FIRST_SEED) -> GeneratedVideos:
-    """The first members of a set, which lie in `work/video_films_SEED` and are drawn where they are not."""
-    with progress_bars() as progress:
-        bar = progress.add_task("films of the target", total=count, note="")
-        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
-        mark = fingerprint(target.model.transformer, (target.model.sampler, first))
-        make: Callable[[int, int], Tensors] = lambda start, size: _generate(target, first, start, size)  # noqa: E731
-        folder = work / f"video_films_{first}"
-        found = cached_tensors(folder, "films", mark, count, make, chunk=_CHUNK, batch=_BATCH, on_made=made)
-    return GeneratedVideos(found["latents"], first)
+    """The first members of a set, stored in `work/video_films_SEED`."""
+    mark, folder = fingerprint(target.model.transformer, (target.model.sampler, first)), work / f"video_films_{first}"
+    make = partial(_generate, target, first)
+    tensors = cached_set("videos of the target", folder, "films", mark, count, make, chunk=_CHUNK, batch=_BATCH)
+    return GeneratedVideos(tensors["latents"], first)
 
 
 def _generate(target: BlockVideoPipeline, first: int, start: int, size: int) -> Tensors:
@@ -162,17 +159,9 @@ def draft_recipe(steps: int = 4000) -> DraftRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    vae: Path,
-    whole: Path,
-    recipe: DraftRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 32,
-    blocks: int = 7,
-) -> dict[str, Any]:
+    out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe | None = None, *, resume: bool = True,
+    device: str = "cpu", measured: int = 32, blocks: int = 7,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_draft` over videos in `work/video_films_SEED`, write fp16 weights and the card, which is returned,
     to `out`.
 
@@ -191,7 +180,8 @@ def build(
     return write_card(
         out, recipe.name, pipe.model.transformer, "videos that video draws for prompts of moving scenes, and their noise",
         scene_seeds=[FIRST_SEED, FIRST_SEED + 2 * recipe.members], model_seed=recipe.seed, steps=recipe.steps,
-        batch=recipe.batch, training=rounded(figures), held_out=block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT)),
+        batch=recipe.batch, training=rounded(figures),
+        held_out=block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT)),
         evaluation=rounded(prompt_adherence(pipe, scenes, blocks)),
     )  # fmt: skip
 

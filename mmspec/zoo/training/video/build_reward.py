@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
-from mmspec.zoo.files.scorers import load_scorer
+from mmspec.zoo.files.scorers import load_scorer, save_scorer
 from mmspec.zoo.files.training_sets import batch_members
-from mmspec.zoo.files.video import write_reward
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
 from mmspec.zoo.training.video.clips import PROMPT_FRAMES
 from mmspec.zoo.training.video.reward_frames import (
     FIRST_SEED,
@@ -35,10 +35,10 @@ MEASURED = HELD_OUT + (5 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class RewardRecipe:
+class RewardRecipe(Recipe):
     """Everything that decides the reward.
 
-    members: of the fixed set, SHOWN frames each.   wrong: share of the prompts that ask for something else than is shown.
+    members: of the fixed set, MEMBER_FRAMES frames each.   wrong: share of the prompts that do not fit their frames.
     """
 
     size: RewardSize = field(default_factory=RewardSize)
@@ -55,10 +55,6 @@ class RewardRecipe:
                 f"RewardRecipe: expected positive counts and a batch of members or more, got {self}; change them"
             )
 
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.02)
-
     def asked(self, scene: VideoScene, step: int) -> VideoScene:
         """What a prompt of a step asks for where `scene` is shown."""
         rng = np.random.default_rng((scene.seed, step))
@@ -73,7 +69,7 @@ def reward_loss(
         np.stack([likeness(shown.numpy(), one.movers) for shown, one in zip(frames, asked, strict=True)])
     )
     states = encode([video_prompt(one, step, PROMPT_FRAMES) for one in asked])
-    pixels = frames.flatten(0, 1).permute(0, 3, 1, 2).float() / 127.5 - 1
+    pixels = rearrange(frames, "b f h w c -> (b f) c h w").float() / 127.5 - 1
     with autocast(device):
         logits = model(pixels.contiguous().to(device), states.repeat_interleave(frames.shape[1], 0).to(device)).float()
     wanted = truth.flatten().float().to(device)
@@ -111,7 +107,7 @@ def evaluate_reward(reward: PromptReward, frames: Tensor, recipe: RewardRecipe, 
         scene = sample_video_scene(first + index)
         asked = recipe.asked(scene, index)
         right.append(asked is scene)
-        scores.append(reward(shown.permute(0, 3, 1, 2), video_prompt(asked, index, PROMPT_FRAMES)).numpy())
+        scores.append(reward(rearrange(shown, "f h w c -> f c h w"), video_prompt(asked, index, PROMPT_FRAMES)).numpy())
         truths.append(likeness(shown.numpy(), asked.movers))
     score, truth, own = np.stack(scores), np.stack(truths), np.array(right)
     found = {"frames": ranks_agree(score.ravel(), truth.ravel()), "blocks": ranks_agree(score.min(1), truth.min(1)),
@@ -136,16 +132,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def build(
-    out: Path,
-    work: Path,
-    target: BlockVideoPipeline,
-    draft: BlockVideoPipeline,
-    recipe: RewardRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 384,
-) -> dict[str, Any]:
+    out: Path, work: Path, target: BlockVideoPipeline, draft: BlockVideoPipeline, recipe: RewardRecipe | None = None, *,
+    resume: bool = True, device: str = "cpu", measured: int = 384,
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`.
 
     target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that the
@@ -154,7 +143,7 @@ def build(
     recipe = RewardRecipe() if recipe is None else recipe
     frames = reward_frames(target, draft, work, recipe.members)
     model, figures = train_reward(recipe, frames, target.encoder, work / "video_reward", resume, device)
-    write_reward(model.cpu(), out)
+    save_scorer(model.cpu(), model.size, out)
     stored = PromptReward(load_scorer(RewardSize, FrameReward, out), target.encoder)
     unseen = reward_frames(target, draft, work, measured, MEASURED, "video_reward_held_out")
     facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.members], "model_seed": recipe.seed, "steps": recipe.steps,

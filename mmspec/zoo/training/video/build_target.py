@@ -81,16 +81,9 @@ def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    vae: Path,
-    recipe: BlockRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
-    measured: int = 32,
-    blocks: int = 7,
-) -> dict[str, Any]:
+    out: Path, work: Path, vae: Path, recipe: BlockRecipe | None = None, *, resume: bool = True, device: str = "cpu",
+    measured: int = 32, blocks: int = 7,
+) -> dict[str, Any]:  # fmt: skip
     """Train a caption encoder in `work/video_captions`, and a model in `work/video` over latents in `work/video_latents`;
     write fp16 weights of both and the card, which is returned, to `out`.
 

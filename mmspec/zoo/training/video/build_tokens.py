@@ -20,9 +20,9 @@ from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.image import read_vq, write_transformer
 from mmspec.zoo.files.video import read_prompts, read_video_codes
 from mmspec.zoo.training.image.build_llamagen import DROP, code_loss
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import WithAuxiliaryHeads
-from mmspec.zoo.training.video.facts import HEADS, look_labels, train_video_prompt_projection, video_reading_loss
+from mmspec.zoo.training.video.facts import HEADS, VIDEO_FACTS, look_labels, train_video_prompt_projection
 from mmspec.zoo.world.image import low_res
 from mmspec.zoo.world.pixels import to_pixels
 from mmspec.zoo.world.tracking import agreement
@@ -33,7 +33,7 @@ FIRST_SEED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class VideoRecipe:
+class VideoRecipe(Recipe):
     """Everything that decides a zoo model of video codes; fields as in `GptRecipe`, frames are the config's.
 
     again: step from which on the schedule runs once more, guidance by heads and weights with it.
@@ -41,6 +41,7 @@ class VideoRecipe:
     from many scenes, and then how it moves.
     """
 
+    weight_decay = 0.05
     name: str
     config: GPTConfig
     steps: int
@@ -60,10 +61,6 @@ class VideoRecipe:
                 f"VideoRecipe: expected positive counts and short videos no longer than others, got {self}; change them"
             )
 
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(100, self.steps // 2), weight_decay=0.05, again=self.again)
-
     def frames(self, step: int) -> int:
         """Of the videos of a step."""
         return self.short if 0 <= step - self.again < self.short_steps else self.config.frames
@@ -75,8 +72,7 @@ class VideoRecipe:
 
     def guided(self, step: int) -> float:
         """How much heads and the weight of objects count at a step."""
-        first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
-        return max(1 - (step - first) / (self.guided_share * (last - first)), 0.0)
+        return max(1 - self.fraction(step, self.guided_share), 0.0)
 
 
 @torch.no_grad()
@@ -112,7 +108,8 @@ def train_video_codes(
             logits, states = model(condition.to(device), codes, mask.to(device), drop.to(device))
             reading = torch.zeros((), device=device)
             if share:
-                reading = video_reading_loss(model, states, scenes, frames, drop, step)
+                looks = look_labels(scenes, frames, recipe.config.grid)
+                reading = VIDEO_FACTS.reading_loss(model, states, scenes, looks, drop, step)
         near = look_labels(scenes, frames, recipe.config.grid, border=1) < LOOKS
         weight = 1 + (recipe.object_weight - 1) * share * near.to(device)
         loss, notes = code_loss(logits, codes, weight)
@@ -162,8 +159,7 @@ def build(
     measured: held-out prompts that are drawn for the card.
     """
     recipe = recipe or recipe_of()
-    config, name = recipe.config, recipe.name.replace("/", "_")
-    encoder_work, gpt_work = work / f"{name}_captions", work / name
+    config, encoder_work, gpt_work = recipe.config, work / f"{recipe.folder}_captions", work / recipe.folder
     if not resume:
         start_over(encoder_work, gpt_work)
     prompts = read_prompts(whole)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.video.pipeline_files import read_vae, write_vae
 from mmspec.video.vae import LatentLayout, StreamingWanVAE, small_frames
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import Recipe, autocast, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import reconstruction_loss
 from mmspec.zoo.training.video.clips import Clip, clip_bytes, clip_filled, clip_pixels
 from mmspec.zoo.world.tracking import agreement
@@ -43,7 +44,7 @@ class VaeSize:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoVaeRecipe:
+class VideoVaeRecipe(Recipe):
     """Everything that decides the autoencoder; the defaults are the ones to ship.
 
     frames: of a clip, in three steps of four; in the fourth half as many clips have `long` frames.
@@ -56,6 +57,7 @@ class VideoVaeRecipe:
     squares, edges, divergence, spread: as in `KlRecipe`.
     """
 
+    warmup, weight_decay = 50, 0.01
     size: VaeSize = field(default_factory=VaeSize)
     steps: int = 5400
     again: int = 2400
@@ -86,10 +88,6 @@ class VideoVaeRecipe:
     def most(self) -> int:
         """Clips of a step, at most."""
         return max(self.batch, self.short_batch)
-
-    def plan(self) -> TrainingPlan:
-        """Its schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(50, self.steps // 2), weight_decay=0.01, again=self.again)
 
     def edges_at(self, step: int) -> float:
         """The weight of edges at a step."""
@@ -174,7 +172,7 @@ def train_video_vae(
         clips, frames = recipe.clips(step)
         pixels = clip_pixels(clips, frames)
         shape = (len(clips), recipe.size.z_dim, 1 + frames // 4, pixels.shape[-2] // 8, pixels.shape[-1] // 8)
-        noise = torch.randn(shape, generator=torch.Generator().manual_seed((recipe.seed << 32) + step))
+        noise = torch.randn(shape, generator=recipe.draws(step))
         filled = clip_filled(clips, frames)
         return vae_loss(model, pixels.to(device), filled.to(device), noise.to(device), recipe, step)
 
@@ -187,7 +185,7 @@ def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STA
     model.eval()
     clips = [clip_of(recipe, np.random.default_rng(seed), FIRST_SEED + 2 * seed, recipe.long) for seed in range(count)]
     values = [model.encode(clip_pixels([clip], recipe.long)).latent_dist.mode() for clip in clips]
-    flat = torch.cat(values).double().transpose(0, 1).flatten(1)
+    flat = rearrange(torch.cat(values).double(), "b c f h w -> c (b f h w)")
     return flat.mean(1), flat.std(1)
 
 
@@ -213,14 +211,9 @@ def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) 
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: VideoVaeRecipe | None = None,
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: VideoVaeRecipe | None = None, *, resume: bool = True, device: str = "cpu",
     measured: int = 32,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_vae`, write fp16 weights and the card to `out`; returns the card.
 
     recipe: None for the one to ship.   measured: held-out scenes the card's figures are of. The written config's mean

@@ -10,7 +10,7 @@ straight, and a handful of Euler steps is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,12 +18,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from mmspec.video.model import BlockPlan
 from mmspec.video.vae import StreamingWanVAE
-from mmspec.zoo.files.training_sets import batch_members, cached_tensors, fingerprint
-from mmspec.zoo.training.loop import progress_bars
+from mmspec.zoo.files.training_sets import batch_members, fingerprint
+from mmspec.zoo.training.loop import cached_set
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.scene import COLORS
 from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, VideoScene, render_frames, sample_video_scene
@@ -135,7 +136,7 @@ class Clip:
 def clip_pixels(clips: Sequence[Clip], frames: int) -> Tensor:
     """float32 [B, 3, frames, 64, 64] in -1..1."""
     drawn = np.stack([clip.frames(frames) for clip in clips])
-    return torch.from_numpy(drawn).permute(0, 4, 1, 2, 3).float().div_(127.5).sub_(1.0).contiguous()
+    return rearrange(torch.from_numpy(drawn), "b f h w c -> b c f h w").float().div_(127.5).sub_(1.0).contiguous()
 
 
 def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
@@ -146,7 +147,7 @@ def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
 def clip_bytes(pixels: Tensor) -> np.ndarray:
     """float [3, N, H, W] in -1..1 -> uint8 [N, H, W, 3]."""
     scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
-    return scaled.round().to(torch.uint8).permute(1, 2, 3, 0).contiguous().cpu().numpy()
+    return rearrange(scaled.round().to(torch.uint8), "c f h w -> f h w c").contiguous().cpu().numpy()
 
 
 Kind = Literal["whole", "cuts", "starts"]
@@ -221,17 +222,13 @@ class ClipSet:
 
 
 def clip_set(vae: StreamingWanVAE, work: Path, kind: Kind, count: int) -> ClipSet:
-    """A set's latents, which lie in `work/video_latents/KIND` and are made where they are not."""
+    """A set's latents, stored in `work/video_latents/KIND`."""
     frames, channels = pixel_frames(blocks_of(kind)), vae.layout.channels
 
     def make(first: int, size: int) -> dict[str, Tensor]:
         pixels = clip_pixels([training_clip(kind, first + i, channels).clip() for i in range(size)], frames)
         return {"latents": vae.encode(pixels)[0].half().cpu()}
 
-    with progress_bars() as progress:
-        bar = progress.add_task(f"latents of {kind} clips", total=count, note="")
-        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
-        mark = fingerprint(vae.model, (vae.layout, frames))
-        found = cached_tensors(work / "video_latents" / kind, "latents", mark, count, make, chunk=_CHUNK, batch=_BATCH,
-                     on_made=made)  # fmt: skip
-    return ClipSet(kind, found["latents"])
+    mark, folder = fingerprint(vae.model, (vae.layout, frames)), work / "video_latents" / kind
+    title = f"latents of {kind} clips"
+    return ClipSet(kind, **cached_set(title, folder, "latents", mark, count, make, chunk=_CHUNK, batch=_BATCH))

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.wan.transformer import CausalWan
@@ -28,7 +29,7 @@ def object_coverage(members: Sequence[TrainingClip], kind: Kind) -> Tensor:
 def object_labels(members: Sequence[TrainingClip], kind: Kind, side: int) -> tuple[Tensor, Tensor]:
     """Whose object lies at most of each square of latents: its look and where it is heading, an index of DIRECTIONS.
 
-    int64 [B, F, 8 // side, 8 // side] each, IGNORE where no object fills a quarter of the square.
+    int64 [B, F, 8 // side, 8 // side] each, IGNORED_LABEL where no object fills a quarter of the square.
     """
     found = [_labels_of_clip(one, blocks_of(kind), side) for one in members]
     looks, headings = (torch.from_numpy(np.stack(some)) for some in zip(*found, strict=True))
@@ -42,8 +43,8 @@ def _coverage_of_clip(member: TrainingClip, blocks: int) -> np.ndarray:
 def _labels_of_clip(member: TrainingClip, blocks: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     looks, headings = [], []
     for filled, movers in _by_mover(member, blocks):
-        count, frames = filled.shape[:2]
-        share = filled.reshape(count, frames, 8 // side, side, 8 // side, side).mean((3, 5))
+        frames = filled.shape[1]
+        share = rearrange(filled, "n f (h i) (w j) -> n f h i w j", i=side, j=side).mean((3, 5))
         which, some = share.argmax(0), share.max(0) >= _MOST
         look = np.array([mover.look for mover, _ in movers])
         heading = np.array([way for _, way in movers])  # [movers, F]
@@ -85,7 +86,7 @@ def _lines(pixels: int) -> np.ndarray:
     """[64, 8]: what share of each cell of a line is filled by a stretch of so many pixels that starts at a pixel."""
     at = np.arange(IMAGE_SCENE_SIDE)[:, None]
     filled = (np.arange(IMAGE_SCENE_SIDE) >= at) & (np.arange(IMAGE_SCENE_SIDE) < at + pixels)
-    return filled.reshape(IMAGE_SCENE_SIDE, -1, CELL).mean(2)
+    return rearrange(filled, "start (cell pixel) -> start cell pixel", pixel=CELL).mean(2)
 
 
 _RARE = 4.0  # how much more a token that holds an object counts where that is asked
@@ -105,7 +106,7 @@ class ObjectReader(nn.Module):
         """Mean cross-entropy of whether a token holds an object, over all, and of look and heading over those that do; and the
         share of these whose look is read right.
 
-        looks, headings: int64 [B, F, h, w], a label a token, as `held` gives them.
+        looks, headings: int64 [B, F, h, w], a label a token, see `object_labels`.
         """
         looks, headings = (labels.flatten(1).to(states.device) for labels in (looks, headings))
         here = looks != IGNORED_LABEL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from mmspec.core.keys import Keys
 from mmspec.video.generation import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline import BlockVideoPipeline
-from mmspec.zoo.files.training_sets import cached_tensors, fingerprint
-from mmspec.zoo.training.loop import progress_bars
+from mmspec.zoo.files.training_sets import fingerprint
+from mmspec.zoo.training.loop import cached_set
 from mmspec.zoo.training.video.clips import BLOCKS, PLAN, Clip, clip_bytes, clip_pixels, pixel_frames
 from mmspec.zoo.world.scene import COLORS, SHAPES
 from mmspec.zoo.world.video import VideoScene, sample_video_scene
@@ -37,14 +36,10 @@ def block_of(index: int) -> int:
 
 
 def reward_frames(
-    target: BlockVideoPipeline,
-    draft: BlockVideoPipeline,
-    work: Path,
-    count: int,
-    first: int = FIRST_SEED,
+    target: BlockVideoPipeline, draft: BlockVideoPipeline, work: Path, count: int, first: int = FIRST_SEED,
     folder: str = "video_reward_frames",
-) -> Tensor:
-    """uint8 [count, SHOWN, 64, 64, 3], which lie in `work/FOLDER` and are made where they are not.
+) -> Tensor:  # fmt: skip
+    """uint8 [count, MEMBER_FRAMES, 64, 64, 3], stored in `work/FOLDER`.
 
     The member at an index is of the scene of seed `first` + index.
     """
@@ -52,15 +47,9 @@ def reward_frames(
     def make(start: int, size: int) -> dict[str, Tensor]:
         return {"frames": torch.stack([_member_frames(target, draft, first, start + i) for i in range(size)])}
 
-    with progress_bars() as progress:
-        bar = progress.add_task("frames for the reward", total=count, note="")
-        made: Callable[[int], None] = lambda done: progress.update(bar, advance=done)  # noqa: E731
-        marks = [
-            fingerprint(part, None) for part in (target.vae.model, target.model.transformer, draft.model.transformer)
-        ]
-        return cached_tensors(
-            work / folder, "frames", "-".join([*marks, str(first)]), count, make, chunk=_CHUNK, on_made=made
-        )["frames"]
+    models = (target.vae.model, target.model.transformer, draft.model.transformer)
+    mark = "-".join([*(fingerprint(model, None) for model in models), str(first)])
+    return cached_set("frames for the reward", work / folder, "frames", mark, count, make, chunk=_CHUNK)["frames"]
 
 
 @torch.no_grad()

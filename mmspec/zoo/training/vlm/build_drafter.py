@@ -129,15 +129,9 @@ def training_answers(
 
 
 def build(
-    out: Path,
-    work: Path,
-    target: tuple[Any, Any],
-    name: str,
-    recipe: DrafterRecipe,
-    *,
-    resume: bool = True,
+    out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe, *, resume: bool = True,
     device: str = "cpu",
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train the drafter in `work` on the target's own answers; write fp16 weights and the card to `out`; returns the card."""
     asked = TARGETS[recipe.target]
     target[0].to(device)
@@ -146,14 +140,9 @@ def build(
         write_mtp(drafter, target[0], out, torch.float16)
     else:
         drafter.save_pretrained(out, dtype=torch.float16)
-    facts = {
-        "target": recipe.target,
-        "muon": recipe.muon,
-        "requests": {"pictures": asked.pictures, "texts": asked.texts},
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "training": {key: value for key, value in figures.items() if key != "step"},
-    }
+    facts = {"target": recipe.target, "muon": recipe.muon,
+             "requests": {"pictures": asked.pictures, "texts": asked.texts}, "steps": recipe.steps, "batch": recipe.batch,
+             "training": {key: value for key, value in figures.items() if key != "step"}}  # fmt: skip
     return write_card(out, name, drafter, ANSWER_SOURCE, **facts)
 
 
@@ -181,20 +170,13 @@ def _untrained(recipe: DrafterRecipe, model: Any) -> ShapedDrafter:
 
 
 def _train(
-    name: str,
-    recipe: DrafterRecipe,
-    drafter: ShapedDrafter,
-    target: tuple[Any, Any],
-    asked: DrafterData,
-    answers: Mapping[str, list[int]],
-    work: Path,
-    resume: bool,
-    progress: Progress,
-) -> dict[str, float]:
+    name: str, recipe: DrafterRecipe, drafter: ShapedDrafter, target: tuple[Any, Any], asked: DrafterData,
+    answers: Mapping[str, list[int]], work: Path, resume: bool, progress: Progress,
+) -> dict[str, float]:  # fmt: skip
     (model, processor), how = target, equal_recipe(drafter)
     texts = () if how.curriculum is None else TextRequests(asked.texts)
     batches = Batches(asked.requests(asked.pictures), recipe.batch, recipe.steps, texts, how.curriculum)
-    precision = "no" if model.device.type == "cpu" else "bf16"  # as `quick` has it
+    precision = "no" if model.device.type == "cpu" else "bf16"  # as in `autocast`
     teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
     settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
@@ -216,15 +198,9 @@ AVERAGED_STEPS = 20  # steps the card's figures are means of
 
 
 def build_acceptance_head(
-    out: Path,
-    work: Path,
-    target: tuple[Any, Any],
-    drafter: ShapedDrafter,
-    *,
-    device: str = "cpu",
-    steps: int = ACCEPTANCE_STEPS,
-    batch: int = ACCEPTANCE_BATCH,
-) -> dict[str, Any]:
+    out: Path, work: Path, target: tuple[Any, Any], drafter: ShapedDrafter, *, device: str = "cpu",
+    steps: int = ACCEPTANCE_STEPS, batch: int = ACCEPTANCE_BATCH,
+) -> dict[str, Any]:  # fmt: skip
     """Train the head on the frozen drafter's own draws; write fp16 weights and the card to `out`; returns the card.
 
     Answers in `work` are taken up; the training itself takes minutes and is not interrupted.

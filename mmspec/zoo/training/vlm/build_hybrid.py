@@ -12,12 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.io.files import write_json_atomic
-from mmspec.io.readers import read_json
-from mmspec.training.checkpoint import load_state
 from mmspec.zoo.architectures.hybrid import HybridSize, new_model, new_processor
 from mmspec.zoo.files.vlm import read_hybrid, write_vlm
-from mmspec.zoo.training.loop import TrainingPlan, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import TrainingPlan, autocast, load_or_train, rounded, start_over, train, write_card
 from mmspec.zoo.training.vlm.hybrid_rows import DENSE, SHARES, HybridBatch, HybridEncoder, HybridRow, hybrid_row
 from mmspec.zoo.training.vlm.merged_tower import MergedReader, pretrain_merged_tower, speak_words
 
@@ -42,14 +39,9 @@ class HybridRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: HybridRecipe = HybridRecipe(),
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: HybridRecipe = HybridRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[Any, Any], dict[str, float]] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
 
     `measure` is given the model read back from `out` and its processor, and adds its figures to the card.
@@ -63,21 +55,14 @@ def build(
     read = _pretrain(model, processor.tokenizer, recipe, tower_folder, resume, device)
     figures = train_hybrid(model, HybridEncoder(processor.tokenizer), recipe, folder, resume, device)
     write_vlm(model.cpu(), processor, out)
-    facts = {
-        "tower_seeds": [0, recipe.tower_steps * 20],
-        "row_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch],
-        "model_seed": recipe.seed,
-        "layers": recipe.size.kinds,
-        "tower_steps": recipe.tower_steps,
-        "steps": recipe.steps,
-        "dense_steps": recipe.dense_steps,
-        "tower_accuracy": read,
-        "training": rounded(figures),
-    }
+    facts = {"tower_seeds": [0, recipe.tower_steps * 20],
+             "row_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
+             "layers": recipe.size.kinds, "tower_steps": recipe.tower_steps, "steps": recipe.steps,
+             "dense_steps": recipe.dense_steps, "tower_accuracy": read, "training": rounded(figures)}  # fmt: skip
     card = write_card(out, NAME, model, DATA, **facts)
-    if measure is None:
-        return card
-    return write_card(out, NAME, model, DATA, **facts, evaluation=measure(*read_hybrid(out)))
+    return (
+        card if measure is None else write_card(out, NAME, model, DATA, **facts, evaluation=measure(*read_hybrid(out)))
+    )
 
 
 def _pretrain(
@@ -86,26 +71,18 @@ def _pretrain(
     """Trains the tower, or puts into it what was trained before, and lets it speak the model's words; returns how well it
     reads."""
     tower = model.model.visual
-    finished = folder / "accuracy.json"
-    if resume and finished.exists():
-        reader, accuracy = MergedReader(tower), read_json(finished)
-        load_state(folder / "state.safetensors", reader)
-    else:
-        finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
-        reader, accuracy = pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device)
-        write_json_atomic(finished, accuracy)
+    reader, accuracy = load_or_train(
+        folder, resume, lambda: MergedReader(tower),
+        lambda: pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device),
+    )  # fmt: skip
     speak_words(reader.cpu(), tokenizer, model.get_input_embeddings().weight, FIRST_SEED - 64)
     return accuracy
 
 
 def train_hybrid(
-    model: nn.Module,
-    encode: HybridEncoder,
-    recipe: HybridRecipe,
-    folder: Path,
-    resume: bool = True,
+    model: nn.Module, encode: HybridEncoder, recipe: HybridRecipe, folder: Path, resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Train all of the model but the tower, whose merger learns too, on answers only; returns the last means of loss and
     accuracies."""
     model.to(device).train()

@@ -12,13 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlavaForConditionalGeneration, LlavaProcessor, PreTrainedTokenizerFast
 
-from mmspec.io.files import write_json_atomic
-from mmspec.io.readers import read_json
-from mmspec.training.checkpoint import load_state
 from mmspec.zoo.architectures.llava import PatchReader, TextSize, new_model, new_processor, new_tower
 from mmspec.zoo.files.registry import folder_of, load_small, load_vlm
 from mmspec.zoo.files.vlm import leave_out_tower, write_vlm
-from mmspec.zoo.training.loop import TrainingPlan, autocast, prefetched, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import (
+    TrainingPlan,
+    autocast,
+    load_or_train,
+    prefetched,
+    rounded,
+    start_over,
+    train,
+    write_card,
+)
 from mmspec.zoo.training.vlm.conversations import (
     ConversationBatch,
     ConversationEncoder,
@@ -103,16 +109,10 @@ def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch)
 
 
 def train_captioner(
-    model: LlavaForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerFast,
-    folder: Path,
-    plan: TrainingPlan,
-    mixture: Mixture = Mixture(),
-    resume: bool = True,
-    device: str = "cpu",
-    on_save: Callable[[int], object] = lambda step: None,
-    workers: int = 0,
-) -> dict[str, float]:
+    model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, folder: Path, plan: TrainingPlan,
+    mixture: Mixture = Mixture(), resume: bool = True, device: str = "cpu",
+    on_save: Callable[[int], object] = lambda step: None, workers: int = 0,
+) -> dict[str, float]:  # fmt: skip
     """Train projector and text model on answers only; returns the last means of loss and accuracies.
 
     workers: as in `prefetched`.
@@ -172,16 +172,10 @@ def small_recipe() -> VlmRecipe:
 
 
 def build(
-    out: Path,
-    work: Path,
-    recipe: VlmRecipe = VlmRecipe(),
-    *,
-    resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, recipe: VlmRecipe = VlmRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
-    preview: Path | None = None,
-    preview_from: float = 0.4,
-) -> dict[str, Any]:
+    preview: Path | None = None, preview_from: float = 0.4,
+) -> dict[str, Any]:  # fmt: skip
     """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
 
     The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
@@ -191,7 +185,11 @@ def build(
     folder = work / recipe.name.replace("/", "_")
     if not resume:
         start_over(folder)
-    reader, tower_accuracy = _tower(recipe, work / "tower", resume, device)
+    tower = work / "tower"
+    reader, tower_accuracy = load_or_train(
+        tower, resume, lambda: PatchReader(new_tower()),
+        lambda: pretrain_tower(tower, recipe.tower_steps, resume=resume, device=device),
+    )  # fmt: skip
     processor = new_processor()
     torch.manual_seed(recipe.seed)
     model = new_model(processor.tokenizer, recipe.size)
@@ -206,30 +204,13 @@ def build(
     figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
     write_vlm(model, processor, out)
     lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
-    facts = {
-        "tower_seeds": [0, recipe.tower_steps * 32],
-        "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
-        "model_seed": recipe.seed,
-        "tower_steps": recipe.tower_steps,
-        "steps": recipe.steps,
-        "tower_patch_accuracy": tower_accuracy,
-        "training": rounded(figures),
-    }
+    facts = {"tower_seeds": [0, recipe.tower_steps * 32],
+             "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
+             "model_seed": recipe.seed, "tower_steps": recipe.tower_steps, "steps": recipe.steps,
+             "tower_patch_accuracy": tower_accuracy, "training": rounded(figures)}  # fmt: skip
     data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
     card = write_card(out, recipe.name, model, data, **facts)
-    if measure is None:
-        return card
-    evaluation = measure(*(load_small if lean else load_vlm)(out))
-    return write_card(out, recipe.name, model, data, **facts, evaluation=evaluation)
-
-
-def _tower(recipe: VlmRecipe, folder: Path, resume: bool, device: str) -> tuple[PatchReader, dict[str, float]]:
-    finished = folder / "accuracy.json"
-    if resume and finished.exists():
-        reader = PatchReader(new_tower())
-        load_state(folder / "state.safetensors", reader)
-        return reader, read_json(finished)
-    finished.unlink(missing_ok=True)  # of an older tower: this one may be stopped on the way
-    reader, accuracy = pretrain_tower(folder, recipe.tower_steps, resume=resume, device=device)
-    write_json_atomic(finished, accuracy)
-    return reader, accuracy
+    if measure is not None:
+        evaluation = measure(*(load_small if lean else load_vlm)(out))
+        card = write_card(out, recipe.name, model, data, **facts, evaluation=evaluation)
+    return card

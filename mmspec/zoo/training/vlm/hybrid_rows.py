@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from einops import repeat
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
@@ -80,11 +81,9 @@ def hybrid_row(seed: int, shares: Mapping[str, float] = SHARES) -> HybridRow:
 
 def patches(pictures: np.ndarray) -> Tensor:
     """Pictures uint8 [B, 96, 96, 3] as the processor lays them out, float32 [B * 144, 384]."""
-    pixels = to_pixels(pictures)
-    batch, channels = pixels.shape[:2]
-    block = pixels.view(batch, channels, SIDE, MERGE, PATCH, SIDE, MERGE, PATCH).permute(0, 2, 5, 3, 6, 1, 4, 7)
-    frames = block.unsqueeze(6).expand(-1, -1, -1, -1, -1, -1, 2, -1, -1)  # a picture is two equal frames
-    return frames.reshape(batch * (SIDE * MERGE) ** 2, -1)
+    # tokens of the grid, patches of a token, values of a patch; a picture is two equal frames
+    layout = "b c (row i h) (col j w) -> (b row col i j) (c frame h w)"
+    return repeat(to_pixels(pictures), layout, i=MERGE, j=MERGE, h=PATCH, w=PATCH, frame=2)
 
 
 def grids(count: int) -> Tensor:

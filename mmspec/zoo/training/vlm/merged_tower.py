@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.zoo.architectures.hybrid import MERGE, SIDE
@@ -54,7 +55,7 @@ def document_labels(document: Document) -> dict[str, np.ndarray]:
     cells = np.array([[SIGNS.index(letter) for letter in f"{line:<{COLUMNS}}"] for line in document.lines])
     page = np.zeros((COLUMNS, COLUMNS), dtype=np.int64)
     page[: len(cells)] = cells
-    corners = page.reshape(SIDE, MERGE, SIDE, MERGE).transpose(1, 3, 0, 2).reshape(MERGE * MERGE, -1)
+    corners = rearrange(page, "(row i) (col j) -> (i j) (row col)", i=MERGE, j=MERGE)
     return empty_labels() | {f"letter{corner}": cells for corner, cells in enumerate(corners)}
 
 

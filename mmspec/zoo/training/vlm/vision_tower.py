@@ -33,7 +33,7 @@ def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
-    """Class index per patch and head, int64 [side * side], IGNORE where a head has nothing to say.   side: patches of one."""
+    """Class index per patch and head, int64 [side * side], ignored where a head has no label.   side: in patches."""
     labels = {name: np.full((side, side), IGNORE, dtype=np.int64) for name in PATCH_HEADS}
     labels["tone"][:] = list(TONES).index(scene.background.tone)
     labels["backdrop"][:] = BACKDROPS.index(scene.background.texture)
@@ -78,7 +78,7 @@ def pretrain_tower(
     folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu",
     workers: int = 0,
 ) -> tuple[PatchReader, dict[str, float]]:  # fmt: skip
-    """Train a fresh tower on patch labels; returns it, heads included, and held-out accuracies.   workers: as in `prefetched`."""
+    """Train a fresh tower on patch labels; returns it with its heads, and held-out accuracies. workers: as in `prefetched`."""
     reader = PatchReader(new_tower()).to(device)
     batch_of = prefetched(lambda step: tower_batch(step * batch, batch), steps, workers)
 

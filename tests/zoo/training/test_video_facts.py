@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.zoo.training.video.facts import HEADS, look_labels, video_fact_loss, video_facts, video_token_facts
+from mmspec.zoo.training.video.facts import HEADS, VIDEO_FACTS, look_labels
 from mmspec.zoo.world.scene import COLORS, KINDS
 from mmspec.zoo.world.video import DIRECTIONS, LOOKS, SPEEDS, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt, video_prompt_tokenizer
@@ -14,7 +14,7 @@ SCENES = [sample_video_scene(seed) for seed in range(12)]
 
 
 def test_facts_tell_each_scene_apart_by_looks_and_by_what_each_color_does() -> None:
-    found = video_facts(SCENES)
+    found = VIDEO_FACTS.facts(SCENES)
     for row, scene in enumerate(SCENES):
         told = {COLOR_NAMES[c]: int(d) for c, d in enumerate(found["direction"][row]) if d < len(DIRECTIONS)}
         assert told == {m.color: tuple(DIRECTIONS).index(m.direction) for m in scene.movers}
@@ -27,24 +27,24 @@ def test_facts_tell_each_scene_apart_by_looks_and_by_what_each_color_does() -> N
 
 
 def test_heads_that_know_the_facts_have_no_loss() -> None:
-    wanted = video_facts(SCENES)
+    wanted = VIDEO_FACTS.facts(SCENES)
     logits = {"looks": wanted["looks"] * 60 - 30}
     for name, values in (("direction", len(DIRECTIONS) + 1), ("speed", len(SPEEDS) + 1)):
         logits[name] = torch.nn.functional.one_hot(wanted[name], values).float().mul(40).flatten(1)
     for name in ("tone", "backdrop"):
         logits[name] = torch.nn.functional.one_hot(wanted[name], HEADS[name]).float() * 40
     assert {name: value.shape[1] for name, value in logits.items()} == HEADS
-    loss, notes = video_fact_loss(logits, wanted)
+    loss, notes = VIDEO_FACTS.loss(logits, wanted)
     assert float(loss) < 1e-3 and notes == {"looks": 1.0, "direction": 1.0}
     logits["direction"] = logits["direction"].roll(1, 1)
-    assert video_fact_loss(logits, wanted)[1] == {"looks": 1.0, "direction": 0.0}
+    assert VIDEO_FACTS.loss(logits, wanted)[1] == {"looks": 1.0, "direction": 0.0}
 
 
 def test_the_word_of_a_kind_is_asked_for_its_objects_facts() -> None:
     tokenizer = video_prompt_tokenizer()
     texts = [video_prompt(scene, 1, 8) for scene in SCENES]
     ids = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
-    found = video_token_facts(ids, SCENES, tokenizer)
+    found = VIDEO_FACTS.token_facts(ids, SCENES, tokenizer)
     for row, (scene, text) in enumerate(zip(SCENES, texts, strict=True)):
         words = text.split()
         asked = (found["color"][row] >= 0).nonzero()[:, 0].tolist()
