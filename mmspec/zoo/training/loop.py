@@ -116,7 +116,7 @@ class TrainingPlan:
         )  # fmt: skip
 
 
-class Recipe:
+class ZooRecipe:
     """Base of recipes, the dataclasses of all settings that decide a model: its schedule and its random numbers.
 
     name: of the model in the zoo.   seed: of the first weights and of all draws.   steps, lr, again, warmup, weight_decay: as

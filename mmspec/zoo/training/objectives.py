@@ -68,7 +68,7 @@ POSITIONS = 16  # positions of each row that the facts of the whole scene are re
 LossAndFigures = tuple[Tensor, dict[str, float]]
 
 
-class SceneObject(NamedTuple):
+class ObjectFacts(NamedTuple):
     """The facts of an object: its class, its slot with the labels of that slot, the word and color of a prompt that name it,
     and the labels of that word."""
 
@@ -96,7 +96,7 @@ class FactTable:
     empty: Mapping[str, int]
     words: Sequence[str]
     own: Mapping[str, int]
-    objects: Callable[[Any], list[SceneObject]]
+    objects: Callable[[Any], list[ObjectFacts]]
     all_right: tuple[str, ...] = ()
 
     def facts(self, scenes: Sequence[Any]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from mmspec.imagegen.continuous.mar.adapter import patchify
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.training_sets import ImageLatents, fingerprint
-from mmspec.zoo.training.loop import Recipe, cached_set
+from mmspec.zoo.training.loop import ZooRecipe, cached_set
 from mmspec.zoo.world.image import (
     CLASSES,
     HELD_OUT,
@@ -38,7 +38,7 @@ FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27)
 
 
 @dataclass(frozen=True, slots=True)
-class LatentRecipe(Recipe):
+class LatentRecipe(ZooRecipe):
     """Everything that decides a model of continuous tokens.
 
     pictures: of each fixed set.   copies: draws of the head for one condition.   drop: share of rows without a condition.

@@ -17,14 +17,14 @@ from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.files.image import GUIDANCE
 from mmspec.zoo.files.training_sets import ImageCodes, generate_codes, read_codes
-from mmspec.zoo.training.loop import Recipe, rounded, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, image_prompt, sample_image_scene
 
 MEASURED: dict[str, Shape] = {"chain5": Chain(FixedLength(5)), "tree24": StaticTree(deep_tree(24))}
 
 
 @dataclass(frozen=True, slots=True)
-class ImageEagleRecipe(Recipe):
+class ImageEagleRecipe(ZooRecipe):
     """Everything that decides the drafter; the defaults are the shipped one.
 
     Beside LANTERN's training, laws weigh as much as features, three steps are unrolled on the drafter's own states, and half

@@ -20,7 +20,7 @@ from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.image import read_pipeline, read_vq, read_with_shared_tokenizer, write_pipeline, write_transformer
 from mmspec.zoo.training.image.build_vq import build as build_vq
 from mmspec.zoo.training.image.facts import IMAGE_FACTS, code_labels, object_cells, train_image_prompt_encoder
-from mmspec.zoo.training.loop import STATE, Recipe, autocast, prefetched, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import STATE, ZooRecipe, autocast, prefetched, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import WithAuxiliaryHeads
 from mmspec.zoo.world.image import (
     CLASSES,
@@ -43,7 +43,7 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class GptRecipe(Recipe):
+class GptRecipe(ZooRecipe):
     """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes.
 
     reading, object_weight: weights of the auxiliary heads' loss and of the codes of objects. Both fade, to 0 and 1, over

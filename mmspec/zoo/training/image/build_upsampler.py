@@ -14,7 +14,7 @@ from torch import Tensor
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.multiscale.upsamplers import LatentUpsampler, upsampler_loss
 from mmspec.zoo.files.image import read_vq
-from mmspec.zoo.training.loop import Recipe, rounded, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
 
@@ -23,7 +23,7 @@ LowResSource = Callable[[int, int], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class UpsamplerRecipe(Recipe):
+class UpsamplerRecipe(ZooRecipe):
     """Everything that decides the upsampler; the defaults are the shipped one."""
 
     warmup, weight_decay = 50, 0.01

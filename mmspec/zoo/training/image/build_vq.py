@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmspec.imagegen.components import write_component
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, train, write_card
 from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
 
@@ -24,7 +24,7 @@ CROP = IMAGE_SCENE_SIDE // 2
 
 
 @dataclass(frozen=True, slots=True)
-class VqRecipe(Recipe):
+class VqRecipe(ZooRecipe):
     """Everything that decides the tokenizer; the defaults are the shipped one."""
 
     warmup, weight_decay = 50, 0.01

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmspec.zoo.architectures.caption_encoder import OWN_HEADS, FactReader, new_encoder
-from mmspec.zoo.training.objectives import FactTable, SceneObject
+from mmspec.zoo.training.objectives import FactTable, ObjectFacts
 from mmspec.zoo.world.image import (
     CLASSES,
     IMAGE_SCENE_SIDE,
@@ -22,14 +22,14 @@ from mmspec.zoo.world.image import (
 from mmspec.zoo.world.scene import COLORS, SHAPES
 
 
-def _objects(scene: ImageScene) -> list[SceneObject]:
+def _objects(scene: ImageScene) -> list[ObjectFacts]:
     objects = []
     for item in scene.items:
         color, place = tuple(COLORS).index(item.color), PLACES.index(item.place)
         size = ("small", "large").index(item.size)
         in_slot = {"color": color, "shape": SHAPES.index(item.shape), "size": size}
         own = {"color": color, "place": place, "size": size}
-        objects.append(SceneObject(item.label, place, in_slot, (item.shape, item.color), own))
+        objects.append(ObjectFacts(item.label, place, in_slot, (item.shape, item.color), own))
     return objects
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmspec.zoo.training.loop import Recipe, train
+from mmspec.zoo.training.loop import ZooRecipe, train
 from mmspec.zoo.world.image import ImageScene
 from mmspec.zoo.world.pixels import sample_image_scenes
 
@@ -17,7 +17,7 @@ ImageLoss = Callable[[list[ImageScene], int], tuple[Tensor, dict[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRecipe(Recipe):
+class ImageRecipe(ZooRecipe):
     """Everything that decides such a training.
 
     first: seed of the first picture.   seed: of the model.

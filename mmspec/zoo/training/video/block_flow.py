@@ -13,7 +13,7 @@ from mmspec.video.chunk_cache import AttentionSpan
 from mmspec.video.generation import TRAINING_STEPS, FlowMap
 from mmspec.video.wan.config import WanConfig
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.training.loop import Recipe, autocast
+from mmspec.zoo.training.loop import ZooRecipe, autocast
 from mmspec.zoo.training.video.clips import PLAN
 
 Segment = tuple[int, int, Tensor]  # first block, the one after the last, prompt states [B, L, d]
@@ -82,7 +82,7 @@ def forced_flow(
 
 
 @dataclass(frozen=True, slots=True)
-class FlowRecipe(Recipe):
+class FlowRecipe(ZooRecipe):
     """What decides how a block-causal video model learns.
 
     batch: clips of four blocks a step.

@@ -17,7 +17,7 @@ from mmspec.video.prompt_encoder import Encode
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
 from mmspec.zoo.files.scorers import load_scorer, save_scorer
 from mmspec.zoo.files.training_sets import batch_members
-from mmspec.zoo.training.loop import Recipe, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, train, write_card
 from mmspec.zoo.training.video.clips import PROMPT_FRAMES
 from mmspec.zoo.training.video.reward_frames import (
     FIRST_SEED,
@@ -35,7 +35,7 @@ MEASURED = HELD_OUT + (5 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class RewardRecipe(Recipe):
+class RewardRecipe(ZooRecipe):
     """Everything that decides the reward.
 
     members: of the fixed set, MEMBER_FRAMES frames each.   wrong: share of the prompts that do not fit their frames.

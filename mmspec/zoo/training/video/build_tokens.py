@@ -20,7 +20,7 @@ from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.image import read_vq, write_transformer
 from mmspec.zoo.files.video import read_prompts, read_video_codes
 from mmspec.zoo.training.image.build_llamagen import DROP, code_loss
-from mmspec.zoo.training.loop import Recipe, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import WithAuxiliaryHeads
 from mmspec.zoo.training.video.facts import HEADS, VIDEO_FACTS, look_labels, train_video_prompt_projection
 from mmspec.zoo.world.image import low_res
@@ -33,7 +33,7 @@ FIRST_SEED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class VideoRecipe(Recipe):
+class VideoRecipe(ZooRecipe):
     """Everything that decides a zoo model of video codes; fields as in `GptRecipe`, frames are the config's.
 
     again: step from which on the schedule runs once more, guidance by heads and weights with it.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmspec.video.pipeline_files import read_vae, write_vae
 from mmspec.video.vae import LatentLayout, StreamingWanVAE, small_frames
-from mmspec.zoo.training.loop import Recipe, autocast, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, start_over, train, write_card
 from mmspec.zoo.training.objectives import reconstruction_loss
 from mmspec.zoo.training.video.clips import Clip, clip_bytes, clip_filled, clip_pixels
 from mmspec.zoo.world.tracking import agreement
@@ -44,7 +44,7 @@ class VaeSize:
 
 
 @dataclass(frozen=True, slots=True)
-class VideoVaeRecipe(Recipe):
+class VideoVaeRecipe(ZooRecipe):
     """Everything that decides the autoencoder; the defaults are the ones to ship.
 
     frames: of a clip, in three steps of four; in the fourth half as many clips have `long` frames.

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import T5EncoderModel
 
 from mmspec.zoo.architectures.caption_encoder import FactReader, new_encoder
-from mmspec.zoo.training.objectives import FactTable, SceneObject
+from mmspec.zoo.training.objectives import FactTable, ObjectFacts
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.scene import BACKDROPS, COLORS, KINDS, TONES
 from mmspec.zoo.world.video import DIRECTIONS, LOOKS, SPEEDS, VideoScene, sample_video_scene
@@ -22,12 +22,12 @@ HEADS = {"looks": LOOKS, "direction": len(COLORS) * (len(DIRECTIONS) + 1), "spee
 OWN_HEADS = {"color": len(COLORS), "direction": len(DIRECTIONS), "speed": len(SPEEDS)}
 
 
-def _objects(scene: VideoScene) -> list[SceneObject]:
+def _objects(scene: VideoScene) -> list[ObjectFacts]:
     objects = []
     for mover in scene.movers:
         color = tuple(COLORS).index(mover.color)
         way = {"direction": tuple(DIRECTIONS).index(mover.direction), "speed": tuple(SPEEDS).index(mover.speed)}
-        objects.append(SceneObject(mover.look, color, way, (mover.kind, mover.color), {"color": color, **way}))
+        objects.append(ObjectFacts(mover.look, color, way, (mover.kind, mover.color), {"color": color, **way}))
     return objects
 
 
