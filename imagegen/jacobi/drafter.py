@@ -47,8 +47,10 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
-    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel. The same
-    noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV)."""
+    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel.
+
+    The same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV).
+    """
     return (scores + noise).argmax(-1)
 
 
