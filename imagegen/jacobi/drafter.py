@@ -47,8 +47,10 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
-    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel. The
-    same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV)."""
+    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel.
+
+    The same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV).
+    """
     return (scores + noise).argmax(-1)
 
 
@@ -147,14 +149,12 @@ class JacobiState:
         self.noise: PositionRing | None = None
         self.noisy = 0  # positions at the front of the window that have their noise
         self.known: Tensor | None = None
-        self.value: Tensor | None = None
-        self.scores: Tensor | None = None
+        self.value = self.scores = None
         self.pick = _sampled_pick
         if target.greedy:
             self.pick = _greedy_pick
         elif settings.coupling == "gumbel":
             self.pick = _gumbel_pick
-        # draws without a law of their own, whose q is one-hot
         self.one_hot, self.copies = settings.init in ONE_HOT, settings.init in COPYING
 
     @property
@@ -249,7 +249,7 @@ class JacobiState:
         scores = self.laws.read(self.sources.of_law(self.settings.init, window))
         if self.settings.init != "mix":
             return scores
-        left = self.laws.read(self.sources.before(window))  # the same one for all
+        left = self.laws.read(self.sources.before(window))
         half = torch.logaddexp(scores.log_softmax(-1), left.log_softmax(-1))
         return torch.where(window.unscored[..., None], half, scores)
 

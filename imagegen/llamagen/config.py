@@ -39,7 +39,7 @@ class GPTConfig:
     model_type: "c2i" conditions on a class, "t2i" on caption features; cls_token_num is the length of that prefix.
     block_size: image tokens, a square: no weight depends on it, so it must be the one the weights were trained for.
     frames: of a video, block_size tokens each; ours, 1 in every published model.   time_pairs: rotated pairs of each head
-    that turn with the frame, see `rope.turns`; the others are shared by rows and columns as in published models.
+    that turn with the frame, see `rotary_angles`; the others are shared by rows and columns as in published models.
     Raises ValueError for sizes that do not fit.
     """
 
