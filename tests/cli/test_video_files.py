@@ -17,7 +17,6 @@ import torch
 from PIL import Image
 
 from mmspec.cli import media
-from mmspec.evaluate import exports
 from mmspec.io.files import WriteError
 from tests.cli.video_command import FRAMES, drawn, frames_of, invoked
 from tests.evaluate.tiny_video import tiny_video_zoo
@@ -30,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("tiny_video")
 
 def test_finished_blocks_are_told_of_and_in_the_file_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    whole = exports.write_video
-    monkeypatch.setattr(exports, "write_video", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
+    whole = media.write_video
+    monkeypatch.setattr(media, "write_video", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
     result = invoked("--stream", "--decoding", "sdvg", "--router", "strided:budget=2")
     assert result.exit_code == 0 and seen == [3, 7, 11, 15]
     told = [line.split(",")[0] for line in result.stdout.splitlines()[:-1]]
@@ -136,7 +135,7 @@ def test_an_mp4_holds_the_frames(tmp_path: Path) -> None:
     from imageio_ffmpeg import count_frames_and_secs, read_frames
 
     shades = np.repeat(np.arange(20, 240, 20, dtype=np.uint8), 33 * 64 * 3).reshape(11, 33, 64, 3)
-    exports.write_video(shades, tmp_path / "shades.mp4", 10)
+    media.write_video(shades, tmp_path / "shades.mp4", 10)
     frames, seconds = count_frames_and_secs(tmp_path / "shades.mp4")
     assert frames == 11 and seconds == pytest.approx(1.1, abs=0.05)
     about, *read = read_frames(tmp_path / "shades.mp4")
@@ -165,5 +164,5 @@ def test_an_ffmpeg_that_fails_is_a_sentence(tmp_path: Path, monkeypatch: pytest.
         script.write_text(f"#!/bin/sh\ncat > /dev/null\necho '{said}' >&2\nexit 1\n")
         script.chmod(0o755)
         with pytest.raises(kind, match=told):
-            exports.write_video(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / "film.mp4", 10)
+            media.write_video(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / "film.mp4", 10)
         assert not list(tmp_path.glob("*.mp4"))
