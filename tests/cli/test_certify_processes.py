@@ -99,7 +99,7 @@ def test_the_step_ends_when_nobody_waits_for_it_any_more(alive: int) -> None:
 
 @pytest.mark.whole
 def test_an_interrupt_ends_the_step(alive: int) -> None:
-    code = "import sys; from mmspec.certify.subprocess_run import certify_apart; certify_apart('engine:hangs')"
+    code = "import sys; from mmspec.certify.subprocess_run import certify_in_subprocess; certify_in_subprocess('engine:hangs')"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL) as parent:
         assert read(alive, b"x")

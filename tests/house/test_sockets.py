@@ -50,9 +50,9 @@ import os
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 from mmspec.web.app import build
 from mmspec.web.limits import Limits
-from mmspec.web.model_cache import Shelf
-from mmspec.web.tabs.controls import Bench
-build(Bench(Shelf(), Limits(), Path("runs"), Path("uploads")))
+from mmspec.web.model_cache import ModelCache
+from mmspec.web.tabs.controls import PageContext
+build(PageContext(ModelCache(), Limits(), Path("runs"), Path("uploads")))
 """
 
 
@@ -60,8 +60,8 @@ SERVED = """
 from pathlib import Path
 from urllib.request import urlopen
 from mmspec.web.server import serving
-from mmspec.web.model_cache import Shelf
-with serving(Shelf(), runs=Path("runs")) as address:
+from mmspec.web.model_cache import ModelCache
+with serving(ModelCache(), runs=Path("runs")) as address:
     assert urlopen(address).status == 200
 """
 

@@ -30,10 +30,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from mmspec.evaluate.sweep.task_runners import run_local
-from mmspec.evaluate.sweep.run import Work
+from mmspec.evaluate.sweep.run import SweepWork
 from tests.evaluate.report.kept import header
 from tests.evaluate.sweep.tiny import plan
-work = Work.of(plan(Path(sys.argv[1]), Path(sys.argv[2]), samples=4))
+work = SweepWork.of(plan(Path(sys.argv[1]), Path(sys.argv[2]), samples=4))
 run_local(work.plan, header(), work.draws(work.known()), 1, lambda text: print(text, flush=True))
 """
 
