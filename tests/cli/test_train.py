@@ -204,8 +204,11 @@ def test_a_stopped_run_says_what_is_kept_and_goes_on(
 ) -> None:
     whole = train(target, data, tmp_path / "whole", "--kind", "msd")
     out, common = tmp_path / "out", ("--target", str(target), "--data", str(data))
-    places = (("vlm.training.answers._generate_batch", 1, "the answers made so far (4) are kept in {}/answers.jsonl", signal.SIGTERM, 143),
-              ("training.loop.update", 2, "step 2 of 3 is kept in {}/state.safetensors", signal.SIGINT, 130))  # fmt: skip
+    answers = "the answers made so far (4) are kept in {}/answers.jsonl"
+    places = (
+        ("vlm.training.answers._generate_batch", 1, answers, signal.SIGTERM, 143),
+        ("training.loop.update", 2, "step 2 of 3 is kept in {}/state.safetensors", signal.SIGINT, 130),
+    )
     for place, call, kept, number, status in places:
         found = stopped(monkeypatch, f"mmspec.{place}", call, number, out, *common)
         words = " ".join(("mmspec train vlm-drafter --out", str(out), *QUICK, "--kind msd", *common))
