@@ -11,9 +11,8 @@ from torch import Tensor
 from mmspec.core.batch_target import BatchTarget
 from mmspec.core.draft import Draft, Evidence, Verdict
 
-Listener = Callable[
-    [int, int], None
-]  # listener(row, filled) runs for each row after every round that added values to it
+# listener(row, filled) runs for each row after every round that added values to it
+Listener = Callable[[int, int], None]
 
 
 class FilledTarget(BatchTarget):

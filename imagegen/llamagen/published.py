@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.llamagen.config import GPTConfig
-from mmspec.io.loading import count_modules
+from mmspec.io.loading import count_modules, unwrap_state, without_prefixes
 from mmspec.io.validation import check_types
 
 _WRAPPERS = ("model", "module", "state_dict", "ema")
@@ -61,16 +61,9 @@ def unwrap(
     trained weights, as the public transformer samplers do, and not their average, which the tokenizer scripts prefer.
     Raises ValueError when something in it is no tensor.
     """
-    while wrapper := next((name for name in wrappers if isinstance(state.get(name), Mapping)), None):
-        state = state[wrapper]
-    strange = sorted(name for name, value in state.items() if not isinstance(value, Tensor))
-    if strange or not state:
-        raise ValueError(f"sd: expected tensors, or a mapping of them under one of {', '.join(wrappers)}, got "
-                         f"{strange[:4] or 'nothing'}; pass the state dict itself")  # fmt: skip
     weights, buffers = {}, {}
-    for name, value in state.items():
-        while prefix := next((p for p in _PREFIXES if name.startswith(p)), None):
-            name = name.removeprefix(prefix)
+    for name, value in unwrap_state(state, wrappers).items():
+        name = without_prefixes(name, _PREFIXES)
         (buffers if _BUFFERS.search(name) else weights)[name] = value
     return weights, buffers
 

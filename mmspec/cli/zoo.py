@@ -10,7 +10,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, reports_errors, save_json, screen
 from mmspec.cli.options import Json
-from mmspec.zoo.files import builders
+from mmspec.zoo.training import builders
 
 app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
 

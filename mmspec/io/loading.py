@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import is_zipfile
@@ -146,6 +146,34 @@ def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> N
     if wrong := mismatch(own, weights):
         raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
                          "whole state dict and the config it was made with")  # fmt: skip
+
+
+def unwrap_state(state: Mapping[str, Any], wrappers: Sequence[str]) -> Mapping[str, Tensor]:
+    """The tensors of a checkpoint, from under wrappers such as "model" or "ema", also nested.
+
+    Args:
+        state: a state dict, raw or wrapped.
+        wrappers: the keys that may hold the state dict; where several stand, the first is taken.
+
+    Raises:
+        ValueError: when nothing is there, or something that is no tensor.
+    """
+    while wrapper := next((name for name in wrappers if isinstance(state.get(name), Mapping)), None):
+        state = state[wrapper]
+    strange = sorted(str(name) for name, value in state.items() if not isinstance(value, Tensor))
+    if strange or not state:
+        raise ValueError(
+            f"sd: expected tensors, got {f'others in {strange[:4]}' if strange else 'nothing'}; pass the state dict itself or "
+            f"a mapping that holds it under one of {', '.join(wrappers)}"
+        )
+    return state
+
+
+def without_prefixes(name: str, prefixes: Sequence[str]) -> str:
+    """A tensor's name without the prefixes that compiling and wrapping leave, in any order and number."""
+    while prefix := next((one for one in prefixes if name.startswith(one)), None):
+        name = name.removeprefix(prefix)
+    return name
 
 
 def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:

@@ -110,7 +110,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
-    monkeypatch.setattr("mmspec.zoo.files.builders.build", begin)
+    monkeypatch.setattr("mmspec.zoo.training.builders.build", begin)
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)

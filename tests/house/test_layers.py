@@ -56,10 +56,13 @@ def imported(module: str, source: str, *, is_package: bool) -> set[str]:
                 base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [base])])
             # `from mmspec import vlm` reaches a layer, `from mmspec.vlm import x` is already one
             names.update(f"{base}.{alias.name}" if base == "mmspec" else base for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        elif isinstance(node, ast.Call) and node.args:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-                names.add(node.args[0].value)
+            # of an f-string the text before the first brace, which may name a room
+            first = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+            text = first.value if isinstance(first, ast.Constant) else None
+            if called in ("import_module", "__import__") and isinstance(text, str) and text != "mmspec.":
+                names.add(text.rstrip("."))
     return names
 
 
@@ -111,6 +114,7 @@ def test_scripts_import_the_package_not_its_folders() -> None:
         ("mmspec.core.loop", "from ..vlm import api"),
         ("mmspec.core.loop", "def f():\n    from mmspec import zoo"),
         ("mmspec.core.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
+        ("mmspec.core.loop", "import importlib\nimportlib.import_module(f'mmspec.vlm.{name}')"),
         ("mmspec.core.loop", "import mmspec"),
         ("mmspec.vlm.target", "from mmspec.kernels import select"),
         ("mmspec.vlm.target", "import mmspec.imagegen"),

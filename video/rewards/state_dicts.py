@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mmspec.io.files import replacing
-from mmspec.io.loading import mismatch, sketch, unpickle
+from mmspec.io.loading import mismatch, sketch, unpickle, unwrap_state, without_prefixes
 from mmspec.io.readers import naming, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -31,16 +31,7 @@ def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
                 f"`mmspec convert {sd} OUT.safetensors --kind reward`"
             )
         sd = read_tensors(sd)
-    while wrapper := next((name for name in _WRAPPERS if isinstance(sd.get(name), Mapping)), None):
-        sd = sd[wrapper]
-    if strange := sorted(str(name) for name, value in sd.items() if not isinstance(value, Tensor)):
-        raise ValueError(f"sd: expected tensors, got others in {strange[:4]}; pass the state dict itself")
-    out = {}
-    for name, value in sd.items():
-        while prefix := next((one for one in _PREFIXES if name.startswith(one)), None):
-            name = name.removeprefix(prefix)
-        out[name] = value
-    return out
+    return {without_prefixes(name, _PREFIXES): value for name, value in unwrap_state(sd, _WRAPPERS).items()}
 
 
 def convert_reward(path: str | Path, out: str | Path) -> Path:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mmspec.io.files import replacing, write_json_atomic
-from mmspec.io.loading import fill_from_state_dict, sketch, unpickle
+from mmspec.io.loading import fill_from_state_dict, sketch, unpickle, unwrap_state, without_prefixes
 from mmspec.io.readers import naming, read_json, read_tensors
 from mmspec.io.validation import check_types
 from mmspec.video.generation import FewStep
@@ -56,21 +56,13 @@ _NUMBERED = re.compile(r"^(blocks\.\d+)\.(.+)$")
 def unwrapped(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of a checkpoint, from under "generator_ema" or "generator" if there are such, without the prefixes that
     wrapping leaves.   Raises ValueError when something in it is no tensor."""
-    while wrapper := next((name for name in WRAPPERS if isinstance(state.get(name), Mapping)), None):
-        state = state[wrapper]
-    strange = sorted(str(name) for name, value in state.items() if not isinstance(value, Tensor))
-    if strange or not state:
-        raise ValueError(f"sd: expected tensors, or a mapping of them under one of {', '.join(WRAPPERS)}, got "
-                         f"{strange[:4] or 'nothing'}; pass the state dict itself")  # fmt: skip
-    return {_bare(name): value for name, value in state.items()}
+    return {_bare(name): value for name, value in unwrap_state(state, WRAPPERS).items()}
 
 
 def _bare(name: str) -> str:
     for part in _WRAPPED:
         name = name.replace(part, "")
-    while prefix := next((p for p in _PREFIXES if name.startswith(p)), None):
-        name = name.removeprefix(prefix)
-    return name
+    return without_prefixes(name, _PREFIXES)
 
 
 def is_causal(state: Mapping[str, Any]) -> bool:

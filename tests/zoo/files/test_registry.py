@@ -14,7 +14,8 @@ from transformers.utils import logging
 import mmspec
 from mmspec.imagegen.continuous.kl import KLConfig, write_kl
 from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
-from mmspec.zoo.files import builders, registry
+from mmspec.zoo.files import registry
+from mmspec.zoo.training import builders
 
 
 @pytest.fixture
