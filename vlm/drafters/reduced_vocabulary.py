@@ -13,15 +13,22 @@ from torch import Tensor, nn
 class ReducedHead(nn.Module):
     """Scores `size` of `vocab` tokens.
 
-    weight: [size, width].   d2t: int64 [size], what is added to a row's number to get its token's id.   t2d: bool [vocab],
-    the tokens it has a row for. Both buffers are as in EAGLE-3's files: absent where no token is left out. A new head has
-    the first `size` tokens until `choose` says which.
+    A new head scores the first `size` tokens until `choose` selects others. A tied head scores with the target's own rows:
+    they are neither trained nor saved, and `tie` copies them from the target.
+
+    Attributes:
+        weight: float [size, width]; None in a tied head before `tie`.
+        d2t: int64 [size], added to the number of a row to get the id of its token, as in EAGLE-3's files.
+        t2d: bool [vocab], the tokens that have a row. Both are absent where no token is left out.
     """
 
-    def __init__(self, width: int, vocab: int, size: int):
+    def __init__(self, width: int, vocab: int, size: int, tied: bool = False):
         super().__init__()
-        self.vocab, self.size = vocab, size
-        self.weight = nn.Linear(width, size, bias=False).weight
+        self.vocab, self.size, self.tied = vocab, size, tied
+        if tied:
+            self.register_buffer("weight", None, persistent=False)
+        else:
+            self.weight = nn.Linear(width, size, bias=False).weight
         if size == vocab:
             return
         self.register_buffer("d2t", torch.zeros(size, dtype=torch.long))
@@ -34,6 +41,18 @@ class ReducedHead(nn.Module):
         """Whether tokens are left out."""
         return self.size < self.vocab
 
+    @property
+    def tokens(self) -> Tensor:
+        """The token of every row, int64 [size]."""
+        if self.reduced:
+            return self.ids
+        return torch.arange(self.vocab, device=None if self.weight is None else self.weight.device)
+
+    @torch.no_grad()
+    def tie(self, rows: Tensor) -> None:
+        """Copy the rows of the target's head [vocab, width] that a tied head scores with."""
+        self.weight = rows[self.tokens.to(rows.device)]
+
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:
         """Row i scores token ids[i] from now on.   Raises ValueError, see `check_token_ids`."""
@@ -42,7 +61,11 @@ class ReducedHead(nn.Module):
         self.t2d.zero_().index_fill_(0, self.ids, True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """float32 [..., size] of [..., width]."""
+        """float32 [..., size] of [..., width].   Raises ValueError for a tied head without its rows."""
+        if self.weight is None:
+            raise ValueError(
+                "target: expected the model whose head this drafter shares, got none; load it with `target`"
+            )
         return F.linear(x, self.weight).float()
 
     def spread(self, scores: Tensor) -> Tensor:
@@ -74,11 +97,20 @@ def reduced_vocabulary(
     always: Iterable[int] = (),
     never: Iterable[int] = (),
 ) -> tuple[int, ...]:
-    """The most frequent tokens of answers, as rising ids ("EAGLE-3"); of equally frequent tokens the smaller id stays.
+    """The tokens of a reduced vocabulary, as rising ids ("EAGLE-3"): the most frequent tokens of answers.
 
-    answers: token ids, of answers about pictures where the target sees pictures.   most: so many tokens at most.
-    always, never: in it and out of it whatever their count (the end token, image placeholders).
-    Raises ValueError when nothing is left, when `always` holds more than `most`, and for ids that are no tokens.
+    Of equally frequent tokens the smaller id comes first, since tokenizers number their merges by frequency. The ids that
+    the answers do not hold fill the rest in the same order: a token that is left out is never drafted again.
+
+    Args:
+        answers: Token ids, of answers about pictures where the target sees pictures.
+        vocab_size: The number of the target's tokens.
+        most: The number of tokens, less where `never` leaves fewer.
+        always: Tokens to keep whatever their count, such as the end token.
+        never: Tokens to leave out whatever their count, such as image placeholders.
+
+    Raises:
+        ValueError: Nothing is left, `always` holds more than `most`, or an id is no token.
     """
     counts = Counter(token for answer in answers for token in answer)
     never, always = set(never), set(always)
@@ -89,7 +121,7 @@ def reduced_vocabulary(
         raise ValueError(f"always: expected no token that `never` holds too, got {sorted(always & never)}")
     if not 0 < max(len(always), 1) <= most:
         raise ValueError(f"most: expected at least 1 and as many as `always` holds, got {most} for {len(always)}")
-    ranked = sorted(counts.keys() - never - always, key=lambda token: (-counts[token], token))
+    ranked = sorted(set(range(vocab_size)) - never - always, key=lambda token: (-counts[token], token))
     ids = tuple(sorted(always | set(ranked[: most - len(always)])))
     if not ids:
         raise ValueError("answers: expected at least one token to keep, got none")

@@ -20,21 +20,30 @@ from mmspec.io.readers import read_text
 class Example:
     """One request.
 
-    key: names it in files of answers.   text: what the user asks.   images: shown before the text, RGB.
-    answer: a reference answer, None where only the target's own is wanted.
+    Attributes:
+        key: Its name in files of answers.
+        text: The user's last message.
+        images: Pictures in front of the text, RGB.
+        answer: A reference answer, None where only the target's own is wanted.
+        history: Earlier turns of text as (role, text), the user's first.
     """
 
     key: str
     text: str
     images: tuple[Image, ...] = ()
     answer: str | None = None
+    history: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JsonExamples:
-    """Examples of a JSONL file: {"text": ..., "images": [paths beside the file], "answer": ... or absent} a line.
+    """Examples of a JSONL file, an object a line.
 
-    Raises ValueError for a line that is not such a record.
+    Its fields are "text", and where they apply "images" (paths beside the file), "answer", "key" and "history" (earlier
+    turns as objects of "role" and "content").
+
+    Raises:
+        ValueError: A line is no such record.
     """
 
     file: Path
@@ -49,10 +58,11 @@ class JsonExamples:
                 is_named = isinstance(images, list) and all(isinstance(name, str) for name in images)
                 if not isinstance(record.get("text"), str) or not is_named:
                     raise ValueError
-            except (ValueError, AttributeError) as error:
+                _turns(record)
+            except (ValueError, AttributeError, TypeError, KeyError) as error:
                 raise ValueError(
-                    f"{self.file}, line {number}: expected a JSON object with a text and a list of images' names, got "
-                    f"{line[:60]!r}"
+                    f"{self.file}, line {number}: expected a JSON object with a text, a list of images' names and a "
+                    f"history of roles and contents, got {line[:60]!r}"
                 ) from error
             records.append(record)
         if not records:
@@ -65,7 +75,14 @@ class JsonExamples:
     def __getitem__(self, index: int) -> Example:
         record = self.lines[index]
         images = tuple(open_image(self.file.parent / name) for name in record.get("images", []))
-        return Example(str(record.get("key", index)), record["text"], images, record.get("answer"))
+        return Example(str(record.get("key", index)), record["text"], images, record.get("answer"), _turns(record))
+
+
+def _turns(record: dict) -> tuple[tuple[str, str], ...]:
+    turns = tuple((turn["role"], turn["content"]) for turn in record.get("history") or ())
+    if not all(isinstance(word, str) for turn in turns for word in turn):
+        raise TypeError("history")
+    return turns
 
 
 def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
@@ -83,14 +100,54 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     texts = [prompt_text(processor, example) for example in examples]
     images = [list(example.images) for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
+    if is_tokenizer(processor):
+        if any(images):
+            raise ValueError("images: expected none for a model of text alone, got some; leave them out")
+        # a chat template writes the special tokens itself
+        special = not getattr(processor, "chat_template", None)
+        return dict(processor(texts, return_tensors="pt", add_special_tokens=special, **padding))
     return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
 
 
+def is_tokenizer(processor: Any) -> bool:
+    """Whether it is the tokenizer of a model of text alone, not a processor of pictures and text."""
+    from transformers import PreTrainedTokenizerBase
+
+    return isinstance(processor, PreTrainedTokenizerBase)
+
+
 def prompt_text(processor: Any, example: Example) -> str:
-    """What stands in front of the answer: the processor's chat template up to it, or the bare text without one."""
+    """The text in front of the answer: the processor's chat template up to it, or the bare text without a template."""
     if getattr(processor, "chat_template", None):
-        return processor.apply_chat_template([_user_message(example)], add_generation_prompt=True)
-    return f"{getattr(processor, 'image_token', None) or ''}\n" * len(example.images) + example.text
+        return render_chat(processor, _messages(example), add_generation_prompt=True)
+    earlier = "".join(f"{text}\n" for _, text in example.history)
+    return earlier + f"{getattr(processor, 'image_token', None) or ''}\n" * len(example.images) + example.text
+
+
+def render_chat(processor: Any, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str:
+    """The text of a conversation by the chat template of a processor or a tokenizer.
+
+    Templates of text models join strings, those of vision-language models iterate over parts. A tokenizer is given strings.
+
+    Args:
+        processor: A processor or a tokenizer with a chat template.
+        messages: Turns with a role and a list of parts as content.
+        add_generation_prompt: Whether the header of the answer follows.
+
+    Raises:
+        ValueError: A message for a tokenizer holds a part that is no text.
+    """
+    how = {"add_generation_prompt": True} if add_generation_prompt else {}
+    if not is_tokenizer(processor):
+        return processor.apply_chat_template(messages, **how)
+    texts = [{"role": turn["role"], "content": _plain_text(turn["content"])} for turn in messages]
+    return processor.apply_chat_template(texts, tokenize=False, **how)
+
+
+def _plain_text(parts: list[dict[str, Any]]) -> str:
+    if any(part["type"] != "text" for part in parts):
+        raise ValueError("images: expected none for a model of text alone, got some; leave them out")
+    return "\n".join(part["text"] for part in parts)
 
 
 def reference_answer_ids(processor: Any, example: Example) -> list[int]:
@@ -104,7 +161,7 @@ def reference_answer_ids(processor: Any, example: Example) -> list[int]:
         raise ValueError(f"example {example.key!r}: expected an answer, got none; use the target's own answers")
     tokenizer, prompt = getattr(processor, "tokenizer", processor), prompt_text(processor, example)
     answer = example.answer.lstrip()
-    between = _template_separator(processor, _user_message(example), prompt, answer)
+    between = _template_separator(processor, _messages(example), prompt, answer)
     if between is None:
         between = "" if prompt[-1:].isspace() else " "
     answer = between + answer
@@ -116,27 +173,38 @@ def reference_answer_ids(processor: Any, example: Example) -> list[int]:
     return [*ids, tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else ids
 
 
-def _user_message(example: Example) -> dict[str, Any]:
+def _messages(example: Example) -> list[dict[str, Any]]:
+    earlier = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in example.history]
     content = [{"type": "image"} for _ in example.images] + [{"type": "text", "text": example.text}]
-    return {"role": "user", "content": content}
+    return [*earlier, {"role": "user", "content": content}]
 
 
-def _template_separator(processor: Any, asked: dict[str, Any], prompt: str, answer: str) -> str | None:
+def _template_separator(processor: Any, asked: list[dict[str, Any]], prompt: str, answer: str) -> str | None:
     """The white space a chat template puts between a prompt and its answer; None where it does not tell."""
     if not getattr(processor, "chat_template", None):
         return None
     from jinja2.exceptions import TemplateError
 
+    if is_tokenizer(processor):
+        whole = render_chat(processor, [*asked, {"role": "assistant", "content": [{"type": "text", "text": answer}]}])
+        return _separator(whole, prompt, answer)
     # some templates take an answer in parts, some as a string
     for content in ([{"type": "text", "text": answer}], answer):
         try:
-            whole = processor.apply_chat_template([asked, {"role": "assistant", "content": content}])
+            whole = processor.apply_chat_template([*asked, {"role": "assistant", "content": content}])
         except (TemplateError, TypeError):
             continue
-        behind = whole.removeprefix(prompt)
-        found = behind.lstrip()
-        if len(behind) < len(whole) and found.startswith(answer.rstrip()):
-            return behind[: len(behind) - len(found)]
+        if (found := _separator(whole, prompt, answer)) is not None:
+            return found
+    return None
+
+
+def _separator(whole: str, prompt: str, answer: str) -> str | None:
+    """The white space between the prompt and the answer of a rendered conversation; None where it does not hold both."""
+    behind = whole.removeprefix(prompt)
+    found = behind.lstrip()
+    if len(behind) < len(whole) and found.startswith(answer.rstrip()):
+        return behind[: len(behind) - len(found)]
     return None
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.teacher import VlmTeacherBatch
+from mmspec.vlm.training.teacher_scores import teacher_scores
 
 Term = Callable[[DraftPrediction], Tensor]
 
@@ -70,9 +71,10 @@ def check_reach(objective: object, drafter: object) -> None:
 
 
 def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DraftPrediction]:
-    """What the drafter says at every answer token, at each depth.
+    """The drafter's predictions of every answer token, at each depth.
 
-    A token of an answer is guessed at depth d by a draft that started d tokens earlier, from true pairs up to there.
+    At depth d, a draft that started d tokens earlier predicts the token from the true pairs up to there. A drafter of a
+    reduced vocabulary is compared where the target's best token is in it.
     """
     view = batch.prompt_view(parts)
     slots = drafter.read(view)
@@ -85,20 +87,23 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
     first = max(int(wanted.any(0).float().argmax()) - depths, 0)
     outputs = drafter.unroll(slots, view, first, depths)
     origin, after, wanted = origin[:, first:], after[:, first:], wanted[:, first:]
+    row, slot = wanted.nonzero(as_tuple=True)
+    place = torch.full_like(origin, -1)
+    place[row, slot] = torch.arange(len(row), device=place.device)
+    truth = batch.last[row, origin[row, slot] + 1]
+    best = None if batch.best is None else batch.best[row, origin[row, slot] + 1]
+    teacher = teacher_scores(parts, truth, drafter.vocabulary, best)
     made = []
     for depth, out in enumerate(outputs):
         inside = wanted.clone()
         # a draft that started d slots earlier ran over text alone
         inside[:, :depth] = False
         inside[:, depth:] &= origin[:, depth:] - origin[:, : origin.shape[1] - depth] == depth
-        row, slot = inside.nonzero(as_tuple=True)
-        if not len(row):
+        inside[row, slot] &= teacher.counts
+        rows, columns = inside.nonzero(as_tuple=True)
+        if not len(rows):  # a reduced vocabulary may hold none of the target's words
             continue
-        truth = batch.last[row, origin[row, slot] + 1]
-        with torch.no_grad():
-            teacher = parts.head(truth).float()
-        token = batch.ids[row, after[row, slot]]
-        prediction = drafter.prediction(out[row, slot], depth, parts, teacher, token, truth)
-        if len(prediction.token):  # a reduced vocabulary may hold none of the target's words
-            made.append(prediction)
+        at = place[rows, columns]
+        token = teacher.columns(batch.ids[rows, after[rows, columns]])
+        made.append(drafter.prediction(out[rows, columns], depth, parts, teacher.scores[at], token, truth[at]))
     return made

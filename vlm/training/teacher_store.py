@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from PIL import ImageOps
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.io.files import replacing
 from mmspec.io.interrupts import Stopped, stop_requests
@@ -18,7 +18,7 @@ from mmspec.vlm.training.data import Batches
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 
-_NEEDED = {"ids", "answer", "embeds", "last"}
+_NEEDED = {"ids", "answer", "last"}
 TeacherFunction = Callable[[Sequence[Example]], VlmTeacherBatch]
 
 
@@ -27,34 +27,48 @@ class TeacherStore:
     """Teacher batches kept in a folder, one safetensors file each, named by a number.
 
     States are stored in half precision, float16 unless they do not fit it (then bfloat16), and read back as float32.
+    Embeddings that are the table's own rows, as those of texts are, are not stored but looked up again.
+
+    Attributes:
+        folder: The folder of the files.
+        embed: The target's embedding; None stores all embeddings.
     """
 
     folder: Path
+    embed: nn.Module | None = None
 
     def __call__(self, number: int) -> VlmTeacherBatch:
         """The batch of this number.   Raises ValueError where it is not stored or its file is damaged."""
         path = self.path(number)
         found = read_tensors(path)
-        if _NEEDED - set(found) or len({value.shape[:2] for value in found.values()}) != 1 or found["ids"].dim() != 2:
+        missing = _NEEDED - set(found) or ("embeds" not in found and self.embed is None)
+        if missing or len({value.shape[:2] for value in found.values()}) != 1 or found["ids"].dim() != 2:
             shapes = {name: tuple(value.shape) for name, value in found.items()}
             raise ValueError(
                 f"{path}: expected a stored teacher batch, got {shapes}; delete it, and it is stored again"
             )
         last = found["last"].float()
         hidden = found["hidden"].float() if "hidden" in found else last
+        embeds = found["embeds"] if "embeds" in found else self._table_rows(found["ids"])
         return VlmTeacherBatch(
-            found["ids"], found["answer"], found["embeds"].float(), last, hidden, found.get("padding")
+            found["ids"], found["answer"], embeds.float(), last, hidden, found.get("padding"), best=found.get("best")
         )
+
+    @torch.no_grad()
+    def _table_rows(self, ids: Tensor) -> Tensor:
+        return self.embed(ids.to(next(self.embed.parameters()).device)).cpu()
 
     def write(self, number: int, batch: VlmTeacherBatch) -> None:
         """Stores a batch, whole or not at all."""
-        tensors = {
-            "ids": batch.ids, "answer": batch.answer, "embeds": _half(batch.embeds), "last": _half(batch.last),
-        }  # fmt: skip
+        tensors = {"ids": batch.ids, "answer": batch.answer, "last": _half(batch.last)}
+        if self.embed is None or not torch.equal(self._table_rows(batch.ids), batch.embeds.cpu()):
+            tensors["embeds"] = _half(batch.embeds)
         if batch.hidden is not batch.last:
             tensors["hidden"] = _half(batch.hidden)
         if batch.padding is not None:
             tensors["padding"] = batch.padding
+        if batch.best is not None:
+            tensors["best"] = batch.best
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.path(number)) as path:
             save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)

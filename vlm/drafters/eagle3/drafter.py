@@ -11,11 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
+from mmspec.vlm.hf_model import unwrapped
 
 MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
 
@@ -28,6 +30,7 @@ class Eagle3Config:
     draft_vocab_size: tokens it can draft, 0 for all.   num_key_value_heads, head_dim: 0 for the usual.
     norm_before_residual: whether the residual starts from the normed state (some drafters trained with `speculators` do)
         instead of the state itself.
+    tied_head: whether the head has the target's own rows, which are neither trained nor saved.
     """
 
     hidden_size: int
@@ -41,6 +44,7 @@ class Eagle3Config:
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
     norm_before_residual: bool = False
+    tied_head: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))  # a list where it comes from a file
@@ -95,7 +99,7 @@ class Eagle3(FeatureDrafter):
         self.state_norm = nn.RMSNorm(width, eps=eps)
         self.layer = DraftLayer(config.layer())
         self.norm = nn.RMSNorm(width, eps=eps)
-        self.head = ReducedHead(width, config.vocab_size, config.drafted)
+        self.head = ReducedHead(width, config.vocab_size, config.drafted, config.tied_head)
         self._start: tuple[Tensor, ...] = ()
 
     @torch.no_grad()
@@ -104,8 +108,12 @@ class Eagle3(FeatureDrafter):
 
         A vocabulary chosen afterwards starts from the target's rows too.
         """
-        self.head.weight.copy_(parts.head.weight[_head_tokens(self.head)])
-        self._start = (parts.head.weight,)  # in a tuple: not a weight of the drafter
+        rows = parts.head.weight
+        if self.head.tied:
+            self.head.tie(rows)
+        else:
+            self.head.weight.copy_(rows[self.head.tokens.to(rows.device)])
+        self._start = (rows,)  # in a tuple: not a weight of the drafter
         norm = getattr(getattr(parts.decoder, "norm", None), "weight", None)
         if norm is not None:
             self.norm.weight.copy_(norm)
@@ -126,23 +134,31 @@ class Eagle3(FeatureDrafter):
             other.head.choose(ids)
         own = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         other.load_state_dict(own, strict=False)
-        tokens = _head_tokens(other.head)
-        for weight in self._start:
-            other.head.weight.copy_(weight[tokens])
-        known = _head_tokens(self.head)
+        other._start = self._start
+        if other.head.tied:
+            for rows in self._start:
+                other.head.tie(rows)
+        else:
+            self._copy_rows(other.head)
+        return other.requires_grad_(self.fc.weight.requires_grad)
+
+    def _copy_rows(self, head: ReducedHead) -> None:
+        """Fill a head with this drafter's rows, or with those it was to start from."""
+        tokens, known = head.tokens, self.head.tokens
+        for rows in self._start:
+            head.weight.copy_(rows[tokens.to(rows.device)])
         row = torch.full((self.config.vocab_size,), -1, device=known.device)
         row[known] = torch.arange(len(known), device=known.device)
         row = row[tokens, None]
-        known_rows = self.head.weight[row[:, 0].clamp(min=0)]
-        other.head.weight.copy_(torch.where(row >= 0, known_rows, other.head.weight))
-        return other.requires_grad_(self.fc.weight.requires_grad)
+        own = self.head.weight[row[:, 0].clamp(min=0)]
+        head.weight.copy_(torch.where(row >= 0, own, head.weight))
 
     def with_answers(
         self, answers: Iterable[Sequence[int]], most: int = 0, always: Iterable[int] = (), never: Iterable[int] = ()
     ) -> Self:
         """`with_vocabulary` of the answers' most frequent tokens, see `reduced_vocabulary`.
 
-        most: how many at most; 0 for the config's draft_vocab_size, or 32000 where it has none.
+        most: the number of tokens; 0 for the config's draft_vocab_size, or 32000 where it has none.
         """
         vocab = self.config.vocab_size
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
@@ -154,6 +170,12 @@ class Eagle3(FeatureDrafter):
             raise ValueError(
                 f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
             )
+
+    def fitted(self, target: nn.Module) -> Self:
+        drafter = FeatureDrafter.fitted(self, target)
+        if drafter.head.tied:
+            drafter.head.tie(take_apart(unwrapped(target)).head.weight)
+        return drafter
 
     def read(self, view: PromptView) -> PromptSlots:
         """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
@@ -179,18 +201,12 @@ class Eagle3(FeatureDrafter):
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.head.spread(self.scores(out))
 
+    @property
+    def vocabulary(self) -> Tensor | None:
+        return self.head.ids if self.head.reduced else None
+
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
-        """On the reduced vocabulary, where the target's best token is in it. Tokens outside of it become -100."""
-        head = self.head
-        if not head.reduced:
-            return DraftPrediction(self.scores(out), teacher, token, depth)
-        counts = head.t2d[teacher.argmax(-1)]
-        out, teacher, token = out[counts], teacher[counts][:, head.ids], token[counts]
-        row = torch.searchsorted(head.ids, token).clamp(max=head.size - 1)
-        return DraftPrediction(self.scores(out), teacher, torch.where(head.t2d[token], row, -100), depth)
-
-
-def _head_tokens(head: ReducedHead) -> Tensor:
-    return head.ids if head.reduced else torch.arange(head.vocab, device=head.weight.device)
+        """On the reduced vocabulary; no feature is compared."""
+        return DraftPrediction(self.scores(out), teacher, token, depth)
