@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import mmspec
+import mmspec.vlm
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.vlm.admission import take_apart
@@ -205,3 +206,22 @@ def test_impossible_configs_are_refused(change: dict) -> None:
     sizes = dict(hidden_size=HIDDEN, intermediate_size=48, num_attention_heads=4, vocab_size=VOCAB, levels=(0, 1))
     with pytest.raises(ValueError, match="expected"):
         Eagle3Config(**{**sizes, **change})
+
+
+def test_a_tied_head_scores_with_the_targets_rows_and_is_not_saved(tmp_path) -> None:
+    torch.manual_seed(0)
+    parts = take_apart(tiny("llava"))
+    tied = Eagle3(replace(CONFIG, tied_head=True)).start_from(parts).with_vocabulary([3, 5, 8, 50])
+    assert "head.weight" not in tied.state_dict() and not any(
+        name == "head.weight" for name, _ in tied.named_parameters()
+    )
+    assert torch.equal(tied.head.weight, parts.head.weight[[3, 5, 8, 50]])
+    own = Eagle3(CONFIG).with_vocabulary([3, 5, 8, 50])
+    own.load_state_dict(tied.state_dict() | {"head.weight": tied.head.weight})
+    out = torch.randn(2, 3, HIDDEN)
+    assert torch.equal(own.logits(out, 1, None), tied.logits(out, 1, None))
+    tied.save_pretrained(tmp_path)
+    again = mmspec.vlm.load_drafter(tmp_path, target=tiny("llava"))
+    assert torch.equal(again.logits(out, 1, None), tied.logits(out, 1, None))
+    with pytest.raises(ValueError, match="^target: expected the model whose head"):
+        Eagle3.from_pretrained(tmp_path).logits(out, 1, None)
