@@ -13,15 +13,22 @@ from torch import Tensor, nn
 class ReducedHead(nn.Module):
     """Scores `size` of `vocab` tokens.
 
-    weight: [size, width].   d2t: int64 [size], what is added to a row's number to get its token's id.   t2d: bool [vocab],
-    the tokens it has a row for. Both buffers are as in EAGLE-3's files: absent where no token is left out. A new head has
-    the first `size` tokens until `choose` says which.
+    A new head scores the first `size` tokens until `choose` selects others. A tied head scores with the target's own rows:
+    they are neither trained nor saved, and `tie` copies them from the target.
+
+    Attributes:
+        weight: float [size, width]; None in a tied head before `tie`.
+        d2t: int64 [size], added to the number of a row to get the id of its token, as in EAGLE-3's files.
+        t2d: bool [vocab], the tokens that have a row. Both are absent where no token is left out.
     """
 
-    def __init__(self, width: int, vocab: int, size: int):
+    def __init__(self, width: int, vocab: int, size: int, tied: bool = False):
         super().__init__()
-        self.vocab, self.size = vocab, size
-        self.weight = nn.Linear(width, size, bias=False).weight
+        self.vocab, self.size, self.tied = vocab, size, tied
+        if tied:
+            self.register_buffer("weight", None, persistent=False)
+        else:
+            self.weight = nn.Linear(width, size, bias=False).weight
         if size == vocab:
             return
         self.register_buffer("d2t", torch.zeros(size, dtype=torch.long))
@@ -34,6 +41,18 @@ class ReducedHead(nn.Module):
         """Whether tokens are left out."""
         return self.size < self.vocab
 
+    @property
+    def tokens(self) -> Tensor:
+        """The token of every row, int64 [size]."""
+        if self.reduced:
+            return self.ids
+        return torch.arange(self.vocab, device=None if self.weight is None else self.weight.device)
+
+    @torch.no_grad()
+    def tie(self, rows: Tensor) -> None:
+        """Copy the rows of the target's head [vocab, width] that a tied head scores with."""
+        self.weight = rows[self.tokens.to(rows.device)]
+
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:
         """Row i scores token ids[i] from now on.   Raises ValueError, see `check_token_ids`."""
@@ -42,7 +61,11 @@ class ReducedHead(nn.Module):
         self.t2d.zero_().index_fill_(0, self.ids, True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """float32 [..., size] of [..., width]."""
+        """float32 [..., size] of [..., width].   Raises ValueError for a tied head without its rows."""
+        if self.weight is None:
+            raise ValueError(
+                "target: expected the model whose head this drafter shares, got none; load it with `target`"
+            )
         return F.linear(x, self.weight).float()
 
     def spread(self, scores: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ PlaceFigures = Callable[[DraftPrediction, Tensor], Tensor]
 
 
 @dataclass(slots=True)
-class TeacherScores:
-    """The target's log-weights at P places, computed with the head once a place and never for all places at once.
+class ChunkedTeacher:
+    """The target's log-weights at P places, computed in chunks and once a place.
 
     On a reduced vocabulary the scores of its tokens are kept. On the whole vocabulary only the states are kept, and a call
     runs the head over the distinct places it is given.
@@ -28,32 +28,28 @@ class TeacherScores:
     Args:
         head: The target's head.
         states: float [P, H], the inputs of the head.
-        ids: int64 [k], the rising ids of the reduced vocabulary; None for the whole one.
-        scores: float32 [P, k], the log-weights of these tokens; None for the whole vocabulary.
-        best: int64 [P], the id of the likeliest token of the whole vocabulary; None where `ids` is None.
-        inside: float32 [P], the log of the probability of the reduced vocabulary; None where `ids` is None.
+        scores: float32 [P, k], the log-weights of a reduced vocabulary; None for the whole one.
+        inside: float32 [P], the log of the probability of the reduced vocabulary; None for the whole one.
     """
 
     head: nn.Module
     states: Tensor
-    ids: Tensor | None = None
     scores: Tensor | None = None
-    best: Tensor | None = None
     inside: Tensor | None = None
 
     @classmethod
     @torch.no_grad()
-    def of(cls, head: nn.Module, states: Tensor, ids: Tensor | None = None) -> TeacherScores:
-        """The scores of `head` at `states` [P, H] on the tokens `ids`, or on the whole vocabulary."""
+    def of(cls, head: nn.Module, states: Tensor, ids: Tensor | None = None) -> ChunkedTeacher:
+        """The scores of `head` at `states` [P, H] on the tokens `ids` int64 [k], or on the whole vocabulary."""
         if ids is None:
             return cls(head, states)
 
-        def reduced(places: Tensor) -> tuple[Tensor, ...]:
+        def reduced(places: Tensor) -> tuple[Tensor, Tensor]:
             whole = head(states[places]).float()
             kept = whole[:, ids]
-            return kept, whole.argmax(-1), kept.logsumexp(-1) - whole.logsumexp(-1)
+            return kept, kept.logsumexp(-1) - whole.logsumexp(-1)
 
-        return cls(head, states, ids, *map_chunks(reduced, len(states), len(head.weight), states.device))
+        return cls(head, states, *map_chunks(reduced, len(states), len(head.weight), states.device))
 
     @torch.no_grad()
     def __call__(self, places: Tensor) -> Tensor:
@@ -62,6 +58,18 @@ class TeacherScores:
             return self.scores[places]
         distinct, row = places.unique(return_inverse=True)
         return self.head(self.states[distinct]).float()[row]
+
+    @torch.no_grad()
+    def overlap(self, student: Tensor, teacher: Tensor, places: Tensor) -> Tensor:
+        """float32 [n], the probability that a token of the drafter's law is accepted: the sum of min(q, p).
+
+        Args:
+            student: float32 [n, k or V], log-weights of the drafter.
+            teacher: float32 [n, k or V], log-weights of the target on the same tokens.
+            places: int64 [n].
+        """
+        p = teacher.log_softmax(-1) if self.inside is None else teacher.log_softmax(-1) + self.inside[places, None]
+        return torch.minimum(student.softmax(-1), p.exp()).sum(-1)
 
 
 @dataclass(slots=True)

@@ -83,12 +83,23 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         """State of one request of a target that fits."""
         raise NotImplementedError
 
+    @property
+    def vocabulary(self) -> Tensor | None:
+        """The tokens it scores in training, rising ids int64 [k]; None for all."""
+        return None
+
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
-        """What training compares at n places of one depth (from 0).
+        """The prediction that training compares with the target at n places of one depth.
 
-        out: float [n, H], outputs of `unroll`.   teacher: float32 [n, V].   token: int64 [n].   truth: float [n, H].
+        Args:
+            out: float [n, H], outputs of `unroll`.
+            depth: From 0.
+            parts: The target.
+            teacher: float32 [n, k], the target's scores of the k tokens in `vocabulary`.
+            token: int64 [n], columns of the tokens that follow; -100 for those outside of `vocabulary`.
+            truth: float [n, H], the target's states.
         """
         student = self.logits(out, depth + 1, parts.head)
         return DraftPrediction(student, teacher, token, depth, out, truth)
