@@ -24,10 +24,11 @@ class Loss:
 
     Without such a place the mean is 0. Token selection (`select_tokens.py`) is made of `places`.
     counted: which places count, bool [n], of a prediction; None for all.
+    joint: whether the loss of a place depends on the other places, so that they cannot be computed in chunks.
     """
 
-    def __init__(self, places: PlaceLosses, counted: PlaceLosses | None = None):
-        self.places, self.counted = places, counted
+    def __init__(self, places: PlaceLosses, counted: PlaceLosses | None = None, joint: bool = False):
+        self.places, self.counted, self.joint = places, counted, joint
         update_wrapper(self, places)
 
     def __call__(self, prediction: DraftPrediction) -> Tensor:
@@ -106,7 +107,7 @@ def total_variation(prediction: DraftPrediction) -> Tensor:
     return 0.5 * l1.places(prediction)
 
 
-@Loss
+@partial(Loss, joint=True)
 def tvd_plus_plus(prediction: DraftPrediction) -> Tensor:
     """TVD++ of "Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs".
 

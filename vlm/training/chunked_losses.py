@@ -1,0 +1,155 @@
+"""Losses over a large vocabulary in chunks of places, so that a block [places, vocabulary] is never held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
+from mmspec.vlm.training.losses import Loss
+
+CHUNK_SCORES = 2**23  # log-weights of a chunk: 32 MB in float32
+
+Predict = Callable[[Tensor], DraftPrediction]
+PlaceFigures = Callable[[DraftPrediction, Tensor], Tensor]
+
+
+@dataclass(slots=True)
+class ChunkedTeacher:
+    """The target's log-weights at P places, computed in chunks and once a place.
+
+    On a reduced vocabulary the scores of its tokens are kept. On the whole vocabulary only the states are kept, and a call
+    runs the head over the distinct places it is given.
+
+    Args:
+        head: The target's head.
+        states: float [P, H], the inputs of the head.
+        scores: float32 [P, k], the log-weights of a reduced vocabulary; None for the whole one.
+        inside: float32 [P], the log of the probability of the reduced vocabulary; None for the whole one.
+    """
+
+    head: nn.Module
+    states: Tensor
+    scores: Tensor | None = None
+    inside: Tensor | None = None
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, head: nn.Module, states: Tensor, ids: Tensor | None = None) -> ChunkedTeacher:
+        """The scores of `head` at `states` [P, H] on the tokens `ids` int64 [k], or on the whole vocabulary."""
+        if ids is None:
+            return cls(head, states)
+
+        def reduced(places: Tensor) -> tuple[Tensor, Tensor]:
+            whole = head(states[places]).float()
+            kept = whole[:, ids]
+            return kept, kept.logsumexp(-1) - whole.logsumexp(-1)
+
+        return cls(head, states, *map_chunks(reduced, len(states), len(head.weight), states.device))
+
+    @torch.no_grad()
+    def __call__(self, places: Tensor) -> Tensor:
+        """float32 [n, k] or [n, V], the log-weights at places int64 [n].   Sorted places share passes of the head."""
+        if self.scores is not None:
+            return self.scores[places]
+        distinct, row = places.unique(return_inverse=True)
+        return self.head(self.states[distinct]).float()[row]
+
+    @torch.no_grad()
+    def overlap(self, student: Tensor, teacher: Tensor, places: Tensor) -> Tensor:
+        """float32 [n], the probability that a token of the drafter's law is accepted: the sum of min(q, p).
+
+        Args:
+            student: float32 [n, k or V], log-weights of the drafter.
+            teacher: float32 [n, k or V], log-weights of the target on the same tokens.
+            places: int64 [n].
+        """
+        p = teacher.log_softmax(-1) if self.inside is None else teacher.log_softmax(-1) + self.inside[places, None]
+        return torch.minimum(student.softmax(-1), p.exp()).sum(-1)
+
+
+@dataclass(slots=True)
+class TermLosses:
+    """The terms of a loss at n places.
+
+    Args:
+        values: float32 [n, K], the value of each term, with gradients; 0 where a term does not count a place.
+        counted: bool [n, K], whether a term counts a place.
+        hits: bool [n], whether the likeliest token of drafter and target is the same.
+        figures: float32 [n, E], further numbers of each place, without gradients; [n, 0] where there are none.
+    """
+
+    values: Tensor
+    counted: Tensor
+    hits: Tensor
+    figures: Tensor
+
+    def mean(self, factors: Sequence[float]) -> Tensor:
+        """The weighted sum of the terms' means over the places that they count, a scalar."""
+        means = self.values.sum(0) / self.counted.sum(0).clamp(min=1)
+        return (means * means.new_tensor(factors)).sum()
+
+    def weighted(self, factors: Sequence[float]) -> Tensor:
+        """float32 [n], the weighted sum of the terms at each place."""
+        return (self.values * self.values.new_tensor(factors)).sum(-1)
+
+
+def term_losses(
+    predict: Predict,
+    count: int,
+    vocabulary: int,
+    terms: Sequence[Loss],
+    device: torch.device,
+    figures: PlaceFigures | None = None,
+) -> TermLosses:
+    """The terms at places 0 to count - 1, equal in value and gradient to those of one prediction of all places.
+
+    Args:
+        predict: The prediction at places int64 [n]. It computes the scores from states, and runs again in the backward pass.
+        count: The number of places.
+        vocabulary: The larger number of log-weights that `predict` makes a place, of drafter and target.
+        terms: Losses of places. Where a term is `joint`, all places are one chunk.
+        device: Of the places.
+        figures: float32 [n, E] of a prediction and its places, computed without gradients.
+    """
+
+    def compute(places: Tensor) -> tuple[Tensor, ...]:
+        made = predict(places)
+        values = torch.stack([term.places(made).float() for term in terms], -1)
+        everywhere = torch.ones(len(places), dtype=torch.bool, device=places.device)
+        counted = [everywhere if term.counted is None else term.counted(made) for term in terms]
+        with torch.no_grad():
+            hits = made.student.argmax(-1) == made.teacher.argmax(-1)
+            more = values.new_zeros(len(places), 0) if figures is None else figures(made, places).float()
+        return values, torch.stack(counted, -1), hits, more
+
+    if any(term.joint for term in terms):
+        vocabulary = 1  # statistics of all places
+    return TermLosses(*map_chunks(compute, count, vocabulary, device))
+
+
+def map_chunks(
+    compute: Callable[[Tensor], tuple[Tensor, ...]], count: int, scores: int, device: torch.device
+) -> tuple[Tensor, ...]:
+    """The results of `compute` for places 0 to count - 1, each [count, ...], in chunks.
+
+    With gradients, a chunk keeps its results alone and is computed again in the backward pass.
+
+    Args:
+        compute: Takes places int64 [n], returns tensors of n rows.
+        count: The number of places, at least 0.
+        scores: Numbers that `compute` holds a place; a chunk has at most `CHUNK_SCORES` of them.
+        device: Of the places.
+    """
+    chunks = torch.arange(count, device=device).split(max(CHUNK_SCORES // scores, 1))
+    if len(chunks) == 1:
+        return compute(chunks[0])
+    if torch.is_grad_enabled():
+        made = [checkpoint(compute, places, use_reentrant=False, preserve_rng_state=False) for places in chunks]
+    else:
+        made = [compute(places) for places in chunks]
+    return tuple(torch.cat(rows) for rows in zip(*made, strict=True))
