@@ -112,20 +112,22 @@ def term_losses(
         predict: The prediction at places int64 [n]. It computes the scores from states, and runs again in the backward pass.
         count: The number of places.
         vocabulary: The larger number of log-weights that `predict` makes a place, of drafter and target.
-        terms: Losses of places. Where a term is `joint`, all places are one chunk.
+        terms: Losses of places, none for the hits alone. Where a term is `joint`, all places are one chunk.
         device: Of the places.
         figures: float32 [n, E] of a prediction and its places, computed without gradients.
     """
 
     def compute(places: Tensor) -> tuple[Tensor, ...]:
         made = predict(places)
-        values = torch.stack([term.places(made).float() for term in terms], -1)
         everywhere = torch.ones(len(places), dtype=torch.bool, device=places.device)
-        counted = [everywhere if term.counted is None else term.counted(made) for term in terms]
+        values, counted = made.student.new_zeros(len(places), 0), everywhere.new_zeros(len(places), 0)
+        if terms:
+            values = torch.stack([term.places(made).float() for term in terms], -1)
+            counted = torch.stack([everywhere if term.counted is None else term.counted(made) for term in terms], -1)
         with torch.no_grad():
             hits = made.student.argmax(-1) == made.teacher.argmax(-1)
             more = values.new_zeros(len(places), 0) if figures is None else figures(made, places).float()
-        return values, torch.stack(counted, -1), hits, more
+        return values, counted, hits, more
 
     if any(term.joint for term in terms):
         vocabulary = 1  # statistics of all places

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
+from mmspec.vlm.training.chunked_losses import Predict, TermLosses, term_losses
+from mmspec.vlm.training.losses import Loss
 from mmspec.vlm.training.teacher import VlmTeacherBatch
-from mmspec.vlm.training.teacher_scores import teacher_scores
-
-Term = Callable[[DraftPrediction], Tensor]
+from mmspec.vlm.training.teacher_scores import TeacherScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Objective:
         does; the sum is as many times larger as there are depths, so that bounds on gradients bind earlier.
     """
 
-    terms: tuple[tuple[float, Term], ...]
+    terms: tuple[tuple[float, Loss], ...]
     depths: int = 4
     decay: float = 0.9
     over_depths: Literal["sum", "mean"] = "sum"
@@ -46,18 +46,53 @@ class Objective:
         target's (`hit0`, `hit1`...).   progress: share of training done, for objectives that change with it."""
         return self.over(predictions(drafter, parts, batch, self.depths), batch.embeds.device)
 
-    def over(self, made: Sequence[DraftPrediction], device: torch.device) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes of predictions that are there already."""
+    def over(self, made: Sequence[DepthPredictions], device: torch.device) -> tuple[Tensor, dict[str, float]]:
+        """Loss and notes of the predictions of each depth, computed in chunks of places."""
         loss, notes = torch.zeros((), device=device), {}
-        share = [self.decay**prediction.depth for prediction in made]
+        share = [self.decay**one.depth for one in made]
         if self.over_depths == "mean":
-            places = [weight * len(prediction.token) for weight, prediction in zip(share, made, strict=True)]
+            places = [weight * one.count for weight, one in zip(share, made, strict=True)]
             share = [count / (sum(places) or 1.0) for count in places]
-        for weight, prediction in zip(share, made, strict=True):
-            loss = loss + weight * sum(factor * term(prediction) for factor, term in self.terms)
-            hits = prediction.student.argmax(-1) == prediction.teacher.argmax(-1)
-            notes[f"hit{prediction.depth}"] = float(hits.float().mean()) if len(hits) else 0.0
+        factors, terms = zip(*self.terms, strict=True)
+        for weight, one in zip(share, made, strict=True):
+            losses = one.losses(terms, device)
+            loss = loss + weight * losses.mean(factors)
+            notes[f"hit{one.depth}"] = float(losses.hits.float().mean()) if one.count else 0.0
         return loss, notes
+
+
+@dataclass(frozen=True, slots=True)
+class DepthPredictions:
+    """Predictions of one depth that are computed where they are used, a chunk of places at a time.
+
+    Attributes:
+        depth: From 0.
+        count: The number of places.
+        vocabulary: The number of scores that a place has.
+        predict: The predictions at places int64 [n].
+    """
+
+    depth: int
+    count: int
+    vocabulary: int
+    predict: Predict
+
+    @classmethod
+    def of(cls, made: DraftPrediction) -> Self:
+        """Predictions that exist already."""
+        return cls(made.depth, len(made.token), made.student.shape[-1], made.at)
+
+    def whole(self) -> DraftPrediction:
+        """The predictions at all places at the same time."""
+        return self.predict(torch.arange(self.count))
+
+    def at(self, places: Tensor) -> Self:
+        """The predictions at some of the places, int64 [n]."""
+        return replace(self, count=len(places), predict=lambda chosen: self.predict(places[chosen]))
+
+    def losses(self, terms: Sequence[Loss], device: torch.device) -> TermLosses:
+        """The terms of a loss at every place."""
+        return term_losses(self.predict, self.count, self.vocabulary, terms, device)
 
 
 def check_reach(objective: object, drafter: object) -> None:
@@ -70,7 +105,7 @@ def check_reach(objective: object, drafter: object) -> None:
                          f"of their own for, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
 
 
-def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DraftPrediction]:
+def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DepthPredictions]:
     """The drafter's predictions of every answer token, at each depth.
 
     At depth d, a draft that started d tokens earlier predicts the token from the true pairs up to there. A drafter of a
@@ -92,7 +127,19 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
     place[row, slot] = torch.arange(len(row), device=place.device)
     truth = batch.last[row, origin[row, slot] + 1]
     best = None if batch.best is None else batch.best[row, origin[row, slot] + 1]
-    teacher = teacher_scores(parts, truth, drafter.vocabulary, best)
+    teacher = TeacherScores.of(parts.head, truth, drafter.vocabulary, best)
+
+    def depth_predictions(depth: int, out: Tensor, inside: Tensor) -> DepthPredictions:
+        rows, columns = inside.nonzero(as_tuple=True)
+        at, states = place[rows, columns], out[rows, columns]
+        token = teacher.columns(batch.ids[rows, after[rows, columns]])
+
+        def predict(chosen: Tensor) -> DraftPrediction:
+            there = at[chosen]
+            return drafter.prediction(states[chosen], depth, parts, teacher(there), token[chosen], truth[there])
+
+        return DepthPredictions(depth, len(rows), teacher.width, predict)
+
     made = []
     for depth, out in enumerate(outputs):
         inside = wanted.clone()
@@ -100,10 +147,6 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
         inside[:, :depth] = False
         inside[:, depth:] &= origin[:, depth:] - origin[:, : origin.shape[1] - depth] == depth
         inside[row, slot] &= teacher.counts
-        rows, columns = inside.nonzero(as_tuple=True)
-        if not len(rows):  # a reduced vocabulary may hold none of the target's words
-            continue
-        at = place[rows, columns]
-        token = teacher.columns(batch.ids[rows, after[rows, columns]])
-        made.append(drafter.prediction(out[rows, columns], depth, parts, teacher.scores[at], token, truth[at]))
+        if bool(inside.any()):  # a reduced vocabulary may hold none of the target's words
+            made.append(depth_predictions(depth, out, inside))
     return made

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.losses import forward_kl
-from mmspec.vlm.training.objective import Objective, predictions
+from mmspec.vlm.training.objective import DepthPredictions, Objective, predictions
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 
@@ -72,7 +71,7 @@ class Glancing(ObjectiveWrapper):
     def _reveal(self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, share: float) -> Tensor | None:
         """bool [B, T - 1], the pairs shown; None for none."""
         made = predictions(drafter, parts, batch, self.objective.depths) if share else []
-        wrong = sum(int((g.student.argmax(-1) != g.teacher.argmax(-1)).sum()) for g in made)
+        wrong = sum(int((~one.losses((), batch.ids.device).hits).sum()) for one in made)
         pairs = batch.answer[:, 1:]  # pair j holds the embedding of token j + 1
         count = min(round(share * wrong / max(len(made), 1)), int(pairs.sum()))
         if not count:
@@ -142,27 +141,22 @@ class SelectTokens(ObjectiveWrapper):
         made = predictions(drafter, parts, batch, self.objective.depths)
         with torch.no_grad():
             others = predictions(self.reference, parts, batch, self.objective.depths)
-        if [(g.depth, len(g.token)) for g in made] != [(g.depth, len(g.token)) for g in others]:
+        if [(one.depth, one.count) for one in made] != [(one.depth, one.count) for one in others]:
             raise ValueError(
                 f"reference: expected a drafter that predicts where this one does, got {type(self.reference).__name__} "
                 f"for {type(drafter).__name__}; train one of the same kind and sizes"
             )
-        kept = [select_places(mine, other, self.share) for mine, other in zip(made, others, strict=True)]
-        return self.objective.over(kept, batch.embeds.device)
+        chosen = [
+            mine.at(select_places(mine, other, self.share, batch.ids.device))
+            for mine, other in zip(made, others, strict=True)
+        ]
+        return self.objective.over(chosen, batch.embeds.device)
 
 
 @torch.no_grad()
-def kl_gap(prediction: DraftPrediction, reference: DraftPrediction) -> Tensor:
-    """By how much the drafter is behind the reference at every place, float32 [n]."""
-    return forward_kl.places(prediction) - forward_kl.places(reference)
-
-
-def select_places(prediction: DraftPrediction, reference: DraftPrediction, share: float) -> DraftPrediction:
-    """The prediction at its ceil(share * n) places of the largest gap."""
-    count = math.ceil(share * len(prediction.token))
-    place = kl_gap(prediction, reference).topk(count).indices
-    feature = None if prediction.feature is None else prediction.feature[place]
-    truth = None if prediction.truth is None else prediction.truth[place]
-    return DraftPrediction(
-        prediction.student[place], prediction.teacher[place], prediction.token[place], prediction.depth, feature, truth
-    )
+def select_places(
+    prediction: DepthPredictions, reference: DepthPredictions, share: float, device: torch.device
+) -> Tensor:
+    """The ceil(share * n) of n places where the drafter is furthest behind the reference, int64."""
+    mine, other = (one.losses((forward_kl,), device).values[:, 0] for one in (prediction, reference))
+    return (mine - other).topk(math.ceil(share * prediction.count)).indices

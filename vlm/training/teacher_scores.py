@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from mmspec.vlm.architectures import Parts
 
 PLACES = 256  # places whose scores over the whole vocabulary exist at the same time
 
@@ -17,15 +16,52 @@ PLACES = 256  # places whose scores over the whole vocabulary exist at the same 
 class TeacherScores:
     """The target's scores at m places.
 
+    Those of a reduced vocabulary are kept. Of the whole vocabulary only the states are kept: a call runs the head over the
+    distinct places that it is given.
+
     Attributes:
-        scores: float [m, k], log-weights of the tokens that the drafter scores.
+        head: The target's head.
+        states: float [m, H], its inputs.
         counts: bool [m], whether the drafter scores the target's best token.
-        vocabulary: int64 [k], rising ids of these tokens; None for all.
+        vocabulary: int64 [k], rising ids of the tokens that the drafter scores; None for all.
+        scores: float32 [m, k], log-weights of these tokens; None for all tokens.
     """
 
-    scores: Tensor
+    head: nn.Module
+    states: Tensor
     counts: Tensor
     vocabulary: Tensor | None = None
+    scores: Tensor | None = None
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, head: nn.Module, states: Tensor, vocabulary: Tensor | None, best: Tensor | None = None) -> Self:
+        """The scores of `head` at `states`.
+
+        Args:
+            head: The target's head.
+            states: float [m, H].
+            vocabulary: int64 [k], rising ids of the tokens to score; None for all.
+            best: int64 [m], the target's best tokens where they are known, see `best_tokens`.
+        """
+        if vocabulary is None:
+            return cls(head, states, torch.ones(len(states), dtype=torch.bool, device=states.device))
+        if best is None:
+            best = best_tokens(head, states)
+        return cls(head, states, torch.isin(best, vocabulary), vocabulary, _reduced(head, states, vocabulary))
+
+    @property
+    def width(self) -> int:
+        """The number of scores of a place."""
+        return len(self.head.weight) if self.scores is None else self.scores.shape[1]
+
+    @torch.no_grad()
+    def __call__(self, places: Tensor) -> Tensor:
+        """float32 [n, k] or [n, V], the log-weights at places int64 [n].   Sorted places share passes of the head."""
+        if self.scores is not None:
+            return self.scores[places]
+        distinct, row = places.unique(return_inverse=True)
+        return self.head(self.states[distinct]).float()[row]
 
     def columns(self, token: Tensor) -> Tensor:
         """The columns of tokens int64 [n]; -100 for those the drafter does not score."""
@@ -36,34 +72,16 @@ class TeacherScores:
 
 
 @torch.no_grad()
-def teacher_scores(parts: Parts, last: Tensor, vocabulary: Tensor | None, best: Tensor | None = None) -> TeacherScores:
-    """Apply the target's head to last hidden states.
-
-    Args:
-        parts: The target.
-        last: float [m, H], the states its head reads.
-        vocabulary: int64 [k], rising ids of the tokens to score; None for all.
-        best: int64 [m], the target's best tokens where they are known, see `best_tokens`.
-    """
-    if vocabulary is None:
-        return TeacherScores(parts.head(last).float(), torch.ones(len(last), dtype=torch.bool, device=last.device))
-    if best is None:
-        best = best_tokens(parts.head, last)
-    scores = _scores_of(parts.head, last, vocabulary)
-    return TeacherScores(scores, torch.isin(best, vocabulary), vocabulary)
-
-
-@torch.no_grad()
-def best_tokens(head: nn.Module, last: Tensor) -> Tensor:
+def best_tokens(head: nn.Module, states: Tensor) -> Tensor:
     """The token of the highest score, int64 [m], of states [m, H]."""
-    if not len(last):
-        return torch.zeros(0, dtype=torch.long, device=last.device)
-    return torch.cat([head(part).argmax(-1) for part in last.split(PLACES)])
+    if not len(states):
+        return torch.zeros(0, dtype=torch.long, device=states.device)
+    return torch.cat([head(part).argmax(-1) for part in states.split(PLACES)])
 
 
-def _scores_of(head: nn.Module, last: Tensor, vocabulary: Tensor) -> Tensor:
+def _reduced(head: nn.Module, states: Tensor, vocabulary: Tensor) -> Tensor:
     if type(head) is nn.Linear:  # any other head may do more than a product
         bias = None if head.bias is None else head.bias[vocabulary]
-        return F.linear(last.to(head.weight.dtype), head.weight[vocabulary], bias).float()
-    parts = [head(part)[:, vocabulary].float() for part in last.split(PLACES)]
-    return torch.cat(parts) if parts else last.new_zeros(0, len(vocabulary), dtype=torch.float32)
+        return F.linear(states.to(head.weight.dtype), head.weight[vocabulary], bias).float()
+    parts = [head(part)[:, vocabulary].float() for part in states.split(PLACES)]
+    return torch.cat(parts) if parts else states.new_zeros(0, len(vocabulary), dtype=torch.float32)

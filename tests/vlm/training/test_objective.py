@@ -7,7 +7,7 @@ import torch
 
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
-from mmspec.vlm.training.objective import Objective, predictions
+from mmspec.vlm.training.objective import DepthPredictions, Objective, predictions
 from mmspec.vlm.training.recipes import PUBLISHED, new_drafter, published_recipe
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import tiny
@@ -19,13 +19,17 @@ HERE = torch.device("cpu")
 
 def test_a_mean_over_depths_weighs_every_place_alike() -> None:
     made = [prediction(5, seed=1, depth=0), prediction(3, seed=2, depth=1)]
-    loss, _ = Objective(((2.0, forward_kl),), depths=2, decay=1.0, over_depths="mean").over(made, HERE)
+    loss, _ = Objective(((2.0, forward_kl),), depths=2, decay=1.0, over_depths="mean").over(
+        [DepthPredictions.of(one) for one in made], HERE
+    )
     torch.testing.assert_close(loss, 2 * torch.cat([forward_kl.places(one) for one in made]).mean())
 
 
 def test_a_sum_over_depths_weighs_every_depth_by_its_decay() -> None:
     made = [prediction(5, seed=1, depth=0), prediction(3, seed=2, depth=1)]
-    loss, _ = Objective(((1.0, forward_kl),), depths=2, decay=0.5).over(made, HERE)
+    loss, _ = Objective(((1.0, forward_kl),), depths=2, decay=0.5).over(
+        [DepthPredictions.of(one) for one in made], HERE
+    )
     torch.testing.assert_close(loss, forward_kl(made[0]) + 0.5 * forward_kl(made[1]))
 
 
@@ -37,7 +41,7 @@ def test_a_published_mean_has_the_gradients_of_one_depth(kind: str, depths: int)
     objective = published_recipe(kind, drafter).objective
     assert objective.depths == depths
     places = [
-        sum(weight * term.places(one) for weight, term in objective.terms)
+        sum(weight * term.places(one.whole()) for weight, term in objective.terms)
         for one in predictions(drafter, parts, teacher_batch, depths)
     ]
     expected = torch.autograd.grad(torch.cat(places).mean(), drafter.fc.weight)[0]
@@ -56,7 +60,12 @@ def test_no_place_at_all_costs_nothing() -> None:
         loss, notes = Objective(((1.0, cross_entropy),), over_depths=how).over([], HERE)
         assert loss.item() == 0 and not notes
     empty = [prediction(0, depth=0)]
-    assert Objective(((1.0, cross_entropy),), over_depths="mean").over(empty, HERE)[0].item() == 0
+    assert (
+        Objective(((1.0, cross_entropy),), over_depths="mean")
+        .over([DepthPredictions.of(one) for one in empty], HERE)[0]
+        .item()
+        == 0
+    )
     with pytest.raises(ValueError, match="over_depths sum or mean"):
         Objective(((1.0, cross_entropy),), over_depths="median")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from mmspec.vlm.admission import take_apart
 from mmspec.vlm.training.examples import Example, JsonExamples, encode, prompt_text
 from mmspec.vlm.training.teacher import Teacher
-from mmspec.vlm.training.teacher_scores import best_tokens, teacher_scores
+from mmspec.vlm.training.teacher_scores import TeacherScores, best_tokens
 from mmspec.vlm.training.teacher_store import TeacherStore
 from tests.vlm.tiny import HIDDEN, VOCAB, tiny
 from tests.vlm.training.test_given_answers import bytes_of
@@ -81,20 +79,19 @@ class _Scaled(nn.Module):
 
 @pytest.mark.parametrize("scaled", (False, True))
 def test_scores_of_a_reduced_vocabulary_are_columns_of_the_whole(scaled: bool) -> None:
-    parts = take_apart(tiny("llama"))
-    if scaled:
-        parts = replace(parts, head=_Scaled(parts.head))
-    last, ids = torch.randn(9, HIDDEN), torch.tensor([1, 4, 50, 99])
-    whole = parts.head(last)
-    found = teacher_scores(parts, last, ids)
-    torch.testing.assert_close(found.scores, whole[:, ids])
+    head = tiny("llama").lm_head
+    head = _Scaled(head) if scaled else head
+    last, ids, places = torch.randn(9, HIDDEN), torch.tensor([1, 4, 50, 99]), torch.tensor([0, 0, 3, 8])
+    whole = head(last)
+    found = TeacherScores.of(head, last, ids)
+    torch.testing.assert_close(found(places), whole[places][:, ids])
     assert torch.equal(found.counts, torch.isin(whole.argmax(-1), ids))
-    assert torch.equal(best_tokens(parts.head, last), whole.argmax(-1))
-    known = teacher_scores(parts, last, ids, best=torch.full((9,), 50))
+    assert torch.equal(best_tokens(head, last), whole.argmax(-1))
+    known = TeacherScores.of(head, last, ids, best=torch.full((9,), 50))
     assert bool(known.counts.all())
     assert found.columns(torch.tensor([4, 5, 99, 0, 100])).tolist() == [1, -100, 3, -100, -100]
-    everything = teacher_scores(parts, last, None)
-    torch.testing.assert_close(everything.scores, whole.float())
+    everything = TeacherScores.of(head, last, None)
+    torch.testing.assert_close(everything(places), whole[places].float())
     assert everything.columns(ids) is ids and bool(everything.counts.all())
 
 

@@ -131,6 +131,13 @@ class DraftPrediction:
     feature: Tensor | None = None
     truth: Tensor | None = None
 
+    def at(self, places: Tensor) -> Self:
+        """The prediction at some of its places, int64 [n]."""
+        feature = None if self.feature is None else self.feature[places]
+        truth = None if self.truth is None else self.truth[places]
+        student, teacher, token = self.student[places], self.teacher[places], self.token[places]
+        return DraftPrediction(student, teacher, token, self.depth, feature, truth)
+
 
 @dataclass(frozen=True, slots=True)
 class LogitTransform:

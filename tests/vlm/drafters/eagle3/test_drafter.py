@@ -99,6 +99,7 @@ def test_guesses_compare_the_reduced_vocabulary_where_the_best_token_is_in_it() 
     for full, part in zip(
         predictions(whole, parts, teacher_batch, 3), predictions(drafter, parts, teacher_batch, 3), strict=True
     ):
+        full, part = full.whole(), part.whole()
         odd = full.teacher.argmax(-1) % 2 == 1
         assert 0 < len(part.student) == int(odd.sum()) < len(odd)
         torch.testing.assert_close(part.student, full.student[odd][:, 1::2])
@@ -106,7 +107,7 @@ def test_guesses_compare_the_reduced_vocabulary_where_the_best_token_is_in_it() 
         token = full.token[odd]
         assert torch.equal(part.token, torch.where(token % 2 == 1, token // 2, -100))
         assert part.feature is None and part.truth is None
-    best = set(predictions(whole, parts, teacher_batch, 1)[0].teacher.argmax(-1).tolist())
+    best = set(predictions(whole, parts, teacher_batch, 1)[0].whole().teacher.argmax(-1).tolist())
     nothing = whole.with_vocabulary([next(i for i in range(VOCAB) if i not in best)])
     assert predictions(nothing, parts, teacher_batch, 3) == []
 
