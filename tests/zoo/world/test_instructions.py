@@ -13,7 +13,7 @@ def test_an_instruction_is_a_function_of_its_seed(kind: str) -> None:
     made = [instruction(seed, kind) for seed in range(40)]
     assert made == [instruction(seed, kind) for seed in range(40)]
     assert all(one.kind == kind and one.text.strip() for one in made)
-    assert len({(one.text, one.history) for one in made}) > 20
+    assert len({(one.text, one.history) for one in made}) > 12
     assert all(bool(one.history) == (kind == "second_turn") for one in made)
     assert all([role for role, _ in one.history] == ["user", "assistant"] for one in made if one.history)
     assert not any("{}" in one.text or "{n}" in one.text for one in made)
