@@ -39,7 +39,8 @@ class Law:
     mean, scale: float32 [B, M, d] and [B, M, 1] of an isotropic Gaussian.
     reused: drafted values, or the noise behind them, live on below a rejection. Whether a node stands may then depend only
         on what was drawn down to it: a rule that looks further ahead would change the law of what lives on.
-    copies: the nodes whose law is one-hot whatever `scores` says; None where every node was drawn from `scores`.
+    copies: the nodes whose law is one-hot whatever `scores` says; None where every node was drawn from `scores`, which may be
+        None where all were copied.
     """
 
     drawn: Drawn
@@ -53,7 +54,7 @@ class Law:
     @property
     def kind(self) -> str:
         """One of "categorical", "gaussian", "onehot", "none": what rules list in `proven_for`."""
-        if self.scores is not None:
+        if self.scores is not None or self.copies is not None:
             return "categorical"
         if self.mean is not None:
             return "gaussian"

@@ -19,7 +19,8 @@ def with_copied_paths(draft: Draft, paths: Sequence[Sequence[int]], alone: Seque
     row's nodes do not depend on the other rows: its copied nodes follow its own last drawn node.
 
     Args:
-        draft: token ids int64 [B, N] over any tree. A draft whose law is on record has one tree for all rows.
+        draft: token ids int64 [B, N] over any tree. A draft whose law is on record has one tree for all rows. A root alone
+            may have such a law too, so that its copies are judged as those of other rounds are.
         paths: per row, the copied tokens behind the root. They must not depend on what was drawn for this draft.
         alone: per row, whether the drawn nodes are left out; decided without looking at them.
 
@@ -89,11 +90,11 @@ def _rows_of(draft: Draft) -> list[_Row]:
 
 def _law(draft: Draft, rows: Sequence[_Row], nodes: int) -> Law:
     law = draft.law
-    if law.scores is None:
+    if law.drawn in ("deterministic", "none"):
         return Law("deterministic")
     if len(draft.tree.parent) > 1:
         raise ValueError("draft: expected one tree for all rows where the law of a draft is on record, got a tree per row; "
                          "draft with a chain or a StaticTree")  # fmt: skip
     copied = torch.tensor([[node in row.copied for node in range(nodes)] for row in rows], device=draft.value.device)
-    row = pad(law.row, (0, nodes - draft.tree.nodes), value=-1)
+    row = None if law.row is None else pad(law.row, (0, nodes - draft.tree.nodes), value=-1)
     return Law(law.drawn, row, law.scores, reused=law.reused, copies=Copies(copied, draft.tree))
