@@ -22,7 +22,7 @@ class Merged:
 
     Args:
         drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
-        retrieval: Where continuations come from; None for `PromptLookup()`.
+        retrieval: Where continuations come from; None for `PromptLookup(longest=16, doubling=True)`.
         alone_from: The length of a match from which the copied continuation goes alone, without the drafter's steps. A batch
             skips these steps when every row has such a match. None never skips them.
 
@@ -31,7 +31,7 @@ class Merged:
     """
 
     def __init__(self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8):
-        retrieval = PromptLookup() if retrieval is None else retrieval
+        retrieval = PromptLookup(longest=16, doubling=True) if retrieval is None else retrieval
         if not isinstance(drafter, ShapedDrafter):
             raise ValueError(f"drafter: expected a trained drafter such as EAGLE-3, got {type(drafter).__name__}")
         if not isinstance(retrieval, PromptLookup):

@@ -21,12 +21,14 @@ class PromptLookup:
     The last `max_ngram` tokens of a row (then fewer, down to `min_ngram`) are sought in its prompt and answer; up to
     `longest` tokens after their most recent occurrence become the draft. Never proposes ids of visual placeholders.
     Deterministic, so exact with every exact rule for deterministic drafts.
+    doubling: a match of n tokens copies at most 2^n, since the continuation of a short match is seldom right for long.
     Raises ValueError unless 1 <= min_ngram <= max_ngram and longest >= 1.
     """
 
     longest: int = 5
     max_ngram: int = 3
     min_ngram: int = 1
+    doubling: bool = False
 
     name = "prompt_lookup"
     from_ids = True
@@ -105,7 +107,7 @@ class LookupState:
     passes, may_miss = 0, True
 
     def __init__(self, drafter: PromptLookup, target: TextTarget):
-        self.deepest = drafter.longest
+        self.deepest, self.doubling = drafter.longest, drafter.doubling
         barred = frozenset(target.parts.placeholders)
         self.rows = [NgramIndex(drafter, barred, target.parts.vocab_size) for _ in range(target.batch)]
         self.taken: list[int] | None = None
@@ -137,6 +139,11 @@ class LookupState:
         """What the next draft copies, per row.   longest: see `propose`."""
         self._read(target)
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
+        if self.doubling:
+            rooms = [
+                room and min(room, 1 << n)
+                for room, n in zip(rooms, self.matched(self.deepest.bit_length()), strict=True)
+            ]
         return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
 
     def matched(self, most: int) -> list[int]:
