@@ -48,7 +48,6 @@ class _Row:
     value: list[int]
     parent: list[int]
     valid: list[bool]
-    depth: int
     copied: list[int] = field(default_factory=list)
 
     def join(self, path: Sequence[int], alone: bool) -> None:
@@ -68,7 +67,14 @@ class _Row:
             at, place = place, place + 1
         # nodes without a place in the tree hang on the root, where they are in nobody's way
         self.parent = [parent if valid else 0 for parent, valid in zip(self.parent, self.valid, strict=True)]
-        self.depth = max(self.depth, len(path))
+
+    @property
+    def depth(self) -> int:
+        """The depth of the deepest node. It must not be a mere bound: passes take a tree as deep as it has nodes for a chain."""
+        depth = [0]
+        for parent in self.parent[1:]:
+            depth.append(depth[parent] + 1)
+        return max(depth)
 
     def _put(self, place: int, token: int, parent: int) -> None:
         if place == len(self.value):
@@ -84,8 +90,7 @@ def _rows_of(draft: Draft) -> list[_Row]:
     batch = draft.batch
     values, parents = draft.value.tolist(), draft.tree.parent.expand(batch, -1).tolist()
     valid = [[True] * draft.tree.nodes for _ in values] if draft.valid is None else draft.valid.tolist()
-    depth = draft.tree.max_depth
-    return [_Row(*row, depth) for row in zip(values, parents, valid, strict=True)]
+    return [_Row(*row) for row in zip(values, parents, valid, strict=True)]
 
 
 def _law(draft: Draft, rows: Sequence[_Row], nodes: int) -> Law:

@@ -194,6 +194,14 @@ def test_a_rows_nodes_do_not_depend_on_the_other_rows() -> None:
     assert alone.value[1].tolist() == [0, 4, 8, 8] and alone.law.copies.node[1].tolist() == [False, True, True, True]
 
 
+def test_a_branch_in_the_places_of_undrawn_nodes_is_no_chain() -> None:
+    law = Law("without_replacement", torch.tensor([0, 1, 2, -1]), torch.zeros(1, 3, 9))
+    valid = torch.tensor([[True, True, False, False]])
+    union = with_copied_paths(Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law, valid), [[7, 8]], [False])
+    assert union.tree.nodes == 4 and union.tree.max_depth == 2 and not union.tree.straight
+    assert with_copied_paths(Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law), [[1, 2, 3, 4]], [False]).tree.straight
+
+
 def test_a_recorded_law_over_a_tree_per_row_is_refused() -> None:
     tree = dynamic_tree(torch.tensor([[0, 0, 1], [0, 0, 0]]), 2, 1)
     draft = Draft(
