@@ -70,7 +70,7 @@ class _Row:
 
     @property
     def depth(self) -> int:
-        """The depth of the deepest node. It must not be a mere bound: passes take a tree as deep as it has nodes for a chain."""
+        """The depth of the deepest node, and no mere bound of it: a tree as deep as it has nodes counts as a chain."""
         depth = [0]
         for parent in self.parent[1:]:
             depth.append(depth[parent] + 1)
