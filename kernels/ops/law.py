@@ -105,12 +105,17 @@ def residual_mass_reference(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -
     return torch.addcmul(p * alpha[..., None], q, beta[..., None], value=-1).clamp_(min=0).sum(-1)
 
 
-def residual_law(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+def residual_law(
+    p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor, token: Tensor | None = None, remove: Tensor | None = None
+) -> Tensor:
     """[alpha p - beta q]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; alpha, beta: [B].
 
+    token: int64 [B, N]; remove: bool [B, N], tokens whose residual is 0; None for none.
     Written out: for what looks at whole laws. Rounds on a GPU draw from it without that, see `residual_draw`.
     """
     rest = torch.addcmul(p * alpha[:, None], q, beta[:, None], value=-1).clamp_(min=0)
+    if remove is not None:
+        rest.scatter_reduce_(1, token, torch.where(remove, 0.0, torch.inf).to(rest.dtype), "amin")
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
 
 

@@ -55,8 +55,8 @@ class Residual:
 
     form: "scaled" [alpha p - beta q]+, "kseq" [p - alpha min(p / beta, q)]+, "without" p but for the tokens in `remove`.
     p: [B, N, V]; q: [B, M, V] and q_row int64 [N], its row for each node; None for "without".
-    alpha, beta: float [B, N].   token: int64 [B, N]; remove: bool [B, N], for "without": tokens of the accepted node's
-    children that go.
+    alpha, beta: float [B, N].   token: int64 [B, N]; remove: bool [B, N], for "without" and "scaled": tokens of the accepted
+    node's children that go; None where none goes.
     """
 
     form: Literal["scaled", "kseq", "without"]

@@ -33,7 +33,9 @@ def residual_weights(residual: Residual, node: Tensor) -> Tensor:
         return p if residual.remove is None else law_without(p, residual.token, residual.remove)
     q = at_node(residual.q, residual.q_row[node])
     alpha, beta = take_node(residual.alpha, node), take_node(residual.beta, node)
-    return residual_law(p, q, alpha, beta) if residual.form == "scaled" else kseq_residual(p, q, beta, alpha)
+    if residual.form == "kseq":
+        return kseq_residual(p, q, beta, alpha)
+    return residual_law(p, q, alpha, beta, residual.token, residual.remove)
 
 
 def residual_sample(
@@ -59,10 +61,10 @@ def residual_sample(
 def _check(residual: Residual, node: Tensor) -> None:
     batch, nodes = residual.p.shape[:2]
     expect("node", node, INDEX, batch)
+    if residual.remove is not None:
+        expect("token", residual.token, INDEX, batch, nodes)
+        expect("remove", residual.remove, BOOL, batch, nodes)
     if residual.form == "without":
-        if residual.remove is not None:
-            expect("token", residual.token, INDEX, batch, nodes)
-            expect("remove", residual.remove, BOOL, batch, nodes)
         return
     check_laws(residual.p, residual.q)
     expect("q_row", residual.q_row, INDEX, nodes)

@@ -21,6 +21,7 @@ class RuleMutant(Rule):
     def __init__(self, rule: Rule):
         self.rule, self.name = rule, f"{type(self).__name__} {rule.name}"
         self.proven_for, self.chains_only = rule.proven_for, rule.chains_only
+        self.takes_copies = rule.takes_copies
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         return self.rule.weigh(evidence, draft)

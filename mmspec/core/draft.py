@@ -15,6 +15,20 @@ Drawn = Literal["without_replacement", "with_replacement", "deterministic", "non
 
 
 @dataclass(slots=True)
+class Copies:
+    """Which nodes of a draft were copied from elsewhere instead of drawn: at most one path in every row.
+
+    node: bool [B, N]. The copied nodes of a row stand in the order of their path. The first is the last child of a drawn node,
+        every other one the only child of the one before it. Their law is one-hot.
+    drawn: the tree of the drawn nodes, which is the same for all rows and comes first in the draft. A row may have copied
+        nodes in places of this tree where it drew nothing.
+    """
+
+    node: Tensor
+    drawn: Tree
+
+
+@dataclass(slots=True)
 class Law:
     """The q record: the law the children of each node were drawn from, after every warp the drafter applied.
 
@@ -25,6 +39,8 @@ class Law:
     mean, scale: float32 [B, M, d] and [B, M, 1] of an isotropic Gaussian.
     reused: drafted values, or the noise behind them, live on below a rejection. Whether a node stands may then depend only
         on what was drawn down to it: a rule that looks further ahead would change the law of what lives on.
+    copies: the nodes whose law is one-hot whatever `scores` says; None where every node was drawn from `scores`, which may be
+        None where all were copied.
     """
 
     drawn: Drawn
@@ -33,11 +49,12 @@ class Law:
     mean: Tensor | None = None
     scale: Tensor | None = None
     reused: bool = False
+    copies: Copies | None = None
 
     @property
     def kind(self) -> str:
         """One of "categorical", "gaussian", "onehot", "none": what rules list in `proven_for`."""
-        if self.scores is not None:
+        if self.scores is not None or self.copies is not None:
             return "categorical"
         if self.mean is not None:
             return "gaussian"

@@ -22,12 +22,14 @@ UNTESTED_CLASS = "same code, untested"
 
 @dataclass(frozen=True, slots=True)
 class DraftForm:
-    """What a rule is given. kind, drawn: of the law on record.   siblings: nodes can have more than one child."""
+    """What a rule is given. kind, drawn: of the law on record.   siblings: nodes can have more than one child.
+    copies: copied nodes can stand beside drawn ones."""
 
     shape: str
     kind: str
     drawn: str
     siblings: bool
+    copies: bool = False
 
     def rules(self, exact: bool) -> list[str]:
         """Names of the exact or the relaxed rules that take it, the one that chooses among others left out."""
@@ -38,6 +40,7 @@ class DraftForm:
             if rule.exact == exact
             and (self.kind, self.drawn) in rule.proven_for
             and not (rule.chains_only and self.siblings)
+            and (rule.takes_copies or not self.copies)
         ]
 
 
@@ -46,6 +49,7 @@ _TREE = DraftForm("sampled tree", "categorical", "without_replacement", True)
 _CHAIN = DraftForm("sampled chain", "categorical", "without_replacement", False)
 _LOOKUP = DraftForm("n-grams", "onehot", "deterministic", False)
 _TRAINED = (_PICKED, _TREE, _CHAIN)
+_MERGED = (_PICKED, DraftForm("sampled tree with copies", "categorical", "without_replacement", True, True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,11 @@ _TESTED = frozenset(f"{name}ForConditionalGeneration" for name in ("Llava", "Lla
 _VARIANTS = {"window": "small windows", "dynamic": "dynamic RoPE", "longrope": "longrope", "alibi": "ALiBi"}
 _BEHIND_PICTURE = "chi-square of the joint law of three tokens behind a picture, tiny LLaVA"
 _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
-_FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,)}
+_FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,), "both": _MERGED}
 
 
 def drafter_rows() -> list[DrafterRow]:
-    """Every trained kind that any target can have, then what needs no training."""
+    """Every trained kind that any target can have, then what needs no training or no other than these."""
     rows = []
     for kind, made in sorted(PretrainedDrafter.kinds.items()):
         if issubclass(made, ShapedDrafter) and made.any_target:

@@ -73,6 +73,7 @@ def everything(size: int, dtype: torch.dtype) -> None:
     for stream in (1, 2**40, seeds[0]):
         uniforms(seeds, stream, 100)
         residual_sample(Residual("scaled", p, p, index, one, one), node, seeds, stream)
+    residual_sample(Residual("scaled", p, p, index, one, one, token, flags), node, seeds, 3)
     residual_sample(Residual("kseq", dense, p, index, one, one), node, seeds, 3)
     residual_sample(Residual("without", p, token=token, remove=flags), node, seeds, 3)
     value = torch.zeros(batch, 3, 16)

@@ -19,6 +19,7 @@ _PUBLIC = {
     "Goodput": "mmspec.core.goodput",
     "Hydra": "mmspec.vlm.drafters.hydra",
     "Medusa": "mmspec.vlm.drafters.medusa",
+    "Merged": "mmspec.vlm.drafters.merged",
     "Msd": "mmspec.vlm.drafters.msd",
     "Mtp": "mmspec.vlm.drafters.mtp",
     "PEagle": "mmspec.vlm.drafters.peagle",

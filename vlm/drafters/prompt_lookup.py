@@ -21,12 +21,14 @@ class PromptLookup:
     The last `max_ngram` tokens of a row (then fewer, down to `min_ngram`) are sought in its prompt and answer; up to
     `longest` tokens after their most recent occurrence become the draft. Never proposes ids of visual placeholders.
     Deterministic, so exact with every exact rule for deterministic drafts.
+    doubling: a match of n tokens copies at most 2^n, since the continuation of a short match is seldom right for long.
     Raises ValueError unless 1 <= min_ngram <= max_ngram and longest >= 1.
     """
 
     longest: int = 5
     max_ngram: int = 3
     min_ngram: int = 1
+    doubling: bool = False
 
     name = "prompt_lookup"
     from_ids = True
@@ -71,13 +73,28 @@ class NgramIndex:
 
     def continuation(self, longest: int) -> list[int]:
         """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
+        start = self.match()
+        if start is None:
+            return []
+        return list(takewhile(lambda token: not self._bars(token), self.ids[start : start + longest]))
+
+    def match(self) -> int | None:
+        """Where the last occurrence of the longest such suffix ended, so the first id to copy; None without one."""
         end = len(self.ids)
         for size in self.sizes:
             start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
             if start is not None and not self._bars(self.ids[start]):
-                copied = self.ids[start : start + longest]
-                return list(takewhile(lambda token: not self._bars(token), copied))
-        return []
+                return start
+        return None
+
+    def matched(self, most: int) -> int:
+        """How many ids before the match equal those at the end, at most `most`; 0 without a match."""
+        start, end, same = self.match(), len(self.ids), 0
+        if start is None:
+            return 0
+        while same < min(most, start, end - self.clean) and self.ids[start - 1 - same] == self.ids[end - 1 - same]:
+            same += 1
+        return same
 
 
 class LookupState:
@@ -90,7 +107,7 @@ class LookupState:
     passes, may_miss = 0, True
 
     def __init__(self, drafter: PromptLookup, target: TextTarget):
-        self.deepest = drafter.longest
+        self.deepest, self.doubling = drafter.longest, drafter.doubling
         barred = frozenset(target.parts.placeholders)
         self.rows = [NgramIndex(drafter, barred, target.parts.vocab_size) for _ in range(target.batch)]
         self.taken: list[int] | None = None
@@ -107,9 +124,7 @@ class LookupState:
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """A copied chain.   longest: at most so many tokens; None for `deepest`."""
-        self._read(target)
-        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
-        runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+        runs = self.continuations(target, longest)
         longest = max(map(len, runs))
         if longest == 0:
             return root_only(target.pending)
@@ -119,6 +134,21 @@ class LookupState:
         value = torch.cat([target.pending[:, None], padded], 1)
         valid = torch.arange(longest + 1, device=device) <= lengths[:, None]
         return Draft(value, chain(longest, device), Law("deterministic"), valid)
+
+    def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
+        """What the next draft copies, per row.   longest: see `propose`."""
+        self._read(target)
+        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
+        if self.doubling:
+            rooms = [
+                room and min(room, 1 << n)
+                for room, n in zip(rooms, self.matched(self.deepest.bit_length()), strict=True)
+            ]
+        return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+
+    def matched(self, most: int) -> list[int]:
+        """Per row, how many tokens at its end stand before the match of the last `continuations` too, at most `most`."""
+        return [index.matched(most) for index in self.rows]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Nothing to note: the target's tokens are read before a draft."""

@@ -62,10 +62,6 @@ def race_kernel(
     mass = law_at(p, p_stat, o, o < V, P_LOG, WIDE)
     if FORM == 2:
         rest = mass
-        if RAGGED:
-            for i in range(nodes):
-                gone = tl.load(p_remove + b * nodes + i) != 0
-                rest = tl.where((o == tl.load(p_token + b * nodes + i)) & gone, 0.0, rest)
     else:
         row = tl.load(p_q_row + node)
         q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, row, Q_LOG, Q_PICKED)
@@ -74,6 +70,10 @@ def race_kernel(
         beta = tl.load(p_beta + b * nodes + node).to(WIDE)
         rest = alpha * mass - beta * share if FORM == 0 else mass - alpha * tl.minimum(mass / beta, share)
         rest = tl.where(rest <= 0, 0.0, rest)
+    if RAGGED:
+        for i in range(nodes):
+            gone = tl.load(p_remove + b * nodes + i) != 0
+            rest = tl.where((o == tl.load(p_token + b * nodes + i)) & gone, 0.0, rest)
     number = tl.load(p_stream) if COUNTED else tl.cast(stream, tl.int64)
     e = exponential(p_uniform, p_seed, number, b, o, V, GIVEN, WIDE)
     first, first_id = winner(tl.where((rest > 0) & (o < V), rest / e, -1.0), o, V)

@@ -61,6 +61,7 @@ class Rule:
     reads: the field of the evidence it judges by; a target that gives none of it is refused, whatever was drafted.
     chains_only: the rule has no meaning for siblings.
     looks_ahead: whether a node stands may depend on values drawn below it; such a rule takes no draft that is reused.
+    takes_copies: whether a draft may hold copied nodes beside drawn ones, see `Copies`.
     """
 
     name: ClassVar[str]
@@ -69,6 +70,7 @@ class Rule:
     reads: ClassVar[Literal["scores", "mean", "reward"]] = "scores"
     chains_only: ClassVar[bool] = False
     looks_ahead: ClassVar[bool] = False
+    takes_copies: ClassVar[bool] = False
 
     def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         """The rule to apply to this draft: `self`, or the rule that a dispatching rule selects."""
@@ -101,6 +103,11 @@ class Rule:
             raise UnsupportedCombination(
                 f"rule {self.name!r}: expected drafts made anew every round, got drafts that live on after a rejection; "
                 "use rule 'token' for chains and 'recursive' for trees"
+            )
+        if draft.law.copies is not None and not self.takes_copies:
+            raise UnsupportedCombination(
+                f"rule {self.name!r}: expected drafts whose every node was drawn, got copied nodes beside drawn ones; use "
+                "rule 'exact', 'traversal', 'recursive' or 'match'"
             )
         if self.chains_only and draft.tree.max_rank:
             raise UnsupportedCombination(

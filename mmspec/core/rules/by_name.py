@@ -14,8 +14,9 @@ from mmspec.core.rules.target_match import TargetMatch
 class BestExact(Rule):
     """Chooses per draft: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
     trees drawn with replacement, for Gaussians block verification too and reflection where one value was drafted, and
-    target-match for greedy requests and drafts without a law. Drafts that live on after a rejection are judged node by
-    node: token-wise or by reflection on chains, by recursive rejection on trees.
+    target-match for greedy requests and drafts without a law. A chain with a copied path beside it counts as a tree. Drafts
+    that live on after a rejection are judged node by node: token-wise or by reflection on chains, by recursive rejection on
+    trees.
     """
 
     name = "exact"
@@ -33,7 +34,7 @@ class BestExact(Rule):
             return self.reflection if draft.tree.nodes < 3 or draft.law.reused else self.gaussian_block
         if evidence.greedy or draft.law.kind != "categorical" or draft.law.drawn in ("deterministic", "none"):
             return self.match
-        if not draft.tree.max_rank:
+        if not draft.tree.max_rank and draft.law.copies is None:
             return self.token if draft.law.reused else self.block
         if draft.law.reused and draft.law.drawn == "without_replacement":
             return self.recursive

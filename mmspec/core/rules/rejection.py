@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, expand_tree
 from mmspec.core.rules.base import Laws, Rule, TwoScalarRule, Weights, is_followed, keep_live, law_row, laws_of
+from mmspec.core.rules.copies import SiblingRule
 from mmspec.core.rules.siblings import (
     SiblingTable,
     gather_children,
@@ -70,7 +71,7 @@ class BlockVerification(TwoScalarRule):
         return Weights(threshold, "post", laws.p, laws.q, weight, is_followed(threshold, laws.live))
 
 
-class RecursiveRejection(TwoScalarRule):
+class RecursiveRejection(SiblingRule):
     """Tests siblings in draw order against the residual that the earlier ones left, from the root down. Exact.
 
     "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
@@ -84,12 +85,11 @@ class RecursiveRejection(TwoScalarRule):
         self.name = "recursive_replacement" if replacement else "recursive"
         self.proven_for = frozenset({("categorical", "with_replacement" if replacement else "without_replacement")})
 
-    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        laws = laws_of(evidence, draft)
-        return _weigh(laws, draft.tree, (sibling_table(draft.tree),), "descend", self.replacement)
+    def weigh_drawn(self, laws: Laws, tree: Tree) -> Weights:
+        return _weigh(laws, tree, (sibling_table(tree),), "descend", self.replacement)
 
 
-class Traversal(TwoScalarRule):
+class Traversal(SiblingRule):
     """Tests leaves before their ancestors, so that a path is judged as a whole. Exact for trees drawn without replacement;
     on a chain it is block verification.
 
@@ -104,11 +104,10 @@ class Traversal(TwoScalarRule):
     looks_ahead = True
     proven_for = frozenset({("categorical", "without_replacement")})
 
-    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        laws = laws_of(evidence, draft)
-        if draft.tree.static and draft.tree.nodes > 1 and not isinstance(laws.p, LogLaw):
-            return _weigh_by_depth(laws, draft.tree)
-        return _weigh(laws, draft.tree, sibling_tables_by_depth(draft.tree), "post", False)
+    def weigh_drawn(self, laws: Laws, tree: Tree) -> Weights:
+        if tree.static and tree.nodes > 1 and not isinstance(laws.p, LogLaw):
+            return _weigh_by_depth(laws, tree)
+        return _weigh(laws, tree, sibling_tables_by_depth(tree), "post", False)
 
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:

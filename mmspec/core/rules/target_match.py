@@ -27,6 +27,7 @@ class TargetMatch(Rule):
 
     name = "match"
     exact = True
+    takes_copies = True
     proven_for = frozenset(
         (kind, drawn)
         for kind in ("categorical", "onehot", "none")

@@ -82,6 +82,14 @@ DRAFTERS: dict[str, VlmDrafterSpec] = {
     "recycling": VlmDrafterSpec(
         "Token Recycling", lambda resources: drafters.TokenRecycling(), "tree from the target's earlier candidates"
     ),
+    "both": VlmDrafterSpec(
+        "prompt lookup + EAGLE-3",
+        lambda resources: drafters.Merged(resources.zoo_part("vlm/eagle3")),
+        "prompt lookup and the trained drafter in one tree",
+        "that of the trained drafter",
+        part="vlm/eagle3",
+        target="vlm",
+    ),
     "none": VlmDrafterSpec("plain", lambda resources: None, "nothing: plain decoding in the same loop"),
     "auto": VlmDrafterSpec("auto", _automatic, "what is at hand for the model, as far as it pays by measured time"),
     "weak": VlmDrafterSpec(

@@ -142,6 +142,7 @@ def forms(size: int, nodes: int, dtype: torch.dtype, batch: int) -> dict[str, Re
         "bonus": Residual("scaled", p, q, row, one, 0 * one),
         "residual": Residual("scaled", p, q, row, one, one),
         "nothing left": Residual("scaled", p, p, torch.arange(nodes), 0.5 * one, one),
+        "tokens out": Residual("scaled", p, q, row, one, one, token, remove),
         "kseq": Residual("kseq", p, q, row, 0.9 * one, 1.7 * one),
         "without": Residual("without", p, token=token, remove=remove),
         "plain": Residual("without", p),

@@ -8,13 +8,15 @@ import torch
 from mmspec.certify.enumeration import contrasted_tables as laws
 from mmspec.certify.enumeration import inexactness
 from mmspec.certify.mutants import Lenient, NoResidual
-from mmspec.core.draft import Drawn, Evidence
+from mmspec.core.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.drafting.merge import with_copied_paths
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.residual_sampling import residual_sample_reference
+from tests.core.rules.copied import copied_inexactness
 from tests.core.rules.simulation import markov_draft
 
 TREE = static_tree([0, 0, 0])
@@ -32,6 +34,29 @@ CASES = [
 def test_enumeration_is_exact(rule: Rule, tree: Tree, drawn: Drawn) -> None:
     p, q = laws("both with zeros", 3, tree.max_depth, seed=1)
     assert inexactness(rule, tree, p, q, drawn=drawn) < 1e-12
+
+
+@pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
+def test_enumeration_with_a_copied_path_is_exact(rule: Rule) -> None:
+    p, _ = laws("both with zeros", 3, 2, seed=1)
+    _, q = laws("both with zeros", 3, 1, seed=2)
+    assert copied_inexactness(rule, TREE, p, q, (1, 2)) < 1e-12
+
+
+@pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
+def test_a_rejected_copy_never_wins_the_race(rule: Rule) -> None:
+    rows, copied = 12, 2
+    scores, drawn = torch.zeros(rows, 3, 3), torch.tensor([[[2.0, 0, 0]]]).repeat(rows, 1, 1)
+    value, law = torch.zeros(rows, 2, dtype=torch.long), Law("without_replacement", torch.tensor([0, -1]), drawn)
+    draft = Draft(value, chain(1), law)
+    draft = with_copied_paths(draft, [[copied]] * rows, [False] * rows)
+    evidence, keys = Evidence(scores), Keys.of(5, rows)
+    weights = rule.weigh(evidence, draft)
+    root, leaf = torch.zeros(rows, dtype=torch.long), torch.full((rows,), 2)
+    assert (
+        rule.draw(evidence, draft, weights, root, keys) == 1
+    ).all()  # token 0 was drawn too often, token 2 was copied
+    assert (rule.draw(evidence, draft, weights, leaf, keys) == copied).any()
 
 
 @pytest.mark.parametrize("mutant", (Lenient, NoResidual))

@@ -80,13 +80,14 @@ def test_a_drafter_reads_no_picture_twice() -> None:
     assert read == [inputs["input_ids"].shape[1] - said.shape[1] + 1]
 
 
-@pytest.mark.parametrize("wrapped", ("goodput", "viskip", "both", "lookup"))
+@pytest.mark.parametrize("wrapped", ("goodput", "viskip", "both", "lookup", "merged"))
 def test_wrapped_drafters_follow(wrapped: str) -> None:
     chat, inner = talk("qwen2_5_vl", apart=True), make("msd")
     drafter = {
         "goodput": lambda: Goodput(inner),
         "viskip": lambda: VisionSkip(inner, 0.5),
         "both": lambda: Goodput(VisionSkip(inner, 0.5)),
+        "merged": lambda: mmspec.drafters.Merged(inner),
         "lookup": lambda: Goodput(mmspec.drafters.PromptLookup()),
     }[wrapped]()
     past, said = Past(chat.model), None

@@ -89,6 +89,26 @@ def test_ragged_rows_draft_alone_and_the_chain_shrinks_to_the_longest() -> None:
     assert state.propose(target, decoding.keys).tree.nodes == 1
 
 
+def test_the_length_of_a_match_is_counted_backwards_to_the_last_placeholder() -> None:
+    index = index_of([1, 2, 3, 4, 5, 6, 9, 1, 2, 3, 4, 5])
+    assert [index.matched(most) for most in (0, 2, 9)] == [0, 2, 5]
+    assert index_of([8, 2, 3, 6, 97, 2, 3]).matched(9) == 2 and index_of([97, 2, 3, 6, 8, 2, 3]).matched(9) == 2
+    assert index_of([1, 2, 3]).matched(4) == 0
+
+
+def test_doubling_copies_more_of_longer_matches() -> None:
+    for ids, count in (
+        ([5, 6, 7, 8, 9, 40, 5], 2),
+        ([4, 5, 6, 7, 8, 9, 10, 11, 4, 5], 4),
+        ([3, 4, 5, *range(20, 29), 3, 4, 5], 8),
+    ):
+        inputs = dict(input_ids=torch.tensor([ids[:-1]]), max_new_tokens=12, do_sample=False)
+        decoding = mmspec.vlm.start(tiny("llama"), drafter=PromptLookup(longest=9, doubling=True), **inputs)
+        decoding.step()
+        decoding.target.tokens[0] = ids[-1:]  # pretend the target had said this
+        assert decoding.state.propose(decoding.target, decoding.keys).tree.max_depth == count
+
+
 def test_nothing_is_drafted_past_the_end() -> None:
     ids = torch.tensor([[5, 6, 5, 6, 5, 6]])
     drafter = Watched(PromptLookup(longest=8, min_ngram=1))

@@ -1,0 +1,100 @@
+"""Two sources of drafts in one tree: a continuation copied from the text, and a trained drafter."""
+
+from __future__ import annotations
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.drafting.merge import with_copied_paths
+from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree
+from mmspec.core.keys import Keys
+from mmspec.core.loop import DraftState
+from mmspec.core.tree import chain
+from mmspec.io.validation import whole
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.prompt_lookup import LookupState, PromptLookup
+from mmspec.vlm.target import TextTarget
+
+
+class Merged:
+    """Drafts of prompt lookup and of a trained drafter in one tree, which the target verifies in one pass ("Graft", "RASD").
+
+    The copied continuation follows the drafter's tree as long as both agree, and branches off there. A round without a match
+    is the drafter's own. Exact with the rules "exact", "traversal", "recursive" and "match".
+
+    Args:
+        drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
+        retrieval: Where continuations come from; None for `PromptLookup(longest=16, doubling=True)`.
+        alone_from: The length of a match from which the copied continuation goes alone, without the drafter's steps. A batch
+            skips these steps when every row has such a match. None never skips them.
+
+    Raises:
+        ValueError: for another kind of drafter or retrieval, and for `alone_from` below 1.
+    """
+
+    def __init__(self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8):
+        retrieval = PromptLookup(longest=16, doubling=True) if retrieval is None else retrieval
+        if not isinstance(drafter, ShapedDrafter):
+            raise ValueError(f"drafter: expected a trained drafter such as EAGLE-3, got {type(drafter).__name__}")
+        if not isinstance(retrieval, PromptLookup):
+            raise ValueError(f"retrieval: expected a PromptLookup, got {type(retrieval).__name__}")
+        self.drafter, self.retrieval = drafter, retrieval
+        self.alone_from = None if alone_from is None else whole("alone_from", alone_from, 1)
+        self.name = f"{retrieval.name}+{drafter.name}"
+
+    @property
+    def levels(self) -> tuple[object, ...] | None:
+        """Which of the target's states the drafter reads."""
+        return self.drafter.levels
+
+    def open(self, target: TextTarget) -> MergedState:
+        return MergedState(self, self.drafter.open(target), target)
+
+    def open_without_prefill(self, target: TextTarget) -> MergedState:
+        """State of one request whose prompt is read before the first draft."""
+        return MergedState(self, self.drafter.open_without_prefill(target), target)
+
+
+class MergedState:
+    """One request: the state of the drafter, and the copies.
+
+    deepest: the most levels of a draft.   skipped: rounds in which the copies went alone.
+    """
+
+    def __init__(self, control: Merged, inner: DraftState, target: TextTarget):
+        self.control, self.inner, self.skipped = control, inner, 0
+        self.copies: LookupState = control.retrieval.open(target)
+        self.deepest = max(self.copies.deepest, inner.deepest)
+        shape = control.drafter.shape_for(target.greedy)
+        self.root_law = _law_of_root(shape, target.greedy)
+
+    @property
+    def passes(self) -> int:
+        return self.inner.passes
+
+    def follow(self, target: TextTarget) -> MergedState:
+        """The state of a request that goes on from this one; the text is read again by the copies alone."""
+        return MergedState(self.control, self.inner.follow(target), target)
+
+    def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
+        """A draft of both sources.   longest: at most so many levels; None for `deepest`."""
+        paths, alone = self.copies.continuations(target, longest), [False] * target.batch
+        if not any(paths):
+            return self.inner.propose(target, keys, longest)
+        if (least := self.control.alone_from) is not None:
+            alone = [bool(path) and n >= least for path, n in zip(paths, self.copies.matched(least), strict=True)]
+        rooms = target.rooms(1)
+        if all(single for single, room in zip(alone, rooms, strict=True) if room):
+            self.skipped += 1
+            drawn = Draft(target.pending[:, None], chain(0, target.device), self.root_law)
+        else:
+            drawn = self.inner.propose(target, keys, longest)
+        return with_copied_paths(drawn, paths, alone)
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        self.inner.observe(target, draft, evidence, verdict)
+
+
+def _law_of_root(shape: Shape, greedy: bool) -> Law:
+    """The law of a draft in which nothing was drawn, such that the rule of other rounds judges it."""
+    if greedy or isinstance(shape, DynamicTree) or shape.drawn == "deterministic":
+        return Law("deterministic")
+    return Law(shape.drawn, reused=isinstance(shape, StaticTree) and shape.shared)
