@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, quiet_transformers, spinner
+from mmspec.cli.console import BadOption, quiet_transformers, refusing, spinner
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
@@ -112,15 +112,19 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def open_resources(spec: str, option: str = "--model") -> VlmResources:
-    """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
+    """The model called `spec` with its processor: of the zoo, in a folder, or of a hub id, which alone uses the network.
+    option: whose value it is, for errors.
 
     Raises BadOption when there is no such model, or it is none that takes pictures and text.
     """
     with spinner("loading the model"):
         quiet_transformers()
-        from mmspec.evaluate.vlm.resources import zoo_resources
+        from mmspec.evaluate.vlm.resources import TARGETS, zoo_resources
 
-        return zoo_resources() if spec == ZOO else _published(spec, option)
+        if spec != ZOO and spec not in TARGETS:
+            return _published(spec, option)
+        with refusing():
+            return zoo_resources("vlm" if spec == ZOO else spec)
 
 
 @contextmanager
