@@ -89,9 +89,11 @@ def test_the_loss_in_chunks_is_the_dense_one(chunk: int) -> None:
     head = nn.Linear(8, 30, bias=False).requires_grad_(False)
     targets = torch.randint(30, (11,))
     states = torch.randn(11, 8, requires_grad=True)
-    dense = F.cross_entropy(head(states), targets)
+    weights = torch.rand(11) + 0.5
+    dense = (F.cross_entropy(head(states), targets, reduction="none") * weights).sum() / weights.sum()
     (wanted,) = torch.autograd.grad(3 * dense, states)
-    loss, best = head_loss(states, head.weight, targets, chunk)
+    loss, best = head_loss(states, head.weight, targets, weights, chunk)
     (gradient,) = torch.autograd.grad(3 * loss, states)
     assert torch.allclose(loss, dense, atol=1e-6) and torch.allclose(gradient, wanted, atol=1e-6)
     assert torch.equal(best, head(states).argmax(-1))
+    assert torch.allclose(head_loss(states, head.weight, targets)[0], F.cross_entropy(head(states), targets), atol=1e-6)

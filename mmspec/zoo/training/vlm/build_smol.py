@@ -56,6 +56,7 @@ class SmolRecipe:
         batch: Pictures a step.
         lr: Largest learning rate.
         brief: Share of the steps whose rows hold short answers alone.
+        named: Weight in the loss of the words that name colors and kinds; a picture decides them, and phrases are free.
         start_scenes: Scenes of the closed-form start.
         seed: Of the first weights.
         dtype: Precision of the language model while the projector trains; the projector itself stays in float32.
@@ -65,14 +66,17 @@ class SmolRecipe:
     batch: int = 4
     lr: float = 2e-4
     brief: float = 0.3
+    named: float = 3.0
     start_scenes: int = 1500
     seed: int = 0
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
         self.plan()
-        if not 0 <= self.brief <= 1 or self.batch < 1:
-            raise ValueError(f"recipe: expected brief in 0..1 and a batch of at least 1, got {self}; change it")
+        if not 0 <= self.brief <= 1 or self.batch < 1 or self.named <= 0:
+            raise ValueError(
+                f"recipe: expected brief in 0..1, a batch of at least 1 and named above 0, got {self}; change it"
+            )
 
     def plan(self) -> TrainingPlan:
         """The schedule for the training loop."""
@@ -149,7 +153,9 @@ def train_projector(
         first, is_brief = FIRST_SEED + step * recipe.batch, step < recipe.brief * recipe.steps
         rows = encode([smol_row(first + index, is_brief) for index in range(recipe.batch)])
         states, targets = answer_states(projector, tower, language, rows, picture)
-        loss, best = head_loss(states, language.lm_head.weight, targets)
+        is_named = torch.isin(targets, torch.cat(list(classes.values())))
+        weights = torch.where(is_named, recipe.named, 1.0)
+        loss, best = head_loss(states, language.lm_head.weight, targets, weights)
         right = (best == targets).float()
         notes = {"right": float(right.mean())}
         for name, ids in classes.items():

@@ -48,7 +48,9 @@ class _ChunkedHeadLoss(torch.autograd.Function):
     """Computes the gradient of the states in the forward pass, chunk by chunk; the head is frozen."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, head: Tensor, targets: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, states: Tensor, head: Tensor, targets: Tensor, shares: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
         count = len(targets)
         gradient, loss = torch.zeros_like(states), torch.zeros((), device=states.device)
         best = torch.empty_like(targets)
@@ -59,32 +61,37 @@ class _ChunkedHeadLoss(torch.autograd.Function):
             logits = (F.pad(rows, (0, 0, 0, chunk - size)) @ head.T)[:size].float()
             wanted = targets[first : first + size]
             logs = logits.log_softmax(-1)
-            loss += -logs.gather(1, wanted[:, None]).sum()
+            share = shares[first : first + size, None]
+            loss -= (logs.gather(1, wanted[:, None]) * share).sum()
             best[first : first + size] = logs.argmax(-1)
             slope = logs.exp_()
             slope.scatter_add_(1, wanted[:, None], -torch.ones_like(wanted, dtype=slope.dtype)[:, None])
-            slope = F.pad(slope.to(head.dtype), (0, 0, 0, chunk - size)) @ head
+            slope = F.pad(slope.mul_(share).to(head.dtype), (0, 0, 0, chunk - size)) @ head
             gradient[first : first + size] = slope[:size].to(states.dtype)
-        ctx.save_for_backward(gradient / count)
+        ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(best)
-        return loss / count, best
+        return loss, best
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor, _best: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, slope: Tensor, _best: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * slope.to(gradient.dtype), None, None, None
+        return gradient * slope.to(gradient.dtype), None, None, None, None
 
 
-def head_loss(states: Tensor, head: Tensor, targets: Tensor, chunk: int = 128) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy of tokens under a frozen head.
+def head_loss(
+    states: Tensor, head: Tensor, targets: Tensor, weights: Tensor | None = None, chunk: int = 128
+) -> tuple[Tensor, Tensor]:
+    """The weighted mean of the cross-entropy of tokens under a frozen head.
 
     Args:
         states: Hidden states, float [T, D].
         head: Weights of the head, float [V, D] of the same dtype.
         targets: Tokens, int64 [T].
+        weights: Of the tokens, float [T]; all alike without.
         chunk: Tokens whose logits lie in memory at once.
 
     Returns:
         The loss, float32 [], and the most probable token of every state, int64 [T].
     """
-    return _ChunkedHeadLoss.apply(states, head, targets, chunk)
+    weights = torch.ones(len(targets), device=states.device) if weights is None else weights
+    return _ChunkedHeadLoss.apply(states, head, targets, weights / weights.sum(), chunk)
