@@ -119,12 +119,21 @@ def open_resources(spec: str, option: str = "--model") -> VlmResources:
     """
     with spinner("loading the model"):
         quiet_transformers()
-        from mmspec.evaluate.vlm.resources import TARGETS, zoo_resources
+        from mmspec.evaluate.vlm.resources import zoo_resources
 
-        if spec != ZOO and spec not in TARGETS:
+        if not is_of_zoo(spec):
             return _published(spec, option)
         with refusing():
             return zoo_resources("vlm" if spec == ZOO else spec)
+
+
+def is_of_zoo(spec: str) -> bool:
+    """Whether a model of the zoo is called `spec`."""
+    if spec == ZOO:
+        return True
+    from mmspec.evaluate.vlm.resources import TARGETS
+
+    return spec in TARGETS
 
 
 @contextmanager
