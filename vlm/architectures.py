@@ -209,7 +209,7 @@ def _found(model: nn.Module) -> Parts:
         hidden_size=text.hidden_size,
         vocab_size=head.weight.shape[0],
         placeholders=placeholders_of(config),
-        tokens_per_image=_tokens_per_image(config) if name in _EVEN else None,
+        tokens_per_image=_tokens_per_image(model, config) if name in _EVEN else None,
         trusted=tested and type(decoder).__name__ in _DECODERS and _of_transformers(decoder),
         last_only=_takes(model, "logits_to_keep"),
         own=_of_transformers(decoder),
@@ -263,8 +263,12 @@ def _of_transformers(module: nn.Module) -> bool:
     return type(module).__module__.startswith("transformers.models.")
 
 
-def _tokens_per_image(config: object) -> int | None:
-    """Patches of a square tower, as its processor counts them: `image_seq_length` keeps its default in many configs."""
+def _tokens_per_image(model: nn.Module, config: object) -> int | None:
+    """The number that the projector states, else the patches of a square tower, as its processor counts them:
+    `image_seq_length` keeps its default in many configs."""
+    projector = getattr(model.base_model, "multi_modal_projector", None)
+    if isinstance(stated := getattr(projector, "tokens_per_image", None), int):
+        return stated
     vision = config.vision_config
     if vision.model_type not in ("clip_vision_model", "siglip_vision_model"):
         return None

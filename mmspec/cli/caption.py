@@ -34,7 +34,9 @@ def caption(
     temperature: Annotated[float, typer.Option(help="0 takes the most probable token; above 0 samples.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Seed of a sampled answer; drawn and printed when left out.")] = None,
     max_new_tokens: MaxNewTokens = 192,
-    model: Annotated[str, typer.Option(help="'zoo', a folder, or a hub id 'owner/name' (downloads it).")] = ZOO,
+    model: Annotated[
+        str, typer.Option(help="'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).")
+    ] = ZOO,
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it grows, drafts in colour.")] = False,
     json: Json = None,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import BadOption, quiet_transformers, spinner
+from mmspec.cli.console import BadOption, quiet_transformers, refusing, spinner
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def open_resources(spec: str, option: str = "--model") -> VlmResources:
-    """The model called `spec` with its processor. Only a hub id uses the network. option: whose value it is, for errors.
+    """The model called `spec` with its processor: of the zoo, in a folder, or of a hub id, which alone uses the network.
+    option: whose value it is, for errors.
 
     Raises BadOption when there is no such model, or it is none that takes pictures and text.
     """
@@ -120,7 +121,19 @@ def open_resources(spec: str, option: str = "--model") -> VlmResources:
         quiet_transformers()
         from mmspec.evaluate.vlm.resources import zoo_resources
 
-        return zoo_resources() if spec == ZOO else _published(spec, option)
+        if not is_of_zoo(spec):
+            return _published(spec, option)
+        with refusing():
+            return zoo_resources("vlm" if spec == ZOO else spec)
+
+
+def is_of_zoo(spec: str) -> bool:
+    """Whether a model of the zoo is called `spec`."""
+    if spec == ZOO:
+        return True
+    from mmspec.evaluate.vlm.resources import TARGETS
+
+    return spec in TARGETS
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
-from mmspec.cli.options import ZOO, Json, check_at_least, open_resources
+from mmspec.cli.options import ZOO, Json, check_at_least, is_of_zoo, open_resources
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def vlm_drafter(
         str,
         typer.Option(help="eagle2, eagle2_text, msd, vispec, flash, specvlm, eagle3, medusa, hydra, dflash or dspark."),
     ],
-    target: Annotated[str, typer.Option(help="'zoo', a folder, or a hub id 'owner/name' (downloads it).")] = ZOO,
+    target: Annotated[
+        str, typer.Option(help="'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).")
+    ] = ZOO,
     data: Annotated[
         str, typer.Option(help="'zoo', or a JSONL file: a text, a list of image files, maybe an answer on every line.")
     ] = ZOO,
@@ -95,7 +97,7 @@ def vlm_drafter(
         raise BadOption(f"--out: expected a folder, got the file {str(out)!r}, name another")
     if not out.resolve().parent.is_dir():
         raise BadOption(f"--out: expected an existing folder to make {str(out)!r} in, got none, create it first")
-    if data == ZOO != target:
+    if data == ZOO and not is_of_zoo(target):
         raise BadOption("--data: expected a file of examples for this target, got none, name a JSONL file")
     job = job_of(
         kind=kind, sizes=sizes_of(size or []), steps=steps, batch=batch, lr=lr, loss=loss, answers=answers,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
-from mmspec.cli.options import ZOO
+from mmspec.cli.options import ZOO, is_of_zoo
 
 if TYPE_CHECKING:
     from mmspec.vlm.training.data import TrainingData
@@ -95,7 +95,7 @@ def device_of(name: str) -> tuple[Any, bool]:
 
 def licence_of(target: str) -> str | None:
     """What the target's own card says its licence is."""
-    if target == ZOO:
+    if is_of_zoo(target):
         return "Apache-2.0"
     from mmspec.io.readers import read_text
 

@@ -15,7 +15,8 @@ from mmspec.evaluate.vlm.variants import untrained, weakened
 from mmspec.io.readers import read_json
 from mmspec.vlm import load_drafter
 
-HYBRID = "vlm/hybrid"
+HYBRID, SMOL = "vlm/hybrid", "vlm/smol"
+TARGETS = ("vlm", HYBRID, SMOL)  # models of the zoo that commands decode with
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class VlmDrafterSpec:
 
 def target_of(part: str) -> str:
     """The zoo's model that a part of it was trained for."""
-    return HYBRID if part.startswith(f"{HYBRID}/") else "vlm"
+    return next((target for target in (HYBRID, SMOL) if part.startswith(f"{target}/")), "vlm")
 
 
 def _trained(name: str, title: str, drafts: str, target: str = "vlm") -> VlmDrafterSpec:
@@ -67,6 +68,9 @@ DRAFTERS: dict[str, VlmDrafterSpec] = {
     "dspark": _trained("dspark", "DSpark with vision", "as dflash_vision, every token drawn behind those before it"),
     "hybrid-dflash": _trained("dflash", "DFlash", "as dflash, for vlm/hybrid", HYBRID),
     "hybrid-mtp": _trained("mtp", "MTP layer", "tree or chain from a layer of the target's own class", HYBRID),
+    "smol-msd": _trained("msd", "MSD", "as msd, for vlm/smol", SMOL),
+    "smol-vispec": _trained("vispec", "ViSpec", "as vispec, for vlm/smol", SMOL),
+    "smol-dspark": _trained("dspark", "DSpark with vision", "as dspark, for vlm/smol", SMOL),
     "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),
     "medusa": _trained("medusa", "Medusa", "tree or chain from independent heads on the target's last state"),
     "small": VlmDrafterSpec(

@@ -78,6 +78,24 @@ def load_hybrid_mtp(folder: Path) -> Any:
     return drafter.with_shape(Chain(FixedLength(7)))
 
 
+def load_smol(folder: Path) -> tuple[Any, Any]:
+    """The captioner whose projector is stored in `folder` and its processor, over the fetched text model (fp32, eval mode)."""
+    from mmspec.zoo.files.smol import read_captioner
+
+    return read_captioner(folder, folder_with_weights("vlm"), load("smollm2"))
+
+
+def load_smol_drafter(folder: Path) -> Any:
+    """The trained drafter stored in `folder` (fp32, eval mode). A step costs a sixth of a pass over 49,152 words, so chains
+    are short."""
+    from mmspec.core.drafting.shapes import Chain
+    from mmspec.core.length import FixedLength
+    from mmspec.vlm.drafters.checkpoints import load_drafter
+
+    drafter = load_drafter(folder)
+    return drafter if drafter.kind == "dspark" else drafter.with_shape(Chain(FixedLength(4)))
+
+
 def load_video_tokens(folder: Path) -> Any:
     """The pipeline of video codes stored in `folder`, with the tokenizer of "t2i" for its frames and the caption encoder of
     "video" (fp32, eval mode)."""
@@ -104,6 +122,7 @@ _CAR = _loader("zoo.files.continuous:read_car", "kl")
 _BLOCKS = ("dflash", "dflash_vision", "dspark")
 DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", *_BLOCKS)  # of "vlm"
 HYBRID_DRAFTERS = ("dflash", "mtp")  # of "vlm/hybrid"
+SMOL_DRAFTERS = ("msd", "vispec", "dspark")  # of "vlm/smol"
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_small,
@@ -112,6 +131,8 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm/hybrid": load_hybrid,
     "vlm/hybrid/dflash": load_vlm_drafter,
     "vlm/hybrid/mtp": load_hybrid_mtp,
+    "vlm/smol": load_smol,
+    **{f"vlm/smol/{name}": load_smol_drafter for name in SMOL_DRAFTERS},
     "t2i": _loader("zoo.files.image:read_pipeline"),
     "c2i": _WITH_TOKENIZER,
     "t2i/low": _WITH_TOKENIZER,
@@ -132,9 +153,12 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 }
 
 # that no weights ship for: `names` lists them once they are built
-UNSHIPPED = ("vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dflash_vision", "vlm/specdecpp", "car/draft")
+UNSHIPPED = (
+    "vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dflash_vision", "vlm/specdecpp", "car/draft", "vlm/smol",
+    *(f"vlm/smol/{name}" for name in SMOL_DRAFTERS),
+)  # fmt: skip
 # whose weights transformers reads; importing it takes longer than drawing a picture
-_OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp")
+_OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp", "vlm/smol")
 
 
 def names() -> list[str]:

@@ -99,6 +99,9 @@ _DRAFTERS = {
     "vlm/dspark": "DSpark drafter for vlm: blocks over pictures in 16 rows, every token drawn behind those before it",
     "vlm/hybrid/dflash": "DFlash drafter for vlm/hybrid",
     "vlm/hybrid/mtp": "MTP layer for vlm/hybrid",
+    "vlm/smol/msd": "MSD drafter for vlm/smol",
+    "vlm/smol/vispec": "ViSpec drafter for vlm/smol",
+    "vlm/smol/dspark": "DSpark drafter for vlm/smol",
 }
 BUILDERS: dict[str, ZooBuilder] = {
     "vlm": _vlm("captions and answers about pictures of the world (LLaVA)", "VlmRecipe"),
@@ -107,6 +110,11 @@ BUILDERS: dict[str, ZooBuilder] = {
     "vlm/hybrid": ZooBuilder(
         "captions, answers and transcribed documents; gated delta and full attention layers (Qwen3.5)",
         "vlm.build_hybrid:build",
+    ),
+    "vlm/smol": ZooBuilder(
+        "captions and answers about pictures of the world, and chat, in SmolLM2's words (LLaVA over the fetched smollm2)",
+        "vlm.build_smol:build",
+        lambda: (load("smollm2"), folder_with_weights("vlm"), _training("vlm.build_smol:SmolRecipe")()),
     ),
     "vlm/specdecpp": ZooBuilder(
         "SpecDec++ head that ends the drafts of vlm/eagle",

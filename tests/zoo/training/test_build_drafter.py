@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS
+from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS, SMOL_DRAFTERS
 from mmspec.zoo.training.vlm import build_drafter
 from mmspec.zoo.training.vlm.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
 
 
 def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
-    names = {f"vlm/{name}" for name in DRAFTERS} | {f"vlm/hybrid/{name}" for name in HYBRID_DRAFTERS}
+    parts = {"vlm": DRAFTERS, "vlm/hybrid": HYBRID_DRAFTERS, "vlm/smol": SMOL_DRAFTERS}
+    names = {f"{target}/{name}" for target, drafters in parts.items() for name in drafters}
     assert names == set(RECIPES) and {recipe.target for recipe in RECIPES.values()} == set(TARGETS)
     assert len({(recipe.steps, recipe.batch) for recipe in RECIPES.values()}) == 1  # equal training
 

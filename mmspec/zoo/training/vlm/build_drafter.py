@@ -60,6 +60,7 @@ class DrafterData:
 TARGETS = {
     "vlm": DrafterData("vlm_answers", SceneRequests, HeldOutRequests()),
     "vlm/hybrid": DrafterData("vlm_hybrid_answers", DocumentRequests, HeldOutDocumentRequests(), 144),
+    "vlm/smol": DrafterData("vlm_smol_answers", SceneRequests, HeldOutRequests(), pictures=2304),
 }
 
 
@@ -104,6 +105,22 @@ RECIPES: dict[str, DrafterRecipe] = {
         "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
     ),
     "vlm/hybrid/mtp": DrafterRecipe("mtp", muon=4.0, target="vlm/hybrid"),
+    "vlm/smol/msd": DrafterRecipe("msd", target="vlm/smol"),
+    "vlm/smol/vispec": DrafterRecipe("vispec", target="vlm/smol"),
+    # nobody writes what begins a text file of its training data: that row of the embedding stands for tokens to come
+    "vlm/smol/dspark": DrafterRecipe(
+        "dspark",
+        {
+            "num_hidden_layers": 2,
+            "intermediate_size": 768,
+            "block_size": 8,
+            "mask_token_id": 5,
+            "latents": 8,
+            **_DSPARK_HEAD,
+        },
+        muon=4.0,
+        target="vlm/smol",
+    ),
 }
 
 

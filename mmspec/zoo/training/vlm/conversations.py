@@ -30,6 +30,36 @@ from mmspec.zoo.world.render import render_array
 from mmspec.zoo.world.scene import Scene, sample_scene
 
 IMAGE_TOKENS = SIDE * SIDE
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFormat:
+    """The strings around the turns of a conversation.
+
+    Attributes:
+        opening: Before the first turn without pictures.
+        pictured: Before the pictures of the first turn.
+        picture: Of a picture.
+        unpictured: Before the user's first text where no picture precedes it.
+        later: Before the user's later texts.
+        reply: Behind the user's text.
+        answer: Before an answer.
+        end: Behind an answer, supervised.
+    """
+
+    opening: str
+    pictured: str
+    picture: str
+    unpictured: str
+    later: str
+    reply: str
+    answer: str
+    end: str
+
+
+ZOO_CHAT = ChatFormat(
+    "<s>USER:", "<s>USER: ", "<image>" * IMAGE_TOKENS + "\n", " ", "USER: ", " ASSISTANT:", " ", "</s>"
+)
 Turn = tuple[str, str]  # what the user says, what the assistant answers
 
 
@@ -91,13 +121,19 @@ def many_row(seed: int) -> ConversationRow:
 
 
 class ConversationEncoder:
-    """Turns rows into padded tensors with a tokenizer of the zoo."""
+    """Turns rows into padded tensors.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.tokenizer = tokenizer
-        self.prefixes = {0: self._ids("<s>USER:")}
+    Args:
+        tokenizer: Of the model.
+        chat: The strings around turns.
+        multiple: Lengths are padded to multiples of this.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, chat: ChatFormat = ZOO_CHAT, multiple: int = 16) -> None:
+        self.tokenizer, self.chat, self.multiple = tokenizer, chat, multiple
+        self.prefixes = {0: self._ids(chat.opening)}
         for count in (1, 2, 3):
-            self.prefixes[count] = self._ids("<s>USER: " + ("<image>" * IMAGE_TOKENS + "\n") * count)
+            self.prefixes[count] = self._ids(chat.pictured + chat.picture * count)
 
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -105,7 +141,7 @@ class ConversationEncoder:
     def __call__(self, rows: list[ConversationRow]) -> ConversationBatch:
         pieces = iter(self._encode_pieces(rows))
         encoded = [self._one(row, pieces) for row in rows]
-        size = -(-max(len(ids) for ids, *_ in encoded) // 16) * 16
+        size = -(-max(len(ids) for ids, *_ in encoded) // self.multiple) * self.multiple
         fills = (self.tokenizer.pad_token_id, False, 0, -1)
         ids, supervised, positions, branch = (
             torch.tensor([row[part] + [fill] * (size - len(row[part])) for row in encoded])
@@ -117,12 +153,12 @@ class ConversationEncoder:
         )
 
     def _encode_pieces(self, rows: list[ConversationRow]) -> list[list[int]]:
-        texts = []
+        texts, chat = [], self.chat
         for row in rows:
             for branch in row.branches:
                 for index, (prompt, answer) in enumerate(branch):
-                    lead = "USER: " if index else "" if row.scenes else " "
-                    texts += [f"{lead}{prompt} ASSISTANT:", f" {answer}</s>"]
+                    lead = chat.later if index else "" if row.scenes else chat.unpictured
+                    texts += [f"{lead}{prompt}{chat.reply}", f"{chat.answer}{answer}{chat.end}"]
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
 
     def _one(

@@ -1,0 +1,174 @@
+"""The captioner `vlm/smol`: a LLaVA of the zoo's vision tower, a window projector and a text model from elsewhere."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from transformers import (
+    CLIPImageProcessor,
+    CLIPVisionModel,
+    GenerationConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerBase,
+)
+
+from mmspec.zoo.architectures.llava import PATCH, SIDE
+from mmspec.zoo.world.scene import IMAGE_SIDE
+
+WINDOW = 4  # patches on a side
+ROWS = 4  # of a window
+IMAGE_ROWS = (SIDE // WINDOW) ** 2 * ROWS
+PICTURE = "<reponame>"  # an unused special token of SmolLM2: its table keeps its rows
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if loop.first and message['role'] != 'system' %}"
+    "{{ '<|im_start|>system\\n" + SYSTEM + "<|im_end|>\\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] if part['type'] == 'image' %}{{ '" + PICTURE + "\\n' }}{% endfor %}"
+    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }}{% endfor %}{% endif %}"
+    "{{ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectorSize:
+    """The sizes of a window projector.
+
+    Attributes:
+        vision: Width of the patch features.
+        text: Width of the text model.
+        inner: Width of a patch between the layers.
+        side: Patches on a side of a picture.
+        window: Patches on a side of a window.
+        rows: Rows of a window.
+    """
+
+    vision: int = 192
+    text: int = 576
+    inner: int = 96
+    side: int = SIDE
+    window: int = WINDOW
+    rows: int = ROWS
+
+    def __post_init__(self) -> None:
+        if min(self.vision, self.text, self.inner, self.side, self.window, self.rows) < 1 or self.side % self.window:
+            raise ValueError(
+                f"size: expected positive sizes and a window that divides the side, got {self}; change them"
+            )
+
+
+class WindowProjector(nn.Module):
+    """Patch features of square windows to rows of a text model.
+
+    Every patch goes through a linear map and GELU; all patches of a window make its rows, which follow one another in the
+    reading order of windows. The layers are those of LLaVA's projector, with the window between them.
+
+    Args:
+        size: Of the layers and windows.
+    """
+
+    def __init__(self, size: ProjectorSize = ProjectorSize()) -> None:
+        super().__init__()
+        self.size = size
+        self.linear_1 = nn.Linear(size.vision, size.inner)
+        self.act = nn.GELU()
+        self.linear_2 = nn.Linear(size.window**2 * size.inner, size.rows * size.text)
+
+    @property
+    def tokens_per_image(self) -> int:
+        """Rows of a picture."""
+        return (self.size.side // self.size.window) ** 2 * self.size.rows
+
+    def windows(self, features: Tensor) -> Tensor:
+        """The input of the second layer.
+
+        Args:
+            features: Patch features, float [B, side * side, vision].
+
+        Returns:
+            float [B, (side / window)**2, window**2 * inner].
+        """
+        count = self.size.side // self.size.window
+        return rearrange(
+            self.act(self.linear_1(features)),
+            "b (r p c q) d -> b (r c) (p q d)",
+            r=count, c=count, p=self.size.window, q=self.size.window,
+        )  # fmt: skip
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Patch features float [B, side * side, vision] as rows float [B, tokens_per_image, text]."""
+        return rearrange(self.linear_2(self.windows(features)), "b w (r d) -> b (w r) d", r=self.size.rows)
+
+
+def picture_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The id that stands for a row of a picture."""
+    found = tokenizer.convert_tokens_to_ids(PICTURE)
+    if found is None or found == tokenizer.unk_token_id:
+        raise ValueError(f"tokenizer: expected one with the token {PICTURE}, got none; use SmolLM2's tokenizer")
+    return found
+
+
+def compose(
+    tower: CLIPVisionModel, projector: WindowProjector, language: Any, picture: int
+) -> LlavaForConditionalGeneration:
+    """A LLaVA of three parts, in the precision of the language model. It holds the parts themselves.
+
+    Args:
+        tower: The zoo's vision tower.
+        projector: From its patches to the text model's rows.
+        language: A transformers text model with a head.
+        picture: The id that stands for a row of a picture.
+
+    Returns:
+        The model in evaluation mode; tower and projector are converted in place.
+
+    Raises:
+        ValueError: The parts do not fit each other.
+    """
+    text, size = language.config, projector.size
+    if size.vision != tower.config.hidden_size or size.side * tower.config.patch_size != tower.config.image_size:
+        raise ValueError(f"tower: expected {size.side} x {size.side} patches of {size.vision}, the projector's, got "
+                         f"{tower.config.image_size} pixels and {tower.config.hidden_size}; use another")  # fmt: skip
+    if size.text != text.hidden_size:
+        raise ValueError(
+            f"language: expected a width of {size.text}, the projector's, got {text.hidden_size}; use another"
+        )
+    config = LlavaConfig(
+        vision_config=tower.config, text_config=text, image_token_index=picture, vision_feature_layer=-1,
+        vision_feature_select_strategy="default", image_seq_length=projector.tokens_per_image,
+        tie_word_embeddings=text.tie_word_embeddings, pad_token_id=text.pad_token_id, bos_token_id=text.bos_token_id,
+        eos_token_id=text.eos_token_id,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = LlavaForConditionalGeneration(config)
+    model.model.vision_tower, model.model.multi_modal_projector = tower, projector
+    model.model.language_model, model.lm_head = language.model, language.lm_head
+    model.generation_config = GenerationConfig.from_model_config(config)
+    return model.to(language.dtype).eval()
+
+
+def new_processor(tokenizer: PreTrainedTokenizerBase) -> LlavaProcessor:
+    """Pictures to 96x96 in -1..1 and 36 image tokens each, chat as SmolLM2 has it."""
+    side = {"height": IMAGE_SIDE, "width": IMAGE_SIDE}
+    image_processor = CLIPImageProcessor(
+        size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.padding_side = "left"
+    # the processor counts squares of this many pixels, of which a window has as many as rows
+    square = PATCH * WINDOW // int(ROWS**0.5)
+    return LlavaProcessor(
+        image_processor=image_processor, tokenizer=tokenizer, patch_size=square,
+        vision_feature_select_strategy="default", num_additional_image_tokens=1, image_token=PICTURE,
+        chat_template=CHAT_TEMPLATE,
+    )  # fmt: skip
