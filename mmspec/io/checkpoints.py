@@ -66,7 +66,7 @@ def load_part(kind: type, source: str | Path, *, local: bool = True, **how: Any)
     """
     from transformers import GenerationConfig
 
-    with _harmless(source):
+    with _harmless(Path(source, how["gguf_file"]) if "gguf_file" in how else source):
         if issubclass(kind, GenerationConfig):  # it has no code, and keeps what it does not know as a setting
             return kind.from_pretrained(source, local_files_only=local, **how)
         return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False, **how)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 MAGIC, SUFFIX = b"GGUF", ".gguf"
 VERSIONS = (2, 3)
@@ -75,6 +76,8 @@ class GgufFile:
 
     def dequantize(self, tensor: GgufTensor) -> np.ndarray:
         """The numbers of a tensor, float32 of its shape; they may lie in the file itself and are not to be written to."""
+        import numpy as np  # late, as the command line imports this file
+
         gguf = need_gguf()
         kind = gguf.GGMLQuantizationType[tensor.kind]
         block, width = gguf.GGML_QUANT_SIZES[kind]
@@ -170,6 +173,8 @@ def _places(table: list[tuple[str, tuple[int, ...], int, int]], start: int, size
 
 def _readable(kind: Any, number: int, name: str) -> Any:
     """A type of tensors that the package `gguf` dequantises."""
+    import numpy as np
+
     gguf = need_gguf()
     try:
         gguf.quants.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)

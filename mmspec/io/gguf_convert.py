@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +41,23 @@ def convert_gguf(
         ValueError: The file is damaged, cut off, or of another architecture, the package `gguf` is missing, or the folder
             has files in it.
     """
+    from transformers import AutoModelForCausalLM
+
     need_gguf()
     file, out = Path(file), Path(out)
     header = read_gguf(file)
     config = config_of(header)
     config.dtype = dtype
-    model = sketch(lambda: _class_of(config, file)._from_config(config), len(header.tensors), file)
+    model = sketch(lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False), len(header.tensors), file)
     config.architectures = [type(model).__name__]
     names = parameter_names(header, model)
+    parts = config, generation_config_of(header, config), _tokenizer(header)
     with replacing_folder(out) as folder, writing(folder):
         count = _write_weights(header, model, names, dtype, folder / "model.safetensors")
-        config.save_pretrained(folder)
-        generation_config_of(header, config).save_pretrained(folder)
-        _tokenizer(header).save_pretrained(folder)
+        for part in parts:
+            part.save_pretrained(folder)
         write_json_atomic(folder / CARD, _card(header, count, dtype, source or {}))
     return out
-
-
-def _class_of(config: Any, file: Path) -> type:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM._model_mapping[type(config)]
 
 
 def _tokenizer(file: GgufFile) -> Any:
@@ -81,7 +77,8 @@ def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
         model: The model of its config, which may be on the meta device.
 
     Raises:
-        ValueError: The file lacks a tensor of the model, or has a tensor that the model has no place for.
+        ValueError: The file lacks a tensor of the model, has a tensor that the model has no place for, or a tensor of
+            another shape.
     """
     gguf = need_gguf()
     family = family_of(file)
@@ -102,6 +99,11 @@ def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
     if unknown := sorted(present - names.keys() - {ROPE_FACTORS}):
         raise ValueError(f"{file.path}: expected the tensors of a {type(model).__name__} alone, got {abbreviated(unknown)} "
                          "too, which transformers has no place for; use another checkpoint")  # fmt: skip
+    shapes = {tensor.name: tensor.shape for tensor in file.tensors}
+    for name, parameter in names.items():
+        if shapes[name] != (expected := tuple(model.get_parameter(parameter).shape)):
+            raise ValueError(f"{file.path}: expected a tensor {name} of shape {expected} by the metadata, got {shapes[name]}; "
+                             "convert the model to GGUF again")  # fmt: skip
     # as the library's writer orders a file
     return dict(sorted(names.items(), key=lambda pair: pair[1]))
 
@@ -126,23 +128,20 @@ def _write_weights(header: GgufFile, model: nn.Module, names: dict[str, str], dt
     text += b" " * (-len(text) % 8)  # so that the numbers begin at a whole word
     with writing(path), open(path, "xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for value in _values(header, model.config, names, shapes):
+        for value in _values(header, model.config, names):
             file.write(value.to(dtype).view(torch.uint8).numpy())
     return count
 
 
-def _values(file: GgufFile, config: Any, names: dict[str, str], shapes: dict[str, torch.Size]) -> Iterator[Tensor]:
+def _values(file: GgufFile, config: Any, names: Iterable[str]) -> Iterator[Tensor]:
     """The parameters in the order of `names`, float32, each dequantised when it is needed."""
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
 
     undo = TENSOR_PROCESSORS.get(family_of(file), TensorProcessor)(config=config.to_dict())
     tensors = {tensor.name: tensor for tensor in file.tensors}
-    for name, parameter in names.items():
+    for name in names:
         # the processor turns rotary rows back and takes Gemma's one from its norms
         weights = undo.process(weights=file.dequantize(tensors[name]), name=name).weights
-        if weights.shape != tuple(shapes[parameter]):
-            raise ValueError(f"{file.path}: expected a tensor {name} of shape {tuple(shapes[parameter])} by the metadata, got "
-                             f"{weights.shape}; convert the model to GGUF again")  # fmt: skip
         value = torch.from_numpy(np.require(weights, requirements=("C", "W")))  # a copy of numbers in the file
         if not bool(value.isfinite().all()):
             raise ValueError(f"{file.path}: expected finite weights, got NaN or Inf in {name}; fetch the file again")
