@@ -20,6 +20,8 @@ from mmspec.io.loading import abbreviated, sketch
 CARD = "card.json"
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}  # as safetensors calls them
 _HEAD = "lm_head.weight"
+_TOKENIZERS = ("gpt2", "llama")  # byte-level pairs and sentencepiece
+_SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
 def convert_gguf(
@@ -61,12 +63,29 @@ def convert_gguf(
 
 
 def _tokenizer(file: GgufFile) -> Any:
-    """The tokenizer that transformers builds of the metadata."""
+    """The tokenizer that transformers builds of the metadata, with the special tokens that the file names.
+
+    Raises:
+        ValueError: The tokenizer is missing or of an unknown type, or a special token is not in the vocabulary.
+    """
     from transformers import PreTrainedTokenizerFast
 
-    file.value("tokenizer.ggml.model", str)
-    file.value("tokenizer.ggml.tokens", list)
-    return load_part(PreTrainedTokenizerFast, file.path.parent, gguf_file=file.path.name)
+    if (kind := file.value("tokenizer.ggml.model", str)) not in _TOKENIZERS:
+        raise ValueError(f"{file.path}: expected a tokenizer of type {' or '.join(_TOKENIZERS)}, got {kind!r}; use "
+                         "transformers' own loader")  # fmt: skip
+    tokens = file.value("tokenizer.ggml.tokens", list)
+    special = {}
+    for name, key in _SPECIAL.items():
+        number = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if number is not None and not (isinstance(number, int) and 0 <= number < len(tokens)):
+            raise ValueError(f"{file.path}: expected tokens of a vocabulary of {len(tokens)}, got {number!r} for the key "
+                             f"tokenizer.ggml.{key}_token_id; convert the model to GGUF again")  # fmt: skip
+        special[name] = None if number is None else tokens[number]
+    tokenizer = load_part(PreTrainedTokenizerFast, file.path.parent, gguf_file=file.path.name, **special)
+    for name, token in special.items():  # older versions of transformers have a choice of their own for some files
+        if getattr(tokenizer, name) != token:
+            setattr(tokenizer, name, token)
+    return tokenizer
 
 
 def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:

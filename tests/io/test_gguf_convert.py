@@ -13,14 +13,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from mmspec.io.checkpoints import load_model
 from mmspec.io.gguf_convert import convert_gguf
-from tests.io.tiny_gguf import MIXED, TEMPLATE, alphabet, tiny_model, write_gguf
+from tests.io.tiny_gguf import MIXED, TEMPLATE, alphabet, tiny_model, vocabulary, write_gguf
 
 pytestmark = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the extra `real`")
 needs_accelerate = pytest.mark.skipif(
     find_spec("accelerate") is None, reason="transformers' own GGUF loader needs accelerate"
 )
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
-SAMPLES = ("the cat sat on a mat", " The\n  cat, 1234 sät", "<|s|>cat<|e|>", "<bos>cat<eos>")
+SAMPLES = ("the cat sat on a mat", " The\n  cat, 1234 sät")
 # what the two name differently on purpose: where a config comes from, and how the file was quantised
 NAMED_APART = ("_name_or_path", "quantization_config", "transformers_version", "architectures")
 
@@ -44,7 +44,11 @@ def test_weights_config_and_tokenizer_equal_those_of_transformers_own_loader(fam
     mine = AutoTokenizer.from_pretrained(tmp_path / "out")
     reference = AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
     assert [mine(text).input_ids for text in SAMPLES] == [reference(text).input_ids for text in SAMPLES]
-    assert mine.chat_template == TEMPLATE and mine.eos_token == reference.eos_token is not None
+    words = vocabulary(family)["tokens"]
+    assert mine.chat_template == TEMPLATE and mine.eos_token == words[ours.config.eos_token_id]
+    assert mine.unk_token == ("<unk>" if "<unk>" in words else None)
+    turn = mine(f"{mine.bos_token}cat{mine.eos_token}", add_special_tokens=False).input_ids
+    assert turn[0] == ours.config.bos_token_id and turn[-1] == ours.config.eos_token_id and len(turn) <= 5
     assert mine.decode(mine(SAMPLES[0]).input_ids, skip_special_tokens=True).strip() == SAMPLES[0]
 
 
