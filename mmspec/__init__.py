@@ -17,7 +17,7 @@ _PUBLIC = {
     "core": "mmspec.core",
     "decode": "mmspec.vlm.api:decode",
     "disable": "mmspec.attach.enable:disable",
-    "drafters": "mmspec.vlm.drafters",
+    "drafters": "mmspec.drafters",
     "enable": "mmspec.attach.enable:enable",
     "evaluate": "mmspec.evaluate",
     "generate": "mmspec.vlm.api:generate",

@@ -1,4 +1,4 @@
-"""`mmspec convert`: a published pickle into safetensors, once and in a place that the user trusts."""
+"""`mmspec convert`: a published pickle or GGUF file into safetensors, once and in a place that the user trusts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mmspec.cli.options import check_at_least, flag_of
 
 
 @dataclass(frozen=True, slots=True)
-class PickleKind:
-    """Published pickles that one function converts.
+class FileKind:
+    """Published files that one function converts.
 
     Args:
         function: `MODULE:FUNCTION`.
@@ -29,27 +29,34 @@ class PickleKind:
 
 
 KINDS = {
-    "llamagen": PickleKind(
+    "llamagen": FileKind(
         "mmspec.imagegen.llamagen.load:convert_llamagen", ("n_head",), ("heads", "image_size", "dtype")
     ),
-    "mar": PickleKind("mmspec.imagegen.continuous.mar.load:convert_mar", ("encoder_num_heads", "decoder_num_heads")),
-    "wan": PickleKind("mmspec.video.wan.checkpoints:convert_wan", ("num_heads",)),
-    "reward": PickleKind("mmspec.video.rewards.state_dicts:convert_reward", options=()),
+    "mar": FileKind("mmspec.imagegen.continuous.mar.load:convert_mar", ("encoder_num_heads", "decoder_num_heads")),
+    "wan": FileKind("mmspec.video.wan.checkpoints:convert_wan", ("num_heads",)),
+    "reward": FileKind("mmspec.video.rewards.state_dicts:convert_reward", options=()),
+    "gguf": FileKind("mmspec.io.gguf_convert:convert_gguf", options=("dtype",)),
 }
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 @reports_errors
 def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pt, .pth or .ckpt file as it is published.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; of a reward the .safetensors file.")],
-    kind: Annotated[
-        str,
-        typer.Option(
-            help="llamagen (transformer or VQ tokenizer), mar (model or autoencoder), wan (Self-Forcing, CausVid) or "
-            "reward (ImageReward, HPSv2)."
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pt, .pth, .ckpt or .gguf file as it is published.")],
+    place: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[OUT]", help="The folder to write; of a reward the .safetensors file.", show_default=False
         ),
-    ],
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="OUT", help="The same as the argument OUT.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="llamagen (transformer or VQ tokenizer), mar (model or autoencoder), wan (Self-Forcing, CausVid), "
+            "reward (ImageReward, HPSv2) or gguf (Llama, Qwen2, Qwen3, Gemma 2 and 3; a GGUF file needs no --kind)."
+        ),
+    ] = None,
     heads: Annotated[
         int | None, typer.Option(metavar="N", help="Attention heads, for sizes that were not published.")
     ] = None,
@@ -57,12 +64,21 @@ def convert(
         int | None, typer.Option(metavar="N", help="Of llamagen: pixels a side, where the file's name does not say it.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(metavar="D", help=f"Of the written weights: {', '.join(DTYPES)}; else the file's own.")
+        str | None,
+        typer.Option(
+            metavar="D",
+            help=f"Of the written weights: {', '.join(DTYPES)}; else the file's own, of a GGUF file float32.",
+        ),
     ] = None,
 ) -> None:
-    """Convert a published pickle into safetensors; code in the file is not run."""
+    """Convert a published pickle or GGUF file into safetensors; code in the file is not run."""
+    if (place is None) == (out is None):
+        got = "none" if out is None else f"{str(place)!r} and {str(out)!r}"
+        raise BadOption(f"OUT: expected one folder to write, as argument or as --out, got {got}, name one")
+    kind = kind or _kind_of(file)
     if kind not in KINDS:
-        raise BadOption(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}, choose one")
+        got = "none" if kind is None else repr(kind)
+        raise BadOption(f"--kind: expected one of {', '.join(KINDS)}, got {got}, choose one")
     values = {"heads": heads, "image_size": image_size, "dtype": dtype}
     for name, value in values.items():
         if value is not None and name not in KINDS[kind].options:
@@ -73,11 +89,18 @@ def convert(
     if dtype not in (None, *DTYPES):
         raise BadOption(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}, choose one")
     with refusing():
-        written = _convert(KINDS[kind], file, out, values)
+        written = _convert(KINDS[kind], file, out or place, values)
     screen().print(f"{file}: written to {written}", markup=False, soft_wrap=True)
 
 
-def _convert(kind: PickleKind, file: Path, out: Path, values: dict[str, int | str | None]) -> Path:
+def _kind_of(file: Path) -> str | None:
+    """The kind of a file that says by itself what it is."""
+    from mmspec.io.gguf import SUFFIX, is_gguf
+
+    return "gguf" if file.suffix == SUFFIX or is_gguf(file) else None
+
+
+def _convert(kind: FileKind, file: Path, out: Path, values: dict[str, int | str | None]) -> Path:
     import torch
 
     options = {}

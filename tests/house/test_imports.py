@@ -38,13 +38,24 @@ def test_public_name_resolves(name: str) -> None:
     assert value is (getattr(sys.modules[module], attribute) if attribute else sys.modules[module])
 
 
+def test_the_drafters_are_a_module_of_the_package_whose_import_loads_no_heavy_library() -> None:
+    code = """
+import sys, mmspec.drafters
+assert not {"torch", "transformers"} & set(sys.modules), "heavy"
+from mmspec.drafters import PromptLookup
+assert PromptLookup is mmspec.drafters.PromptLookup is mmspec.vlm.drafters.PromptLookup
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         mmspec.nonsense  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    "name", ["mmspec.certify", "mmspec.core", "mmspec.imagegen", "mmspec.vlm", "mmspec.vlm.drafters"]
+    "name", ["mmspec.certify", "mmspec.core", "mmspec.drafters", "mmspec.imagegen", "mmspec.vlm", "mmspec.vlm.drafters"]
 )
 def test_a_package_hands_out_its_names_on_first_use(name: str) -> None:
     package = import_module(name)

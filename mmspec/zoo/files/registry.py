@@ -9,6 +9,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from mmspec.zoo.files.fetched import FETCHED, fetched_folder
+
 WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
@@ -55,6 +57,28 @@ def load_vlm_drafter(folder: Path) -> Any:
     if drafter.kind == "flash":
         return drafter.with_block(4).with_shape(Chain(FixedLength(8)))
     return drafter.with_shape(Chain(FixedLength(11)), sampled=Chain(FixedLength(7)))
+
+
+def load_fetched(name: str, dtype: Any = None) -> tuple[Any, Any]:
+    """The text model of a name in `FETCHED` (eval mode) and its tokenizer.
+
+    Args:
+        name: The model, whose folder is there.
+        dtype: Of the weights; float32 where it is None.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from mmspec.io.checkpoints import load_model, load_part
+    from mmspec.vlm import offer
+
+    folder = folder_of(name)
+    # not `.to(dtype)`, which rounds the rotary frequencies too
+    model = load_model(AutoModelForCausalLM, folder, dtype=torch.float32 if dtype is None else dtype)
+    drafters = (f"{name}/{kind}" for kind in FETCHED[name].drafters)
+    if drafter := next((one for one in drafters if _has_weights(folder_of(one))), None):
+        offer(model, lambda: load(drafter))
+    return model, load_part(AutoTokenizer, folder)
 
 
 def load_hybrid(folder: Path) -> tuple[Any, Any]:
@@ -123,6 +147,9 @@ _BLOCKS = ("dflash", "dflash_vision", "dspark")
 DRAFTERS = ("eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", *_BLOCKS)  # of "vlm"
 HYBRID_DRAFTERS = ("dflash", "mtp")  # of "vlm/hybrid"
 SMOL_DRAFTERS = ("msd", "vispec", "dspark")  # of "vlm/smol"
+FETCHED_DRAFTERS = {
+    f"{name}/{kind}": title for name, model in FETCHED.items() for kind, title in model.drafters.items()
+}
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "vlm": load_vlm,
     "vlm/small": load_small,
@@ -150,50 +177,72 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "car/draft": _CAR,
     "clip": _loader("zoo.files.scorers:load_clip"),
     "image_judge": _loader("zoo.files.scorers:load_detector"),
+    **dict.fromkeys(FETCHED_DRAFTERS, _loader("vlm.drafters.checkpoints:load_drafter")),
 }
 
 # that no weights ship for: `names` lists them once they are built
 UNSHIPPED = (
     "vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dflash_vision", "vlm/specdecpp", "car/draft", "vlm/smol",
-    *(f"vlm/smol/{name}" for name in SMOL_DRAFTERS),
+    *(f"vlm/smol/{name}" for name in SMOL_DRAFTERS), *FETCHED_DRAFTERS,
 )  # fmt: skip
 # whose weights transformers reads; importing it takes longer than drawing a picture
 _OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp", "vlm/smol")
 
 
 def names() -> list[str]:
-    """Names `load` accepts: all that ship, and of the others those that were built."""
-    return [name for name in LOADERS if name not in UNSHIPPED or _has_weights(folder_of(name))]
+    """The names that `load` accepts now: all that ship, and of the others those that were built or fetched."""
+    shipped = [name for name in LOADERS if name not in UNSHIPPED or _has_weights(folder_of(name))]
+    return shipped + [name for name in FETCHED if _has_weights(folder_of(name))]
 
 
 def folder_of(name: str) -> Path:
-    """Where the weights of `name` lie: "vlm" in `weights/vlm`, "vlm/small" in `weights/vlm_small`."""
+    """Where the weights of `name` lie: "vlm/small" in `weights/vlm_small`, a fetched model in the user's cache folder."""
+    if name in FETCHED:
+        return fetched_folder(name)
     if name not in LOADERS:
-        raise ValueError(f"expected one of {', '.join(LOADERS)}, got {name!r}, pick a name from mmspec.zoo.names()")
+        known = ", ".join((*LOADERS, *FETCHED))
+        raise ValueError(f"expected one of {known}, got {name!r}, pick a name from mmspec.zoo.names()")
     return WEIGHTS / name.replace("/", "_")
 
 
 def folder_with_weights(name: str) -> Path:
-    """`folder_of`.   Raises ValueError, which says how to build them, where the weights are missing."""
+    """`folder_of`.   Raises ValueError, which says how to get them, where the weights are missing."""
     folder = folder_of(name)
     if not _has_weights(folder):
-        raise ValueError(f"expected weights in {folder}, got none, run `mmspec zoo build {name}`")
+        raise ValueError(f"expected weights in {folder}, got none, run `{command_for(name)}`")
     return folder
+
+
+def command_for(name: str) -> str:
+    """The command that brings the weights of a name."""
+    if name in FETCHED:
+        return f"mmspec zoo fetch {name}"
+    if name in FETCHED_DRAFTERS:
+        return f"mmspec train vlm-drafter --out {folder_of(name)}"
+    return f"mmspec zoo build {name}"
 
 
 def _has_weights(folder: Path) -> bool:
     return any(folder.rglob("*.safetensors"))
 
 
-def load(name: str, *, progress: bool = False) -> Any:
-    """Load an embedded model: "vlm" -> (model, processor).
+def load(name: str, *, dtype: Any = None, progress: bool = False) -> Any:
+    """Load an embedded or a fetched model: "vlm" -> (model, processor), "smollm2" -> (model, tokenizer).
 
-    progress: let transformers draw its bars on stderr while it reads weights; what the caller has set for other loads stays.
-    Raises ValueError for an unknown name or where the weights are missing.
+    Args:
+        name: A name of `names()`.
+        dtype: A `torch.dtype` for the weights of a fetched model, which are float32 otherwise; embedded ones are float32.
+        progress: Let transformers draw its bars on stderr while it reads weights; what the caller has set for other loads
+            stays.
+
+    Raises:
+        ValueError: The name is unknown, the weights are missing, or a dtype is passed for an embedded model.
     """
     folder = folder_with_weights(name)
-    with _without_bars() if name in _OF_TRANSFORMERS and not progress else nullcontext():
-        return LOADERS[name](folder)
+    if dtype is not None and name not in FETCHED:
+        raise ValueError(f"dtype: expected none for {name!r}, got {dtype}; convert the loaded model with `.to`")
+    with _without_bars() if name in (*_OF_TRANSFORMERS, *FETCHED) and not progress else nullcontext():
+        return load_fetched(name, dtype) if name in FETCHED else LOADERS[name](folder)
 
 
 @contextmanager

