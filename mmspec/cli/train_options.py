@@ -70,7 +70,7 @@ def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> Training
     if data == ZOO:
         if texts is not None:
             raise BadOption("--texts: expected --data FILE beside it, got the zoo's own examples, leave it out")
-        from mmspec.zoo.training.vlm.build_drafter import IMAGE_REQUESTS, TEXT_REQUESTS
+        from mmspec.zoo.training.vlm.drafter_recipes import IMAGE_REQUESTS, TEXT_REQUESTS
         from mmspec.zoo.training.vlm.drafter_requests import HeldOutRequests, SceneRequests, TextRequests
 
         pictures = SceneRequests(IMAGE_REQUESTS)

@@ -27,8 +27,9 @@ from mmspec.vlm.drafters import Chain
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
 from mmspec.zoo.training.image.build_llamagen import GptRecipe, t2i_recipe, train_llamagen
 from mmspec.zoo.training.loop import TrainingPlan
-from mmspec.zoo.training.vlm.build_drafter import DrafterData, DrafterRecipe, train_on_answers
+from mmspec.zoo.training.vlm.build_drafter import train_on_answers
 from mmspec.zoo.training.vlm.build_vlm import Mixture, start_projector, train_captioner
+from mmspec.zoo.training.vlm.drafter_recipes import DrafterData, DrafterRecipe
 from mmspec.zoo.training.vlm.drafter_requests import HeldOutRequests, SceneRequests
 from mmspec.zoo.training.vlm.vision_tower import pretrain_tower
 

@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from mmspec.zoo.files.registry import folder_of, folder_with_weights, load
+from mmspec.zoo.files.registry import FETCHED_DRAFTERS, folder_of, folder_with_weights, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,9 @@ def _drafter(name: str, title: str) -> ZooBuilder:
     """The row of a drafter, whose recipe names the target that it drafts for."""
 
     def parts() -> tuple:
-        recipe = _training("vlm.build_drafter:RECIPES")[name]
-        return load(recipe.target), name, recipe
+        recipe, targets = (_training(f"vlm.drafter_recipes:{table}") for table in ("RECIPES", "TARGETS"))
+        recipe = recipe[name]
+        return load(recipe.target, dtype=targets[recipe.target].dtype), name, recipe
 
     return ZooBuilder(title, "vlm.build_drafter:build", parts)
 
@@ -99,6 +100,7 @@ _DRAFTERS = {
     "vlm/dspark": "DSpark drafter for vlm: blocks over pictures in 16 rows, every token drawn behind those before it",
     "vlm/hybrid/dflash": "DFlash drafter for vlm/hybrid",
     "vlm/hybrid/mtp": "MTP layer for vlm/hybrid",
+    "smollm2/eagle3": FETCHED_DRAFTERS["smollm2/eagle3"],
     "vlm/smol/msd": "MSD drafter for vlm/smol",
     "vlm/smol/vispec": "ViSpec drafter for vlm/smol",
     "vlm/smol/dspark": "DSpark drafter for vlm/smol",

@@ -11,7 +11,8 @@ import pytest
 import mmspec
 from mmspec.zoo.files.registry import DRAFTERS, HYBRID_DRAFTERS, LOADERS, SMOL_DRAFTERS
 from mmspec.zoo.training.vlm import build_drafter
-from mmspec.zoo.training.vlm.build_drafter import RECIPES, TARGETS, DrafterRecipe, build
+from mmspec.zoo.training.vlm.build_drafter import build
+from mmspec.zoo.training.vlm.drafter_recipes import RECIPES, TARGETS, DrafterRecipe
 
 
 def test_every_drafter_of_the_zoo_has_a_recipe() -> None:

@@ -21,8 +21,8 @@ from mmspec.zoo.architectures.llava import PATCH_HEADS
 from mmspec.zoo.files.registry import load_vlm_drafter
 from mmspec.zoo.files.vlm import read_hybrid
 from mmspec.zoo.training.vlm import build_drafter, build_hybrid
-from mmspec.zoo.training.vlm.build_drafter import RECIPES, TARGETS, DrafterRecipe
 from mmspec.zoo.training.vlm.build_hybrid import HybridRecipe
+from mmspec.zoo.training.vlm.drafter_recipes import RECIPES, TARGETS, DrafterRecipe
 from mmspec.zoo.training.vlm.drafter_requests import DocumentRequests, HeldOutDocumentRequests
 from mmspec.zoo.training.vlm.hybrid_rows import DENSE, HybridEncoder, HybridRow, grids, hybrid_row, patches
 from mmspec.zoo.training.vlm.merged_tower import (

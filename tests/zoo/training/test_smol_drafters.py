@@ -14,7 +14,8 @@ import mmspec
 from mmspec.cli import app
 from mmspec.zoo.architectures.smol import compose, new_processor, picture_id
 from mmspec.zoo.files.registry import LOADERS, SMOL_DRAFTERS
-from mmspec.zoo.training.vlm.build_drafter import RECIPES, TARGETS, build
+from mmspec.zoo.training.vlm.build_drafter import build
+from mmspec.zoo.training.vlm.drafter_recipes import RECIPES, TARGETS
 from tests.zoo import tiny_smol
 
 CHAT = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "List the objects."}]}]

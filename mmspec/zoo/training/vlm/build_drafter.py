@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,108 +20,12 @@ from mmspec.vlm.drafters.mtp.published import write_mtp
 from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.answers import AnswerSettings, generate_target_answers
 from mmspec.vlm.training.data import Batches
-from mmspec.vlm.training.examples import Example
-from mmspec.vlm.training.recipes import AnyObjective, equal_recipe, new_drafter
+from mmspec.vlm.training.recipes import equal_recipe, new_drafter
 from mmspec.vlm.training.teacher import Teacher
+from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from mmspec.zoo.training.loop import note_of, progress_bars, rounded, write_card
-from mmspec.zoo.training.vlm.drafter_requests import (
-    DocumentRequests,
-    HeldOutDocumentRequests,
-    HeldOutRequests,
-    SceneRequests,
-    TextRequests,
-)
-
-IMAGE_REQUESTS, TEXT_REQUESTS = 4608, 480
-ANSWER_SOURCE = "procedural world of mmspec.zoo.world, answered by the zoo VLM itself at temperatures 0 and 1"
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterData:
-    """What drafters of a target are trained and measured on.
-
-    answers: folder of its own ones.   new_tokens: of an answer.   pictures, texts: how many requests with and without one.
-    """
-
-    answers: str
-    requests: Callable[[int], Sequence[Example]]
-    held_out: Sequence[Example]
-    new_tokens: int = 128
-    pictures: int = IMAGE_REQUESTS
-    texts: int = TEXT_REQUESTS
-
-    @property
-    def count(self) -> int:
-        """Requests in all."""
-        return self.pictures + self.texts
-
-
-TARGETS = {
-    "vlm": DrafterData("vlm_answers", SceneRequests, HeldOutRequests()),
-    "vlm/hybrid": DrafterData("vlm_hybrid_answers", DocumentRequests, HeldOutDocumentRequests(), 144),
-    "vlm/smol": DrafterData("vlm_smol_answers", SceneRequests, HeldOutRequests(), pictures=2304),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterRecipe:
-    """Everything that decides a drafter beside the `equal_recipe` recipe of its kind.
-
-    kind, sizes: as `new_drafter` takes them, or "mtp".   objective: in place of the recipe's.   muon: as in `Schedule`.
-    target: a name in TARGETS.
-    """
-
-    kind: str
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    steps: int = 800
-    batch: int = 12
-    objective: AnyObjective | None = None
-    eval_every: int = 100
-    muon: float = 0.0
-    target: str = "vlm"
-
-
-# two layers half as wide inside as the target's: about the weights of one layer of it
-_BLOCKS = {"num_hidden_layers": 2, "intermediate_size": 344, "block_size": 12}
-_DSPARK_HEAD = {"markov_head_type": "rnn", "markov_rank": 128}
-RECIPES: dict[str, DrafterRecipe] = {
-    "vlm/eagle": DrafterRecipe("eagle2"),
-    "vlm/eagle_text": DrafterRecipe("eagle2_text"),
-    "vlm/msd": DrafterRecipe("msd"),
-    "vlm/vispec": DrafterRecipe("vispec"),
-    # without the residual the head learns about half as fast
-    "vlm/flash": DrafterRecipe("flash", {"latents": 16, "block": 5, "residual": True}),
-    "vlm/specvlm": DrafterRecipe("specvlm"),
-    # 160 tokens are 99.9 per cent of what the target answers
-    "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
-    # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
-    "vlm/dflash": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1}),
-    # the context of a picture in 16 rows instead of 144
-    "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}, muon=4.0),
-    # and rows that know the tokens drafted before them
-    "vlm/dspark": DrafterRecipe("dspark", {**_BLOCKS, "mask_token_id": 1, "latents": 16, **_DSPARK_HEAD}, muon=4.0),
-    "vlm/hybrid/dflash": DrafterRecipe(
-        "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
-    ),
-    "vlm/hybrid/mtp": DrafterRecipe("mtp", muon=4.0, target="vlm/hybrid"),
-    "vlm/smol/msd": DrafterRecipe("msd", target="vlm/smol"),
-    "vlm/smol/vispec": DrafterRecipe("vispec", target="vlm/smol"),
-    # nobody writes what begins a text file of its training data: that row of the embedding stands for tokens to come
-    "vlm/smol/dspark": DrafterRecipe(
-        "dspark",
-        {
-            "num_hidden_layers": 2,
-            "intermediate_size": 768,
-            "block_size": 8,
-            "mask_token_id": 5,
-            "latents": 8,
-            **_DSPARK_HEAD,
-        },
-        muon=4.0,
-        target="vlm/smol",
-    ),
-}
+from mmspec.zoo.training.vlm.drafter_recipes import ANSWER_SOURCE, TARGETS, DrafterData, DrafterRecipe
 
 
 def training_answers(
@@ -139,7 +43,7 @@ def training_answers(
             model, processor, asked.requests(asked.pictures), folder / "pictures.jsonl", how, on_batch
         )
         texts = generate_target_answers(
-            model, processor, TextRequests(asked.texts), folder / "texts.jsonl", how, on_batch
+            model, processor, asked.text_requests(asked.texts), folder / "texts.jsonl", how, on_batch
         )
     progress.update(bar, completed=asked.count)
     return pictures | texts
@@ -160,7 +64,7 @@ def build(
     facts = {"target": recipe.target, "muon": recipe.muon,
              "requests": {"pictures": asked.pictures, "texts": asked.texts}, "steps": recipe.steps, "batch": recipe.batch,
              "training": {key: value for key, value in figures.items() if key != "step"}}  # fmt: skip
-    return write_card(out, name, drafter, ANSWER_SOURCE, **facts)
+    return write_card(out, name, drafter, asked.source, **facts)
 
 
 def train_on_answers(
@@ -191,10 +95,11 @@ def _train(
     answers: Mapping[str, list[int]], work: Path, resume: bool, progress: Progress,
 ) -> dict[str, float]:  # fmt: skip
     (model, processor), how = target, equal_recipe(drafter)
-    texts = () if how.curriculum is None else TextRequests(asked.texts)
-    batches = Batches(asked.requests(asked.pictures), recipe.batch, recipe.steps, texts, how.curriculum)
-    precision = "no" if model.device.type == "cpu" else "bf16"  # as in `autocast`
-    teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
+    texts = () if how.curriculum is None else asked.text_requests(asked.texts)
+    batches = Batches(asked.main, recipe.batch, recipe.steps, texts, how.curriculum)
+    precision = asked.precision(model.device)
+    reduced = drafter.vocabulary is not None
+    teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision, with_best=reduced)
     schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
     settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
     bar = progress.add_task(name, total=recipe.steps, note="")
@@ -204,8 +109,13 @@ def _train(
 
     folder = work / name.replace("/", "_")
     with locked(folder):
+        store = TeacherStore(folder / "states", teacher.parts.embed) if asked.stored else None
+        stored = progress.add_task("states", total=len(batches.needed), visible=asked.stored)
+        teacher_batches = batches_of_steps(
+            teacher, batches, store, lambda done, total: progress.update(stored, completed=done)
+        )
         return train_drafter(
-            drafter, model, processor, lambda step: teacher(batches[batches.number(step)]), folder, settings,
+            drafter, model, processor, teacher_batches, folder, settings,
             held_out=asked.held_out, resume=resume, on_step=on_step,
         )  # fmt: skip
 

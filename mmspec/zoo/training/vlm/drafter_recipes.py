@@ -1,0 +1,149 @@
+"""The drafters of the zoo as data: the requests of every target, and what decides a training beside the recipe of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from mmspec.vlm.training.examples import Example
+from mmspec.vlm.training.recipes import AnyObjective
+from mmspec.zoo.training.vlm.drafter_requests import (
+    DocumentRequests,
+    HeldOutDocumentRequests,
+    HeldOutRequests,
+    SceneRequests,
+    TextRequests,
+)
+from mmspec.zoo.training.vlm.instruction_requests import InstructionRequests, held_out_instructions
+
+IMAGE_REQUESTS, TEXT_REQUESTS = 4608, 480
+ANSWER_SOURCE = "procedural world of mmspec.zoo.world, answered by the zoo VLM itself at temperatures 0 and 1"
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterData:
+    """The data that drafters of a target are trained and measured on.
+
+    Attributes:
+        answers: Folder of the target's own answers.
+        requests: Requests with pictures, from their number.
+        held_out: Requests that acceptance is measured on.
+        new_tokens: The longest answer in tokens.
+        pictures: The number of requests with pictures.
+        texts: The number of requests without pictures.
+        text_requests: Requests without pictures, from their number.
+        source: The data in words, for cards.
+        dtype: The target's precision while it answers and teaches; None for float32.
+        stored: Whether the target's states are stored, so that later epochs do not run the target.
+    """
+
+    answers: str
+    requests: Callable[[int], Sequence[Example]]
+    held_out: Sequence[Example]
+    new_tokens: int = 128
+    pictures: int = IMAGE_REQUESTS
+    texts: int = TEXT_REQUESTS
+    text_requests: Callable[[int], Sequence[Example]] = TextRequests
+    source: str = ANSWER_SOURCE
+    dtype: torch.dtype | None = None
+    stored: bool = False
+
+    @property
+    def count(self) -> int:
+        """Requests in all."""
+        return self.pictures + self.texts
+
+    @property
+    def main(self) -> Sequence[Example]:
+        """The requests that every training draws from."""
+        return self.requests(self.pictures) if self.pictures else self.text_requests(self.texts)
+
+    def precision(self, device: torch.device) -> str:
+        """The precision of a training on a device, as in `autocast`."""
+        return "no" if device.type == "cpu" and self.dtype is None else "bf16"
+
+
+TARGETS = {
+    "vlm": DrafterData("vlm_answers", SceneRequests, HeldOutRequests()),
+    "vlm/hybrid": DrafterData("vlm_hybrid_answers", DocumentRequests, HeldOutDocumentRequests(), 144),
+    "vlm/smol": DrafterData("vlm_smol_answers", SceneRequests, HeldOutRequests(), pictures=2304),
+    "smollm2": DrafterData(
+        "smollm2_answers",
+        SceneRequests,
+        held_out_instructions(8),
+        144,
+        pictures=0,
+        texts=6144,
+        text_requests=InstructionRequests,
+        source="instructions of mmspec.zoo.world, answered by smollm2 itself at temperatures 0 and 1",
+        dtype=torch.bfloat16,
+        stored=True,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterRecipe:
+    """Everything that decides a drafter beside the `equal_recipe` recipe of its kind.
+
+    kind, sizes: as `new_drafter` takes them, or "mtp".   objective: in place of the recipe's.   muon: as in `Schedule`.
+    target: a name in TARGETS.
+    """
+
+    kind: str
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 800
+    batch: int = 12
+    objective: AnyObjective | None = None
+    eval_every: int = 100
+    muon: float = 0.0
+    target: str = "vlm"
+
+
+# two layers half as wide inside as the target's: about the weights of one layer of it
+_BLOCKS = {"num_hidden_layers": 2, "intermediate_size": 344, "block_size": 12}
+_DSPARK_HEAD = {"markov_head_type": "rnn", "markov_rank": 128}
+RECIPES: dict[str, DrafterRecipe] = {
+    "vlm/eagle": DrafterRecipe("eagle2"),
+    "vlm/eagle_text": DrafterRecipe("eagle2_text"),
+    "vlm/msd": DrafterRecipe("msd"),
+    "vlm/vispec": DrafterRecipe("vispec"),
+    # without the residual the head learns about half as fast
+    "vlm/flash": DrafterRecipe("flash", {"latents": 16, "block": 5, "residual": True}),
+    "vlm/specvlm": DrafterRecipe("specvlm"),
+    # 160 tokens are 99.9 per cent of what the target answers
+    "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
+    # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
+    "vlm/dflash": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1}),
+    # the context of a picture in 16 rows instead of 144
+    "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}, muon=4.0),
+    # and rows that know the tokens drafted before them
+    "vlm/dspark": DrafterRecipe("dspark", {**_BLOCKS, "mask_token_id": 1, "latents": 16, **_DSPARK_HEAD}, muon=4.0),
+    "vlm/hybrid/dflash": DrafterRecipe(
+        "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
+    ),
+    "vlm/hybrid/mtp": DrafterRecipe("mtp", muon=4.0, target="vlm/hybrid"),
+    # the head is the target's own, so that only the layer is stored; a step scores a sixth of the vocabulary
+    "smollm2/eagle3": DrafterRecipe(
+        "eagle3", {"draft_vocab_size": 8192, "tied_head": True}, 2000, 16, muon=4.0, target="smollm2"
+    ),
+    "vlm/smol/msd": DrafterRecipe("msd", target="vlm/smol"),
+    "vlm/smol/vispec": DrafterRecipe("vispec", target="vlm/smol"),
+    # nobody writes what begins a text file of its training data: that row of the embedding stands for tokens to come
+    "vlm/smol/dspark": DrafterRecipe(
+        "dspark",
+        {
+            "num_hidden_layers": 2,
+            "intermediate_size": 768,
+            "block_size": 8,
+            "mask_token_id": 5,
+            "latents": 8,
+            **_DSPARK_HEAD,
+        },
+        muon=4.0,
+        target="vlm/smol",
+    ),
+}
