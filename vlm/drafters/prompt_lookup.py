@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.draft import Draft, Evidence, Law, Preview, Verdict, root_only
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.io.validation import check_fields
@@ -69,15 +69,20 @@ class NgramIndex:
             if end - size >= self.clean:
                 self.ends[tuple(self.ids[end - size :])] = end
 
-    def continuation(self, longest: int) -> list[int]:
-        """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
+    def match(self, longest: int) -> tuple[int, list[int]]:
+        """The longest suffix that occurred before, by its size, and up to `longest` ids that followed it there; 0 and no ids
+        where none did."""
         end = len(self.ids)
         for size in self.sizes:
             start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
             if start is not None and not self._bars(self.ids[start]):
                 copied = self.ids[start : start + longest]
-                return list(takewhile(lambda token: not self._bars(token), copied))
-        return []
+                return size, list(takewhile(lambda token: not self._bars(token), copied))
+        return 0, []
+
+    def continuation(self, longest: int) -> list[int]:
+        """The ids of `match`."""
+        return self.match(longest)[1]
 
 
 class LookupState:
@@ -104,6 +109,13 @@ class LookupState:
         for row, tokens in enumerate(target.tokens):
             self.rows[row].extend(tokens[self.taken[row] :])
             self.taken[row] = len(tokens)
+
+    def preview(self, target: TextTarget) -> list[Preview | None]:
+        """The draft of every row, of the kind of its match; None where nothing matches or nothing more is drafted."""
+        self._read(target)
+        rooms = target.rooms(self.deepest)
+        matches = [index.match(room) if room else (0, []) for index, room in zip(self.rows, rooms, strict=True)]
+        return [Preview(("match", size), ids) if ids else None for size, ids in matches]
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """A copied chain.   longest: at most so many tokens; None for `deepest`."""
