@@ -19,11 +19,13 @@ class DraftOption(NamedTuple):
     """A draft that a round may make.
 
     size: nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.   depth: levels.
+    nodes: that the pass reads, the root included.
     tokens: values that the round is expected to emit in a row.   cost: of the round, in plain passes.
     """
 
     size: int
     depth: int
+    nodes: int
     tokens: float
     cost: float
 
@@ -70,7 +72,8 @@ class DraftSource:
 
     def _option(self, size: int, depth: int, nodes: int, costs: PassCosts) -> DraftOption:
         tokens = self.acceptance.tokens(size)[depth]
-        return DraftOption(size, depth, tokens, costs.expected(nodes) + self.estimates.draw_cost(size, depth))
+        cost = costs.expected(nodes) + self.estimates.draw_cost(size, depth)
+        return DraftOption(size, depth, nodes, tokens, cost)
 
     def _nodes(self, guess: int, depth: int = WHOLE) -> int:
         return round(self.estimates.nodes.get(depth, guess))
@@ -82,7 +85,7 @@ class DraftSource:
         for depth in range(1, longest + 1):
             gained = sum(tokens[min(depth, length)] - 1 for length, tokens in drafted)
             cost = costs.expected(depth + 1) + self.estimates.draw_cost(0, depth)
-            yield DraftOption(0, depth, 1 + gained / len(rows), cost)
+            yield DraftOption(0, depth, depth + 1, 1 + gained / len(rows), cost)
 
     def propose(self, target: object, keys: Keys, option: DraftOption) -> Draft:
         """The draft of an option."""

@@ -55,6 +55,11 @@ class PassCosts:
         """Whether passes over single nodes have been measured, without which no cost is relative to anything."""
         return self.measured.count(1) >= 2
 
+    def compared(self, width: int) -> int:
+        """Passes of a width that came behind one of another width, which alone tell how the two compare."""
+        known = self.measured.measured.get(width)
+        return 0 if known is None else known.compared
+
     def plain_seconds(self) -> float:
         """Seconds of a pass over single nodes at the present pace."""
         return self.measured.seconds(1)
@@ -127,7 +132,8 @@ class PassCosts:
     def _estimate(self, width: int) -> float:
         if width == 1:
             return 1.0
-        guess = self._beside(width)
+        # the curve is not even: dear widths beside it tell nothing bad of one that is hardly measured
+        guess = min(self._beside(width), 1 + _UNKNOWN_STEP * (width - 1))
         count = min(self.measured.count(width), 16)
         return (count * self._ratio(width) + guess) / (count + 1) if count else guess
 

@@ -8,6 +8,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.draft_estimates import DrafterEstimates
 from mmspec.core.draft_options import DraftOption, DraftSource
 from mmspec.core.loop import Target
+from mmspec.core.pass_costs import PassCosts
 
 Choice = tuple[int, DraftOption]  # a drafter's number and its draft
 
@@ -16,6 +17,9 @@ _PROBE = 2  # rounds of a probe; it goes on as long as it gains
 _CREDIT = 500  # plain rounds that count as spent from the start
 _GAIN = 0.01  # the gain over plain decoding that a draft has to promise, as a share
 _RECENT, _STEADY = 0.94, 4.0  # what is left of a round in the request's rate after another, and rounds of its start
+_PLAIN_SOON, _PLAIN = 12, 128  # drafts between two plain rounds, as long as they were hardly measured, and later
+_ASIDE, _NEAR = 8, 0.15  # drafts between two that are not the best, and what these may be worth less, in plain passes
+_SURE = 8  # comparisons behind which the cost of a pass is known
 _RESTING = 24  # rounds without a draft after which a drafter rests
 
 
@@ -24,13 +28,14 @@ class PortfolioEstimates:
 
     rounds: how often each draft was made, by the drafter's number (-1 for none), its size and its depth.
     spent, lost: time of all rounds in plain passes, and the part of it that probes are thought to have cost.
-    lengths: of answers, those still growing among them.
+    lengths: of answers, those still growing among them.   turn: rounds with a draft that were chosen.
     """
 
     def __init__(self, drafters: int):
         self.drafters = [DrafterEstimates() for _ in range(drafters)]
         self.rounds: Counter[tuple[int, int, int]] = Counter()
         self.spent = self.lost = 0.0
+        self.turn = 0
         self.lengths: deque[list[int]] = deque(maxlen=32)
 
 
@@ -70,11 +75,13 @@ class PortfolioChoice:
         rate, room = self.rate, 1 << 30 if left is None else left - 1
         plain = 1 - rate
         best, chosen, probes = plain + _GAIN * rate, None, []
+        others: list[DraftOption] = []
         remaining = self._remaining(left)
         for number, source in enumerate(self.sources):
-            option = max(source.options(target, costs, room), key=lambda o: o.tokens - rate * o.cost, default=None)
-            if option is None:
+            options = list(source.options(target, costs, room))
+            if not options:
                 continue
+            option = max(options, key=lambda o: o.tokens - rate * o.cost)
             if number == self.probing:
                 return number, option
             worth = option.tokens - rate * option.cost
@@ -84,11 +91,28 @@ class PortfolioChoice:
             else:
                 fits = True
             if fits and worth > best:
-                best, chosen = worth, (number, option)
+                best, chosen, others = worth, (number, option), options
             elif not source.previews:
                 probes.append((number, option, _PROBE * (plain - worth) + debt))
         self.probing = None
-        return self._probe(probes, remaining, chosen) or chosen
+        probe = self._probe(probes, remaining, chosen)
+        if probe is not None or chosen is None:
+            return probe
+        return self._compared(chosen, others, best, costs)
+
+    def _compared(self, chosen: Choice, others: list[DraftOption], best: float, costs: PassCosts) -> Choice | None:
+        """Now and then another draft than the best, or none, so that costs stay comparable: a draft of nearly the same worth
+        whose pass has hardly been compared with others, or a plain round, to which all costs are relative."""
+        turn = self.known.turn = self.known.turn + 1
+        if turn % (_PLAIN_SOON if costs.compared(1) < _SURE else _PLAIN) == 0:
+            return None
+        if turn % _ASIDE:
+            return chosen
+        rate, (number, option) = self.rate, chosen
+        near = [
+            o for o in others if o.tokens - rate * o.cost > best - _NEAR * rate and costs.compared(o.nodes) < 2 * _SURE
+        ]
+        return number, min(near, key=lambda o: costs.compared(o.nodes), default=option)
 
     def _probe(
         self, probes: list[tuple[int, DraftOption, float]], remaining: float, chosen: Choice | None
@@ -133,7 +157,7 @@ class PortfolioChoice:
             seconds: Of the round.
             drawing: Seconds of it in which the draft was made.
         """
-        number, option = (-1, DraftOption(0, 0, 1.0, 1.0)) if chosen is None else chosen
+        number, option = (-1, DraftOption(0, 0, 1, 1.0, 1.0)) if chosen is None else chosen
         self.known.rounds[number, option.size, option.depth] += 1
         for other, source in enumerate(self.sources):
             source.settle(target, option if other == number else None, draft)
@@ -184,4 +208,4 @@ class PortfolioChoice:
             return None
         rest, number = divmod(code - 1, len(self.sources))
         size, depth = divmod(rest, 1024)
-        return number, DraftOption(size - 1, depth, 1.0, 1.0)
+        return number, DraftOption(size - 1, depth, depth + 1, 1.0, 1.0)

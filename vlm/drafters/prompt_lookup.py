@@ -70,8 +70,8 @@ class NgramIndex:
                 self.ends[tuple(self.ids[end - size :])] = end
 
     def match(self, longest: int) -> tuple[int, list[int]]:
-        """The longest suffix that occurred before, by its size, and up to `longest` ids that followed it there; 0 and no ids
-        where none did."""
+        """The size of the longest suffix that occurred before, and up to `longest` ids that followed it the last time; 0 and
+        no ids where none occurred."""
         end = len(self.ids)
         for size in self.sizes:
             start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
