@@ -11,7 +11,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
 from mmspec.core.layer_plan import attention_masks
-from mmspec.core.pass_costs import PassCosts, pad_nodes, pass_costs_of
+from mmspec.core.pass_costs import PassCurve, pad_nodes, pass_costs_of
 from mmspec.core.rope import StepRope
 from mmspec.core.strict import over_draft, over_prompt, single_steps
 from mmspec.vlm.architectures import Parts
@@ -59,7 +59,7 @@ class TextTarget(GeneratedRows):
     """
 
     asks, pads, adapts, scored = True, False, False, 1
-    pass_costs: PassCosts | None = None
+    pass_costs: PassCurve | None = None
 
     def __init__(
         self,

@@ -16,14 +16,19 @@ DEEPEST = 64  # levels that estimates reach down to
 
 @dataclass(slots=True)
 class DepthCounts:
-    """How often a level was accepted when the level above was, with forgetting. hits, tries: by depth from 0."""
+    """How often a level was accepted when the level above was, with forgetting.
+
+    hits, tries: by depth from 0.   seen: drafts, none of them forgotten.
+    """
 
     forget: float
+    seen: int = 0
     hits: list[float] = field(default_factory=list)
     tries: list[float] = field(default_factory=list)
 
     def add(self, accepted: int, drafted: int) -> None:
         """Take in one row's outcome: `accepted` of `drafted` levels."""
+        self.seen += 1
         for depth in range(min(accepted + 1, drafted)):
             if depth == len(self.hits):
                 self.hits.append(0.0)
@@ -160,7 +165,7 @@ class RequestAcceptance:
         shown, as long as trying it costs something."""
         lasting, recent = self.estimates.counts.get(kind, _NOTHING), self.counts.get(kind, _NOTHING)
         alike, share, found = self._alike(kind), _FIRST, []
-        hope = max(1 - lasting.at(0)[1] / _HOPEFUL, 0.0) if isinstance(kind, int) else 0.0
+        hope = max(1 - lasting.seen / _HOPEFUL, 0.0) if isinstance(kind, int) else 0.0
         for depth in range(self.levels):
             guess = alike[depth] if depth < len(alike) else share
             hits, tries = lasting.at(depth)

@@ -10,7 +10,7 @@ from mmspec.core.draft_estimates import DEEPEST, DrafterEstimates, RequestAccept
 from mmspec.core.drafting.shapes import tree_sizes, verified_nodes
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
-from mmspec.core.pass_costs import PassCosts
+from mmspec.core.pass_costs import PassCurve
 
 WHOLE = -1  # the size of drafts whose shape is fixed
 
@@ -54,7 +54,7 @@ class DraftSource:
         if self.previews:
             self._shown = self.state.preview(target)
 
-    def options(self, target: object, costs: PassCosts, room: int) -> Iterator[DraftOption]:
+    def options(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
         """The drafts of at most `room` levels that the drafter can make now."""
         if self.previews:
             yield from self._copied(target, costs, room)
@@ -70,7 +70,7 @@ class DraftSource:
             for depth in range(1, most + 1):
                 yield self._option(0, depth, self._nodes(depth + 1, depth), costs)
 
-    def _option(self, size: int, depth: int, nodes: int, costs: PassCosts) -> DraftOption:
+    def _option(self, size: int, depth: int, nodes: int, costs: PassCurve) -> DraftOption:
         tokens = self.acceptance.tokens(size)[depth]
         cost = costs.expected(nodes) + self.estimates.draw_cost(size, depth)
         return DraftOption(size, depth, nodes, tokens, cost)
@@ -78,7 +78,7 @@ class DraftSource:
     def _nodes(self, guess: int, depth: int = WHOLE) -> int:
         return round(self.estimates.nodes.get(depth, guess))
 
-    def _copied(self, target: object, costs: PassCosts, room: int) -> Iterator[DraftOption]:
+    def _copied(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
         rows = [one for one, alive in zip(self._shown, live_rows(target), strict=True) if alive]
         drafted = [(len(one.values), self.acceptance.tokens(one.kind)) for one in rows if one is not None]
         longest = min(max((length for length, _ in drafted), default=0), room, DEEPEST)

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from mmspec.core.round_estimates import RoundCosts
 
 _UNKNOWN_STEP = 0.08  # the assumed cost of a further node where no wider pass was measured: low, so that it is tried
+_LOW = 0.8  # of the interpolated cost, or slope, is assumed where nothing was measured
+_FAR = 0.2  # a comparison further off than this (as a log) counts as this far: another process held the pass up
 _SURE = 3  # samples of a width before passes are padded to it, or away from it
 _REACH = 4  # a pass is padded by at most this many nodes
 _SAVING = 0.95  # a wider pass has to cost less than this share of the narrower one
 _TRY, _RECHECK = 4, 32  # passes between two trials of a wider pass, and between two rechecks of the narrow pass
 
 
-class PassCosts:
+class PassCurve:
     """Seconds of a target pass and its verification by width, the number of nodes of a row, measured on real rounds.
 
     Costs are relative to a pass over single nodes at the same pace, see `RoundCosts`. Widths that were never measured take
@@ -32,7 +34,7 @@ class PassCosts:
     """
 
     def __init__(self) -> None:
-        self.measured = RoundCosts()
+        self.measured = RoundCosts(far=_FAR)
         self.settled: dict[int, int] = {}
         self._costs: dict[int, float] = {}
         self._widths: dict[int, int] = {}
@@ -132,20 +134,20 @@ class PassCosts:
     def _estimate(self, width: int) -> float:
         if width == 1:
             return 1.0
-        # the curve is not even: dear widths beside it tell nothing bad of one that is hardly measured
-        guess = min(self._beside(width), 1 + _UNKNOWN_STEP * (width - 1))
-        count = min(self.measured.count(width), 16)
+        guess, count = self._low_guess(width), min(self.measured.count(width), 16)
         return (count * self._ratio(width) + guess) / (count + 1) if count else guess
 
-    def _beside(self, width: int) -> float:
-        """The cost of a width by those measured on both sides of it."""
+    def _low_guess(self, width: int) -> float:
+        """A guess below the cost that the widths on both sides of it tell: a dear width may have a cheap one beside it."""
         others = [n for n in self.measured.measured if n != width]
         below, above = max(n for n in others if n < width), min((n for n in others if n > width), default=0)
         low = self._ratio(below)
-        if not above:
-            step = _UNKNOWN_STEP if below == 1 else min((low - 1) / (below - 1), _UNKNOWN_STEP)
-            return low + step * (width - below)
-        return low + (self._ratio(above) - low) * (width - below) / (above - below)
+        if above:
+            between = low + (self._ratio(above) - low) * (width - below) / (above - below)
+            return max(_LOW * between, 1.0)
+        if below < _REACH:  # skinny passes tell nothing of wider ones
+            return 1 + _UNKNOWN_STEP * (width - 1)
+        return low + _LOW * (low - 1) / (below - 1) * (width - below)
 
 
 def _rounded(nodes: int) -> int:
@@ -171,11 +173,11 @@ def pad_nodes(value: Tensor, depth: Tensor, ancestor: Tensor, width: int) -> tup
     return value, F.pad(depth, (0, more)), ancestor
 
 
-_known: WeakKeyDictionary[nn.Module, dict[Hashable, PassCosts]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, dict[Hashable, PassCurve]] = WeakKeyDictionary()
 _known_lock = Lock()
 
 
-def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCosts:
+def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCurve:
     """The costs of a model's passes, which last as long as the model.
 
     Args:
@@ -183,4 +185,4 @@ def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCosts:
         kind: The rest that costs depend on: batch, device, precision, attention, and the processor's threads.
     """
     with _known_lock:
-        return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCosts())
+        return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCurve())

@@ -1,4 +1,4 @@
-"""The choice of a round's draft: the expected values of every draft that can be made, less what its time is worth."""
+"""The choice of a round's draft: the most expected values in the time of a plain pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.draft_estimates import DrafterEstimates
 from mmspec.core.draft_options import DraftOption, DraftSource
 from mmspec.core.loop import Target
-from mmspec.core.pass_costs import PassCosts
+from mmspec.core.pass_costs import PassCurve
 
 Choice = tuple[int, DraftOption]  # a drafter's number and its draft
 
@@ -16,9 +16,11 @@ _WORTH = 8  # values that a request is expected to emit still, for a first look 
 _PROBE = 2  # rounds of a probe; it goes on as long as it gains
 _CREDIT = 500  # plain rounds that count as spent from the start
 _GAIN = 0.01  # the gain over plain decoding that a draft has to promise, as a share
-_RECENT, _STEADY = 0.94, 4.0  # what is left of a round in the request's rate after another, and rounds of its start
 _PLAIN_SOON, _PLAIN = 12, 128  # drafts between two plain rounds, as long as they were hardly measured, and later
-_ASIDE, _NEAR = 8, 0.15  # drafts between two that are not the best, and what these may be worth less, in plain passes
+_ASIDE, _NEAR = (
+    8,
+    0.9,
+)  # drafts between two that are not the best, and the share of the best rate that these have to reach
 _SURE = 8  # comparisons behind which the cost of a pass is known
 _RESTING = 24  # rounds without a draft after which a drafter rests
 
@@ -42,9 +44,10 @@ class PortfolioEstimates:
 class PortfolioChoice:
     """The choices of one request.
 
-    A draft is worth E[values] - rate * cost, with the rate of values a plain pass's time that the request has reached so
-    far; the draft of the highest worth raises that rate most. Where no draft is worth more than a plain round, none is made.
-    The choice looks at committed values, acceptances and times only, so drafts keep their laws.
+    A round makes the draft of the highest rate, its expected values over its cost in plain passes; a plain round has the
+    rate 1. How fast the rest of the text goes does not count: every value has to be emitted, and those that come next here
+    are not made cheaper by those that are cheap elsewhere. The choice looks at committed values, acceptances and times only,
+    so drafts keep their laws.
 
     emitted: a cell with the values of the longest row, were this round to end it with one more.
     """
@@ -52,15 +55,9 @@ class PortfolioChoice:
     def __init__(self, sources: list[DraftSource], known: PortfolioEstimates, explore: float, prompt: int):
         self.sources, self.known, self.explore, self.prompt = sources, known, explore, prompt
         self.emitted = [0]
-        self.values, self.time = _STEADY, _STEADY
         self.probing: int | None = None
         self.probe_rounds, self.probe_gain = 0, 0.0
         self.rested = [0] * len(sources)
-
-    @property
-    def rate(self) -> float:
-        """Values a row gets in the time of a plain pass; plain decoding reaches 1."""
-        return max(self.values / self.time, 1.0)
 
     def choose(self, target: Target, left: int | None) -> Choice | None:
         """The round's draft, or None for a plain round.
@@ -72,56 +69,45 @@ class PortfolioChoice:
         costs = target.pass_costs
         if not costs.ready or (left is not None and left < 2):
             return None
-        rate, room = self.rate, 1 << 30 if left is None else left - 1
-        plain = 1 - rate
-        best, chosen, probes = plain + _GAIN * rate, None, []
-        others: list[DraftOption] = []
-        remaining = self._remaining(left)
-        for number, source in enumerate(self.sources):
+        room, remaining = 1 << 30 if left is None else left - 1, self._remaining(left)
+        best, chosen, others, probes = 1 + _GAIN, None, [], []
+        # what has read its prompt goes first: a drafter that has not has to gain on it
+        for number, source in sorted(enumerate(self.sources), key=lambda pair: pair[1].fresh):
             options = list(source.options(target, costs, room))
             if not options:
                 continue
-            option = max(options, key=lambda o: o.tokens - rate * o.cost)
+            option = max(options, key=_rate)
             if number == self.probing:
                 return number, option
-            worth = option.tokens - rate * option.cost
-            debt = self._debt(source, rate)
-            if source.fresh:  # the prompt is read once, for all rounds to come
-                fits = remaining >= _WORTH and (worth - plain) * remaining / option.tokens > debt
-            else:
-                fits = True
-            if fits and worth > best:
-                best, chosen, others = worth, (number, option), options
+            saved = 1 / best - 1 / _rate(option)  # for every value
+            debt = self._debt(source)
+            fits = not source.fresh or (remaining >= _WORTH and saved * remaining > debt)
+            if saved > 0 and fits:
+                best, chosen, others = _rate(option), (number, option), options
             elif not source.previews:
-                probes.append((number, option, _PROBE * (plain - worth) + debt))
+                probes.append((number, option, debt - _PROBE * saved * option.tokens))
         self.probing = None
-        probe = self._probe(probes, remaining, chosen)
+        probe = self._probe(probes, remaining)
         if probe is not None or chosen is None:
             return probe
-        return self._compared(chosen, others, best, costs)
+        return self._compared(chosen, others, costs)
 
-    def _compared(self, chosen: Choice, others: list[DraftOption], best: float, costs: PassCosts) -> Choice | None:
-        """Now and then another draft than the best, or none, so that costs stay comparable: a draft of nearly the same worth
+    def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCurve) -> Choice | None:
+        """Now and then another draft than the best, or none, so that costs stay comparable: a draft of nearly the same rate
         whose pass has hardly been compared with others, or a plain round, to which all costs are relative."""
         turn = self.known.turn = self.known.turn + 1
         if turn % (_PLAIN_SOON if costs.compared(1) < _SURE else _PLAIN) == 0:
             return None
         if turn % _ASIDE:
             return chosen
-        rate, (number, option) = self.rate, chosen
-        near = [
-            o for o in others if o.tokens - rate * o.cost > best - _NEAR * rate and costs.compared(o.nodes) < 2 * _SURE
-        ]
+        number, option = chosen
+        near = [o for o in others if _rate(o) > _NEAR * _rate(option) and costs.compared(o.nodes) < 2 * _SURE]
         return number, min(near, key=lambda o: costs.compared(o.nodes), default=option)
 
-    def _probe(
-        self, probes: list[tuple[int, DraftOption, float]], remaining: float, chosen: Choice | None
-    ) -> Choice | None:
+    def _probe(self, probes: list[tuple[int, DraftOption, float]], remaining: float) -> Choice | None:
         """Start a probe of a drafter that does not pay, when it is time for one and its expected loss can be afforded."""
         for number, option, loss in probes:
             estimates = self.sources[number].estimates
-            if chosen is not None and chosen[0] == number:
-                continue
             estimates.idle += 1
             spent = self.known.lost + max(loss, 0.0)
             if estimates.idle < estimates.wait or remaining < _WORTH or spent > self._budget():
@@ -136,9 +122,9 @@ class PortfolioChoice:
     def _budget(self) -> float:
         return self.explore * (self.known.spent + _CREDIT)
 
-    def _debt(self, source: DraftSource, rate: float) -> float:
-        """The values that could be emitted while the drafter reads its prompt."""
-        return rate * (source.estimates.reading or 0.0) * self.prompt if source.fresh else 0.0
+    def _debt(self, source: DraftSource) -> float:
+        """The cost of the prompt that the drafter has to read first."""
+        return (source.estimates.reading or 0.0) * self.prompt if source.fresh else 0.0
 
     def _remaining(self, left: int | None) -> float:
         """Values the request is expected to emit still, as longer answers had left here; long ones tend to go on."""
@@ -166,12 +152,9 @@ class PortfolioChoice:
             return
         plain = target.pass_costs.plain_seconds()
         steps = [len(path) for path in target.paths if path]
-        gained, spent = sum(steps) / max(len(steps), 1), seconds / plain
-        self.values = _RECENT * self.values + gained
-        self.time = _RECENT * self.time + min(spent, 4 * option.cost)
-        self.known.spent += spent
+        self.known.spent += seconds / plain
         if chosen is not None:
-            self._drew(number, option, drawing / plain, gained)
+            self._drew(number, option, drawing / plain, sum(steps) / max(len(steps), 1))
 
     def _drew(self, number: int, option: DraftOption, cost: float, gained: float) -> None:
         """Take in the making of a draft, and whether a probe gains."""
@@ -209,3 +192,8 @@ class PortfolioChoice:
         rest, number = divmod(code - 1, len(self.sources))
         size, depth = divmod(rest, 1024)
         return number, DraftOption(size - 1, depth, depth + 1, 1.0, 1.0)
+
+
+def _rate(option: DraftOption) -> float:
+    """Values in the time of a plain pass."""
+    return option.tokens / option.cost

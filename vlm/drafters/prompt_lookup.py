@@ -69,20 +69,30 @@ class NgramIndex:
             if end - size >= self.clean:
                 self.ends[tuple(self.ids[end - size :])] = end
 
-    def match(self, longest: int) -> tuple[int, list[int]]:
-        """The size of the longest suffix that occurred before, and up to `longest` ids that followed it the last time; 0 and
-        no ids where none occurred."""
+    def continuation(self, longest: int) -> list[int]:
+        """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
+        start = self.match()
+        if start is None:
+            return []
+        return list(takewhile(lambda token: not self._bars(token), self.ids[start : start + longest]))
+
+    def match(self) -> int | None:
+        """Where the last occurrence of the longest such suffix ended, so the first id to copy; None without one."""
         end = len(self.ids)
         for size in self.sizes:
             start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
             if start is not None and not self._bars(self.ids[start]):
-                copied = self.ids[start : start + longest]
-                return size, list(takewhile(lambda token: not self._bars(token), copied))
-        return 0, []
+                return start
+        return None
 
-    def continuation(self, longest: int) -> list[int]:
-        """The ids of `match`."""
-        return self.match(longest)[1]
+    def matched(self, most: int) -> int:
+        """How many ids before the match equal those at the end, at most `most`; 0 without a match."""
+        start, end, same = self.match(), len(self.ids), 0
+        if start is None:
+            return 0
+        while same < min(most, start, end - self.clean) and self.ids[start - 1 - same] == self.ids[end - 1 - same]:
+            same += 1
+        return same
 
 
 class LookupState:
@@ -110,18 +120,9 @@ class LookupState:
             self.rows[row].extend(tokens[self.taken[row] :])
             self.taken[row] = len(tokens)
 
-    def preview(self, target: TextTarget) -> list[Preview | None]:
-        """The draft of every row, of the kind of its match; None where nothing matches or nothing more is drafted."""
-        self._read(target)
-        rooms = target.rooms(self.deepest)
-        matches = [index.match(room) if room else (0, []) for index, room in zip(self.rows, rooms, strict=True)]
-        return [Preview(("match", size), ids) if ids else None for size, ids in matches]
-
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """A copied chain.   longest: at most so many tokens; None for `deepest`."""
-        self._read(target)
-        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
-        runs = [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+        runs = self.continuations(target, longest)
         longest = max(map(len, runs))
         if longest == 0:
             return root_only(target.pending)
@@ -132,5 +133,23 @@ class LookupState:
         valid = torch.arange(longest + 1, device=device) <= lengths[:, None]
         return Draft(value, chain(longest, device), Law("deterministic"), valid)
 
+    def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
+        """What the next draft copies, per row.   longest: see `propose`."""
+        self._read(target)
+        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
+        return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+
+    def matched(self, most: int) -> list[int]:
+        """Per row, how many tokens at its end stand before the match of the last `continuations` too, at most `most`."""
+        return [index.matched(most) for index in self.rows]
+
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Nothing to note: the target's tokens are read before a draft."""
+
+    def preview(self, target: TextTarget) -> list[Preview | None]:
+        """The draft of every row, of the kind of its match; None where nothing matches or nothing more is drafted."""
+        runs = self.continuations(target)
+        return [
+            Preview(("match", index.matched(index.sizes.start)), run) if run else None
+            for index, run in zip(self.rows, runs, strict=True)
+        ]
