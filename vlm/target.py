@@ -11,6 +11,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
 from mmspec.core.layer_plan import attention_masks
+from mmspec.core.pass_costs import PassCurve, pad_nodes, pass_costs_of
 from mmspec.core.rope import StepRope
 from mmspec.core.strict import over_draft, over_prompt, single_steps
 from mmspec.vlm.architectures import Parts
@@ -49,12 +50,16 @@ class TextTarget(GeneratedRows):
     places: the points that a later turn can go back to, see `StateCheckpoint`; of layers with states only.
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
     lasting: prompt inputs that every pass gets, see `lasting_inputs`.
+    pass_costs: the measured costs of this model's passes.   scored: nodes of a row in the last pass, padding included.
+    pads: whether a pass is padded where a wider pass is known to be cheaper.   adapts: the request follows measured times
+        anyway, so that costs measured on the way count too; otherwise a seed has to give its words again.
     asks: whether a pass may ask the device whether its logits are finite.
     strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
     surroundings: what makes the context managers around each pass over a draft; empty for most requests.
     """
 
-    asks = True
+    asks, pads, adapts, scored = True, False, False, 1
+    pass_costs: PassCurve | None = None
 
     def __init__(
         self,
@@ -97,6 +102,11 @@ class TextTarget(GeneratedRows):
         # functions, since bound methods would keep the target and its cache alive
         makers = ((self.rope, _turned), (self.mixers, _along_tree), (strict, _in_single_bits))
         self.surroundings = tuple(make for needed, make in makers if needed)
+        # passes that depend on the draft's shape, and those that processes share, are not padded
+        self.pads = not self.surroundings and parts.group is None
+        attention = getattr(parts.decoder.config, "_attn_implementation", None)
+        layout = self.batch, self.device, self.dtype, attention, strict, bool(self.processors.bound)
+        self.pass_costs = pass_costs_of(parts.model, layout)
 
     def agreed(self, number: int) -> int:
         """`number` where the target is one process's; where several share it, what the first of them says."""
@@ -166,21 +176,23 @@ class TextTarget(GeneratedRows):
 
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
-        tree = draft.tree
+        tree, value, ancestor = draft.tree, draft.value, draft.tree.ancestor
         depth = expand_tree(tree.depth, self.batch)
+        self.scored = self.pass_costs.padded(tree.nodes, self.adapts) if self.pads else tree.nodes
+        if self.scored > tree.nodes:
+            value, depth, ancestor = pad_nodes(value, depth, ancestor, self.scored)
         inputs = dict(
-            input_ids=draft.value,
+            input_ids=value,
             position_ids=self._places(depth),
-            attention_mask=attention_masks(
-                self.parts.plan, self.cache, tree.ancestor, depth, tree.max_depth, self.dtype
-            ),
+            attention_mask=attention_masks(self.parts.plan, self.cache, ancestor, depth, tree.max_depth, self.dtype),
             past_key_values=self.cache,
             use_cache=True,
         )
         if self.lasting:
-            inputs |= {name: value.expand(-1, tree.nodes, *value.shape[2:]) for name, value in self.lasting.items()}
+            inputs |= {name: given.expand(-1, self.scored, *given.shape[2:]) for name, given in self.lasting.items()}
         if not self.surroundings:
-            return self._evidence(draft, *self._pass(inputs))
+            logits, hidden = self._pass(inputs)
+            return self._evidence(draft, logits[:, : tree.nodes], hidden[:, : tree.nodes])
         with ExitStack() as stack:
             for make in self.surroundings:
                 stack.enter_context(make(self, draft))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,6 +89,17 @@ class Draft:
 def root_only(pending: Tensor) -> Draft:
     """The draft that drafts nothing: one target pass yields one value. pending: [B] or [B, d]."""
     return Draft(pending[:, None], chain(0, pending.device), Law("none"))
+
+
+@dataclass(slots=True)
+class Preview:
+    """The draft that a drafter would make of a row, where committed values alone decide it and it costs nothing.
+
+    kind: of the draft; drafts of one kind are accepted alike.   values: the drafted values in order.
+    """
+
+    kind: Hashable
+    values: list[int]
 
 
 def expand_tree(tensor: Tensor, batch: int) -> Tensor:

@@ -69,12 +69,16 @@ class Goodput:
     def open(self, target: Target) -> GoodputState:
         open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
         state = open_lazily(target)
-        if DraftLengthTraits.of(state).every_round:
+        self.check_state(self.drafter, DraftLengthTraits.of(state))
+        return GoodputState(self, state, target)
+
+    def check_state(self, drafter: Drafter, traits: DraftLengthTraits) -> None:
+        """Raises ValueError for a drafter that has to draft in every round."""
+        if traits.every_round:
             raise ValueError(
-                f"drafter: expected one that can leave rounds out, got {self.drafter.name!r}, which reads values only as it "
+                f"drafter: expected one that can leave rounds out, got {drafter.name!r}, which reads values only as it "
                 "drafts them; use it without the controller"
             )
-        return GoodputState(self, state, target)
 
     def bandit(self, batch: int, greedy: bool, branches: int = 1, settling: int = 0) -> DraftLengthBandit:
         """What is known of requests of this kind.   branches: passes a value takes, 2 with guidance."""

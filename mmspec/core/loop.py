@@ -172,11 +172,15 @@ class DecodingRun:
         else:
             with stats.time("draft"):
                 draft = self.state.propose(target, self.keys)
+            drafted = perf_counter()
             with stats.time("target"):
                 evidence = target.score(draft)
         with stats.time("verify"):
             verdict = self.verify(draft, evidence)
             accepted = target.commit(draft, evidence, verdict)
+        # the first pass behind a prompt is slower than the next ones
+        if (costs := getattr(target, "pass_costs", None)) is not None and len(stats.accepted) > 1:
+            costs.add(target.scored, perf_counter() - drafted)
         if not target.done or self.lasts:
             with stats.time("draft"):
                 self.state.observe(target, draft, evidence, verdict)

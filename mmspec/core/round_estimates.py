@@ -28,9 +28,12 @@ class RoundCosts:
     A busy machine and a growing context change all rounds alike. So only a round of another length than the one before it
     tells how lengths compare; rounds that follow their like move the pace. Lengths measured long ago stay comparable, and
     only ratios matter to a choice: `table` leaves the pace out.
+
+    far: how far off a comparison counts once an estimate rests on several, as a log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, far: float = _FAR) -> None:
+        self.far = far
         self.pace = 0.0
         self.measured: dict[int, _CostEstimate] = {}
         self._last: int | None = None
@@ -56,7 +59,7 @@ class RoundCosts:
             known.early.append(sample)
             known.mean = sorted(known.early)[(known.compared - 1) // 2]
         else:
-            known.mean += max(1 / known.compared, _SETTLED) * off
+            known.mean += max(1 / known.compared, _SETTLED) * min(max(off, -self.far), self.far)
         return True
 
     def count(self, length: int) -> int:

@@ -12,7 +12,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.goodput import Goodput
 from mmspec.core.length import FixedLength
-from mmspec.vlm.auto import automatic, offer, offered_drafter
+from mmspec.vlm.auto import automatic, offer, offered_drafters
 from mmspec.vlm.drafters import PromptLookup
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
@@ -27,7 +27,7 @@ def model():
 
 
 def test_prompt_lookup_is_at_hand_for_any_model(model: torch.nn.Module) -> None:
-    assert offered_drafter(model) == PromptLookup(longest=8)
+    assert offered_drafters(model) == (PromptLookup(longest=15),)
     control = automatic(model)
     assert isinstance(control, Goodput) and control is automatic(model) and control is not automatic(tiny("llama"))
 
@@ -58,7 +58,7 @@ def test_what_is_offered_is_made_once_and_drafts(model: torch.nn.Module) -> None
     inputs, asked = prompt("llava", images=1), dict(max_new_tokens=24, do_sample=False)
     out = mmspec.generate(model, drafter="auto", return_dict=True, **inputs, **asked)
     assert torch.equal(out.sequences, model.generate(**inputs, **asked))
-    assert offered_drafter(model) is automatic(model).drafter is made[0] and len(made) == 1
+    assert offered_drafters(model) == automatic(model).drafters == (made[0],) and len(made) == 1
     assert out.stats.drafter == "goodput(msd)"
 
 
@@ -76,7 +76,7 @@ def test_the_zoo_offers_its_best_drafter() -> None:
     from mmspec.zoo.files.registry import draft_for_vlm
 
     model, _ = mmspec.zoo.load("vlm")
-    drafter = offered_drafter(model)
+    (drafter,) = offered_drafters(model)
     assert drafter.kind == draft_for_vlm().kind == "dspark" and drafter.shape_for(False) == Chain(FixedLength(12))
 
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.draft import Draft, Evidence, Law, Preview, Verdict, root_only
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.io.validation import check_fields
@@ -152,3 +152,11 @@ class LookupState:
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Nothing to note: the target's tokens are read before a draft."""
+
+    def preview(self, target: TextTarget) -> list[Preview | None]:
+        """The draft of every row, of the kind of its match; None where nothing matches or nothing more is drafted."""
+        runs = self.continuations(target)
+        return [
+            Preview(("match", index.matched(index.sizes.start)), run) if run else None
+            for index, run in zip(self.rows, runs, strict=True)
+        ]

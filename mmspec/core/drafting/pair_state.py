@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
-from mmspec.core.drafting.shapes import Chain, ShapeMixin
+from mmspec.core.drafting.shapes import Chain, Shape, ShapeMixin
 from mmspec.core.keys import Keys
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chain
@@ -119,6 +119,10 @@ class PairState:
         self.shape = self.drafter.shape_for(target.greedy)
         limit = self.drafter.trained_depth
         self.deepest = self.shape.longest if limit is None else min(self.shape.longest, limit)
+
+    def resize(self, shape: Shape) -> None:
+        """Draft in another shape from now on, one of `tree_sizes`. It must not depend on values that are not verified."""
+        self.shape = shape
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         """Predicted features [B, n, F] of new slots, not counted yet: values int64 [B, n] behind features [B, n, F].

@@ -169,6 +169,32 @@ def nodes_of(shape: Shape) -> int:
 
 
 Shape = DynamicTree | StaticTree | Chain
+_TREES = (8, 16, 24, 32, 48, 64)  # drafted nodes of the smaller trees that a controller compares
+
+
+def tree_sizes(shape: Shape) -> dict[int, Shape]:
+    """The smaller drafts of a tree that a controller compares, by drafted nodes, the tree itself last; 0 is a chain.
+
+    Args:
+        shape: Of the request. Chains have no sizes, and trees whose levels share their draws have no chain.
+    """
+    if isinstance(shape, Chain):
+        return {}
+    nodes = shape.nodes if isinstance(shape, DynamicTree) else len(shape.parents) - 1
+    smaller = [size for size in _TREES if size < nodes]
+    if isinstance(shape, DynamicTree):
+        return {0: Chain(FixedLength(shape.depth))} | {size: replace(shape, nodes=size) for size in (*smaller, nodes)}
+    chains = {} if shape.shared else {0: Chain(FixedLength(shape.longest))}
+    return chains | {size: replace(shape, parents=shape.parents[: size + 1]) for size in (*smaller, nodes)}
+
+
+@lru_cache(maxsize=1024)
+def verified_nodes(shape: Shape, depth: int) -> int:
+    """Nodes that a target pass reads of a draft of at most `depth` levels, the root included."""
+    if isinstance(shape, Chain):
+        return depth + 1
+    cut = shape.cut(depth)
+    return cut.nodes + 1 if isinstance(cut, DynamicTree) else len(cut.parents)
 
 
 class ShapeMixin:

@@ -49,10 +49,9 @@ def _trained(name: str, title: str, drafts: str, target: str = "vlm") -> VlmDraf
 
 def _automatic(resources: VlmResources) -> Any:
     """A controller that has seen nothing yet, so that what it learns is timed."""
-    from mmspec.core.goodput import Goodput
-    from mmspec.vlm.auto import offered_drafter
+    from mmspec.vlm.auto import controller_for
 
-    return Goodput(offered_drafter(resources.model))
+    return controller_for(resources.model)
 
 
 DRAFTERS: dict[str, VlmDrafterSpec] = {

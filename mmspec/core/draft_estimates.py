@@ -1,0 +1,195 @@
+"""Running estimates of one drafter: the acceptance of its drafts by kind and depth, and the cost of making them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from math import log2, sqrt
+
+_FIRST = 0.5  # the acceptance of a first level that was never tried
+_BESIDE = 6.0  # tries that the estimate of the level above is worth to a level
+_BEFORE = 6.0  # tries that all earlier requests are worth to a request
+_LASTING, _RECENT = 0.998, 0.96  # what is left of a try after another, over requests and within a request
+_HOPEFUL = 24  # tries during which a kind of draft is thought to be better than it has shown, less and less so
+DEEPEST = 64  # levels that estimates reach down to
+
+
+@dataclass(slots=True)
+class DepthCounts:
+    """How often a level was accepted when the level above was, with forgetting.
+
+    hits, tries: by depth from 0.   seen: drafts, none of them forgotten.
+    """
+
+    forget: float
+    seen: int = 0
+    hits: list[float] = field(default_factory=list)
+    tries: list[float] = field(default_factory=list)
+
+    def add(self, accepted: int, drafted: int) -> None:
+        """Take in one row's outcome: `accepted` of `drafted` levels."""
+        self.seen += 1
+        for depth in range(min(accepted + 1, drafted)):
+            if depth == len(self.hits):
+                self.hits.append(0.0)
+                self.tries.append(0.0)
+            self.hits[depth] = self.forget * self.hits[depth] + (depth < accepted)
+            self.tries[depth] = self.forget * self.tries[depth] + 1
+
+    def at(self, depth: int) -> tuple[float, float]:
+        """Hits and tries of a depth."""
+        return (self.hits[depth], self.tries[depth]) if depth < len(self.hits) else (0.0, 0.0)
+
+    def fade(self) -> None:
+        """Halve the weight of all that is known."""
+        self.hits, self.tries = [0.5 * n for n in self.hits], [0.5 * n for n in self.tries]
+
+
+@dataclass(slots=True)
+class DrawCost:
+    """The cost of making a draft, in plain passes: a fixed part and a part a level, by least squares with forgetting."""
+
+    weight: float = 0.5
+    depth: float = 0.5
+    square: float = 1.0
+    cost: float = 0.01
+    product: float = 0.02
+    samples: int = 0
+
+    def add(self, depth: int, cost: float) -> None:
+        """Take in a draft of `depth` levels."""
+        if self.samples >= 4:  # another process may have held one up
+            cost = min(cost, 3 * self.of(depth) + 0.02)
+        keep = 0.97
+        self.weight = keep * self.weight + 1
+        self.depth = keep * self.depth + depth
+        self.square = keep * self.square + depth * depth
+        self.cost = keep * self.cost + cost
+        self.product = keep * self.product + depth * cost
+        self.samples += 1
+
+    def of(self, depth: int) -> float:
+        """The cost of a draft of `depth` levels."""
+        mean_depth, mean_cost = self.depth / self.weight, self.cost / self.weight
+        spread = self.square / self.weight - mean_depth**2
+        slope = mean_cost / (mean_depth + 1)
+        if spread > 0.05:
+            measured = (self.product / self.weight - mean_depth * mean_cost) / spread
+            slope = min(max(measured, 0.0), 2 * slope)
+        return max(mean_cost + slope * (depth - mean_depth), 0.0)
+
+
+class DrafterEstimates:
+    """Estimates of one drafter over requests.
+
+    counts: acceptance by kind of draft. A drafter says what kinds of drafts are worth telling apart.
+    costs: of making a draft, by size of the tree.   drafts: rounds that it drafted in.
+    nodes: that a pass reads, by depth of the draft, of drafters whose shape cannot be set.   reach: levels of their drafts.
+    reading: cost of reading a prompt, per value.   first: the first draft of a request, seen before drafts had a cost.
+    wait, idle: rounds between two probes of a drafter that does not pay, and rounds since the last probe.
+    """
+
+    first_wait, last_wait = 16, 256
+
+    def __init__(self) -> None:
+        self.counts: dict[Hashable, DepthCounts] = {}
+        self.costs: dict[int, DrawCost] = {}
+        self.nodes: dict[int, float] = {}
+        self.reach = 1
+        self.drafts = self.idle = 0
+        self.wait = self.first_wait
+        self.reading: float | None = None
+        self.first: list[tuple[int, int, float, int]] = []
+
+    def draw_cost(self, size: int, depth: int) -> float:
+        """The cost of a draft of a size, which takes after the other sizes before it is measured."""
+        known = self.costs.get(size)
+        if known is None:
+            known = next(iter(self.costs.values()), DrawCost())
+        return known.of(depth)
+
+    def drew(self, size: int, depth: int, cost: float) -> None:
+        """Take in the cost of a draft."""
+        self.costs.setdefault(size, DrawCost()).add(depth, cost)
+
+    def read(self, size: int, depth: int, cost: float, prompt: int) -> None:
+        """Take in the cost of a first draft, which reads a prompt of `prompt` values."""
+        self.first.append((size, depth, cost, prompt))
+        if not self.costs:
+            return
+        for size, depth, cost, prompt in self.first:
+            share = max(cost - self.draw_cost(size, depth), 0.0) / prompt
+            self.reading = share if self.reading is None else self.reading + 0.3 * (share - self.reading)
+        self.first = []
+
+    def fade(self) -> None:
+        """Halve the weight of what is known of acceptance: it is old."""
+        for counts in self.counts.values():
+            counts.fade()
+
+    def accepted(self) -> dict[Hashable, list[float]]:
+        """The acceptance by depth of each kind that was tried."""
+        return {
+            kind: [hits / tries for hits, tries in zip(one.hits, one.tries, strict=True)]
+            for kind, one in self.counts.items()
+        }
+
+
+class RequestAcceptance:
+    """The acceptance of a drafter in one request: its own outcomes, beside those of earlier requests."""
+
+    def __init__(self, estimates: DrafterEstimates, levels: int = DEEPEST):
+        self.estimates, self.levels = estimates, min(levels, DEEPEST)
+        self.counts: dict[Hashable, DepthCounts] = {}
+        self._tokens: dict[Hashable, list[float]] = {}
+
+    def add(self, kind: Hashable, accepted: int, drafted: int) -> None:
+        """Take in one row's outcome: `accepted` of `drafted` levels."""
+        self.estimates.counts.setdefault(kind, DepthCounts(_LASTING)).add(accepted, drafted)
+        self.counts.setdefault(kind, DepthCounts(_RECENT)).add(accepted, drafted)
+        self._tokens = {}
+
+    def tokens(self, kind: Hashable) -> list[float]:
+        """Values that a row emits in a round by the levels drafted, from 0, the target's own value included."""
+        if kind not in self._tokens:
+            reach, total, sums = 1.0, 1.0, [1.0]
+            for share in self._shares(kind):
+                reach *= share
+                total += reach
+                sums.append(total)
+            self._tokens[kind] = sums
+        return self._tokens[kind]
+
+    def _shares(self, kind: Hashable) -> list[float]:
+        """The chance of every level, given the level above. A kind that was hardly tried is thought to do better than it has
+        shown, as long as trying it costs something."""
+        lasting, recent = self.estimates.counts.get(kind, _NOTHING), self.counts.get(kind, _NOTHING)
+        alike, share, found = self._alike(kind), _FIRST, []
+        hope = max(1 - lasting.seen / _HOPEFUL, 0.0) if isinstance(kind, int) else 0.0
+        for depth in range(self.levels):
+            guess = alike[depth] if depth < len(alike) else share
+            hits, tries = lasting.at(depth)
+            share = (hits + _BESIDE * guess) / (tries + _BESIDE)
+            own_hits, own_tries = recent.at(depth)
+            now = (own_hits + _BEFORE * share) / (own_tries + _BEFORE)
+            found.append(min(now + hope * sqrt(now * (1 - now) / (tries + _BESIDE)), 1.0) if hope else now)
+        return found
+
+    def _alike(self, kind: Hashable) -> list[float]:
+        """The chances of a tree as those of the tree that is next in size, or of the chain, tell them."""
+        known = [(size, one) for size, one in self.estimates.counts.items() if isinstance(size, int) and size != kind]
+        if not isinstance(kind, int) or not known:
+            return []
+        size, counts = min(known, key=lambda pair: abs(pair[0] - kind))
+        missed = _missed(kind) / _missed(size)
+        return [
+            max(1 - missed * (1 - hits / tries), 0.05) for hits, tries in zip(counts.hits, counts.tries, strict=True)
+        ]
+
+
+_NOTHING = DepthCounts(1.0)
+
+
+def _missed(size: int) -> float:
+    """The share of a chain's misses that a tree of `size` nodes still has, as dynamic trees of trained drafters do."""
+    return 1 / (1 + 0.12 * log2(size + 1))

@@ -1,0 +1,145 @@
+"""The drafts that a controller can choose among in a round, of every drafter at hand, and the sources they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mmspec.core.draft import Draft, Preview
+from mmspec.core.draft_estimates import DEEPEST, DrafterEstimates, RequestAcceptance
+from mmspec.core.drafting.shapes import tree_sizes, verified_nodes
+from mmspec.core.keys import Keys
+from mmspec.core.loop import DraftState
+from mmspec.core.pass_costs import PassCurve
+
+WHOLE = -1  # the size of drafts whose shape is fixed
+
+
+class DraftOption(NamedTuple):
+    """A draft that a round may make.
+
+    size: nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.   depth: levels.
+    nodes: that the pass reads, the root included.
+    tokens: values that the round is expected to emit in a row.   cost: of the round, in plain passes.
+    """
+
+    size: int
+    depth: int
+    nodes: int
+    tokens: float
+    cost: float
+
+
+class DraftSource:
+    """One drafter in one request: its state, its estimates, and the outcomes of drafts it did not even make.
+
+    Where a state can `preview`, its draft is compared with the values that follow, whether or not it was drafted. It is so
+    judged from the place where the draft before it ended, as if it had drafted all the time.
+    """
+
+    def __init__(self, state: DraftState, estimates: DrafterEstimates, batch: int):
+        self.state, self.estimates = state, estimates
+        self.deepest: int | None = getattr(state, "deepest", None)
+        self.acceptance = RequestAcceptance(estimates, *(() if self.deepest is None else (self.deepest,)))
+        self.previews = hasattr(state, "preview")
+        self.may_miss = bool(getattr(state, "may_miss", False))
+        self.sizes = tree_sizes(state.shape) if hasattr(state, "resize") else {}
+        # what reads no prompt has nothing to make up for
+        self.fresh = not self.may_miss
+        self._shown: list[Preview | None] = []
+        self._open: list[tuple[Preview, int] | None] = [None] * batch
+
+    def look(self, target: object) -> None:
+        """See what the drafter would draft, where that costs nothing."""
+        if self.previews:
+            self._shown = self.state.preview(target)
+
+    def options(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
+        """The drafts of at most `room` levels that the drafter can make now."""
+        if self.previews:
+            yield from self._copied(target, costs, room)
+            return
+        if self.deepest is None:
+            yield self._option(WHOLE, min(self.estimates.reach, room), self._nodes(8), costs)
+            return
+        most = min(self.deepest, room, DEEPEST)
+        for size, shape in self.sizes.items():
+            for depth in range(min(2, most) if size else 1, most + 1):
+                yield self._option(size, depth, verified_nodes(shape, depth), costs)
+        if not self.sizes:
+            for depth in range(1, most + 1):
+                yield self._option(0, depth, self._nodes(depth + 1, depth), costs)
+
+    def _option(self, size: int, depth: int, nodes: int, costs: PassCurve) -> DraftOption:
+        tokens = self.acceptance.tokens(size)[depth]
+        cost = costs.expected(nodes) + self.estimates.draw_cost(size, depth)
+        return DraftOption(size, depth, nodes, tokens, cost)
+
+    def _nodes(self, guess: int, depth: int = WHOLE) -> int:
+        return round(self.estimates.nodes.get(depth, guess))
+
+    def _copied(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
+        rows = [one for one, alive in zip(self._shown, live_rows(target), strict=True) if alive]
+        drafted = [(len(one.values), self.acceptance.tokens(one.kind)) for one in rows if one is not None]
+        longest = min(max((length for length, _ in drafted), default=0), room, DEEPEST)
+        for depth in range(1, longest + 1):
+            gained = sum(tokens[min(depth, length)] - 1 for length, tokens in drafted)
+            cost = costs.expected(depth + 1) + self.estimates.draw_cost(0, depth)
+            yield DraftOption(0, depth, depth + 1, 1 + gained / len(rows), cost)
+
+    def propose(self, target: object, keys: Keys, option: DraftOption) -> Draft:
+        """The draft of an option."""
+        if self.sizes:
+            self.state.resize(self.sizes[option.size])
+        return self.state.propose(target, keys, *(() if self.deepest is None else (option.depth,)))
+
+    def settle(self, target: object, option: DraftOption | None, draft: Draft) -> None:
+        """Take in the outcome of a round.
+
+        Args:
+            target: Behind its commit.
+            option: This drafter's in the round, None where it did not draft.
+            draft: The round's.
+        """
+        if self.previews:
+            self._compare(target, option is not None)
+        elif option is not None:
+            estimates, depth, nodes = self.estimates, option.depth, draft.tree.nodes
+            if option.size == WHOLE:
+                depth = estimates.reach = max(estimates.reach, draft.tree.max_depth)
+            if not self.sizes:
+                key = WHOLE if option.size == WHOLE else depth
+                before = estimates.nodes.get(key, float(nodes))
+                estimates.nodes[key] = before + 0.2 * (nodes - before)
+            for path in target.paths:
+                if path:
+                    self.acceptance.add(option.size, len(path) - 1, depth)
+
+    def _compare(self, target: object, drafted: bool) -> None:
+        """Compare the drafts shown, and those still open, with the values that a round has brought."""
+        still_open: list[tuple[Preview, int] | None] = [None] * len(self._open)
+        for row, (path, shown, alive) in enumerate(zip(target.paths, self._shown, live_rows(target), strict=True)):
+            preview, matched = self._open[row] or (shown, 0)
+            if drafted and self._open[row] is not None:  # a draft that was made ends the one before it
+                self.acceptance.add(preview.kind, matched, matched)
+                preview, matched = shown, 0
+            if preview is None or not path or not alive:
+                continue
+            brought = target.tokens[row][-len(path) :]
+            coming = preview.values[matched : matched + len(brought)]
+            same = next(
+                (n for n, pair in enumerate(zip(coming, brought, strict=False)) if pair[0] != pair[1]), len(coming)
+            )
+            matched += same
+            if same < len(coming):
+                self.acceptance.add(preview.kind, matched, len(preview.values))
+            elif matched == len(preview.values):
+                self.acceptance.add(preview.kind, matched, matched)
+            else:
+                still_open[row] = preview, matched
+        self._open, self._shown = still_open, []
+
+
+def live_rows(target: object) -> list[bool]:
+    """Whether each row goes on."""
+    return getattr(target, "live", None) or [True] * target.batch

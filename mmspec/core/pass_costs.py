@@ -1,0 +1,188 @@
+"""The measured cost of a target pass by its width, and the width that a pass is padded to.
+
+On a processor the cost does not rise evenly: skinny matrix products make a pass over 2 or 3 nodes dearer than one over 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.round_estimates import RoundCosts
+
+_UNKNOWN_STEP = 0.08  # the assumed cost of a further node where no wider pass was measured: low, so that it is tried
+_LOW = 0.8  # of the interpolated cost, or slope, is assumed where nothing was measured
+_FAR = 0.2  # a comparison further off than this (as a log) counts as this far: another process held the pass up
+_SURE = 3  # samples of a width before passes are padded to it, or away from it
+_REACH = 4  # a pass is padded by at most this many nodes
+_SAVING = 0.95  # a wider pass has to cost less than this share of the narrower one
+_TRY, _RECHECK = 4, 32  # passes between two trials of a wider pass, and between two rechecks of the narrow pass
+
+
+class PassCurve:
+    """Seconds of a target pass and its verification by width, the number of nodes of a row, measured on real rounds.
+
+    Costs are relative to a pass over single nodes at the same pace, see `RoundCosts`. Widths that were never measured take
+    after those beside them. Threads may share the object.
+
+    settled: The fixed width of a pass by its nodes, see `settle`; empty until then.
+    """
+
+    def __init__(self) -> None:
+        self.measured = RoundCosts(far=_FAR)
+        self.settled: dict[int, int] = {}
+        self._costs: dict[int, float] = {}
+        self._widths: dict[int, int] = {}
+        self._turns: dict[int, int] = {}
+        self._lock = Lock()
+
+    def add(self, width: int, seconds: float) -> None:
+        """Take in one pass.
+
+        Args:
+            width: The nodes of a row, padding included.
+            seconds: From the start of the pass to the commit.
+        """
+        with self._lock:
+            if self.measured.add(width, seconds) or self.measured.count(width) <= _SURE:
+                self._costs, self._widths = {}, {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether passes over single nodes have been measured, without which no cost is relative to anything."""
+        return self.measured.count(1) >= 2
+
+    def compared(self, width: int) -> int:
+        """Passes of a width that came behind one of another width, which alone tell how the two compare."""
+        known = self.measured.measured.get(width)
+        return 0 if known is None else known.compared
+
+    def plain_seconds(self) -> float:
+        """Seconds of a pass over single nodes at the present pace."""
+        return self.measured.seconds(1)
+
+    def cost(self, width: int) -> float:
+        """The cost of a pass over `width` nodes, in passes over single nodes; at least 1. Only where `ready`.
+
+        An estimate that rests on few samples leans towards a low guess, so that a width is not given up for a slow sample.
+        """
+        known = self._costs.get(width)
+        if known is None:
+            with self._lock:
+                known = self._costs[width] = self._estimate(width)
+        return known
+
+    def curve(self) -> dict[int, float]:
+        """The cost of every width that was measured, in passes over single nodes, without any leaning."""
+        with self._lock:
+            if not self.ready:
+                return {}
+            return {width: self._ratio(width) for width in sorted(self.measured.measured)}
+
+    def settle(self) -> None:
+        """Fixes the widths that passes are padded to where requests do not adapt, by what is measured now."""
+        with self._lock:
+            widths = range(2, max(self.measured.measured, default=1)) if self.ready else ()
+            self.settled = {nodes: width for nodes in widths if (width := self._cheapest(nodes)) != nodes}
+
+    def padded(self, nodes: int, adapts: bool = True) -> int:
+        """The width that a pass over `nodes` nodes is padded to: `nodes` where no wider pass is known to be cheaper.
+
+        Args:
+            nodes: The nodes of a row, the root included.
+            adapts: By the latest costs. Now and then it is then a width that is not yet known, or `nodes` itself, so that
+                both costs stay measured. Otherwise by those that `settle` has fixed.
+        """
+        if not adapts:
+            return self.settled.get(nodes, nodes)
+        if nodes == 1 or not self.ready:
+            return nodes
+        width = self._widths.get(nodes)
+        if width is None:
+            with self._lock:
+                width = self._widths[nodes] = self._cheapest(nodes)
+        if width == nodes and (nodes % _REACH == 0 or self.measured.count(_rounded(nodes)) >= _SURE):
+            return nodes
+        turn = self._turns[nodes] = self._turns.get(nodes, 0) + 1
+        if width != nodes:
+            return nodes if turn % _RECHECK == 0 else width
+        return _rounded(nodes) if turn % _TRY == 0 else nodes
+
+    def expected(self, nodes: int) -> float:
+        """The cost of a draft with `nodes` nodes, padded where that is cheaper."""
+        return min(self.cost(nodes), self.cost(self._widths.get(nodes, nodes)))
+
+    def _cheapest(self, nodes: int) -> int:
+        count = self.measured.count
+        best = nodes
+        if count(nodes) < _SURE:
+            return best
+        for width in range(nodes + 1, nodes + _REACH + 1):
+            if count(width) >= _SURE and self._ratio(width) < _SAVING * self._ratio(best):
+                best = width
+        return best
+
+    def _ratio(self, width: int) -> float:
+        seconds = self.measured.seconds
+        return max(seconds(width) / seconds(1), 1.0)
+
+    def _estimate(self, width: int) -> float:
+        if width == 1:
+            return 1.0
+        guess, count = self._low_guess(width), min(self.measured.count(width), 16)
+        return (count * self._ratio(width) + guess) / (count + 1) if count else guess
+
+    def _low_guess(self, width: int) -> float:
+        """A guess below the cost that the widths on both sides of it tell: a dear width may have a cheap one beside it."""
+        others = [n for n in self.measured.measured if n != width]
+        below, above = max(n for n in others if n < width), min((n for n in others if n > width), default=0)
+        low = self._ratio(below)
+        if above:
+            between = low + (self._ratio(above) - low) * (width - below) / (above - below)
+            return max(_LOW * between, 1.0)
+        if below < _REACH:  # skinny passes tell nothing of wider ones
+            return 1 + _UNKNOWN_STEP * (width - 1)
+        return low + _LOW * (low - 1) / (below - 1) * (width - below)
+
+
+def _rounded(nodes: int) -> int:
+    return -(-nodes // _REACH) * _REACH
+
+
+def pad_nodes(value: Tensor, depth: Tensor, ancestor: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes behind those of a draft that see themselves and what is committed, and that no node of the draft sees.
+
+    Args:
+        value: int64 [B, N], the draft's values.
+        depth: int64 [B, N].
+        ancestor: bool [R, N, N].
+        width: The nodes that a row has afterwards.
+
+    Returns:
+        The three as [B, width], [B, width] and [R, width, width]; new nodes repeat the root and have depth 0.
+    """
+    more = width - value.shape[1]
+    value = torch.cat([value, value[:, :1].expand(-1, more)], 1)
+    ancestor = F.pad(ancestor, (0, more, 0, more))
+    ancestor.diagonal(dim1=1, dim2=2)[:, -more:] = True
+    return value, F.pad(depth, (0, more)), ancestor
+
+
+_known: WeakKeyDictionary[nn.Module, dict[Hashable, PassCurve]] = WeakKeyDictionary()
+_known_lock = Lock()
+
+
+def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCurve:
+    """The costs of a model's passes, which last as long as the model.
+
+    Args:
+        model: The transformers model, without wrappers.
+        kind: The rest that costs depend on: batch, device, precision, attention, and the processor's threads.
+    """
+    with _known_lock:
+        return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCurve())

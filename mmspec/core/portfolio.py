@@ -1,0 +1,166 @@
+"""A controller over several drafters: every round it picks the drafter and the draft that pay most at the measured cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from mmspec.core.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.draft_options import DraftSource, live_rows
+from mmspec.core.goodput import DraftLengthTraits, Goodput
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Drafter, DraftState, Target, can_follow
+from mmspec.core.portfolio_choice import Choice, PortfolioChoice, PortfolioEstimates
+
+
+class GoodputPortfolio(Goodput):
+    """Several drafters of one target. Every round drafts with the drafter, the length and the tree that pay most, or plainly.
+
+    It works on targets that measure their passes (`pass_costs`), as text targets do: the expected values of a round are
+    weighed against the measured cost of its pass and its draft. Exact whenever the drafters are.
+
+    Args:
+        drafters: Any that may leave rounds out. Drafters that read the target's states read the same ones.
+        explore: The share of time that probes of drafters that do not pay may cost.
+        clock: Seconds, for tests.
+
+    Raises:
+        ValueError: for no drafter, for drafters that read different states, and as `Goodput` does.
+    """
+
+    def __init__(
+        self, drafters: Sequence[Drafter], *, explore: float = 0.005, clock: Callable[[], float] = perf_counter
+    ):
+        self.drafters = tuple(drafters)
+        if not self.drafters:
+            raise ValueError("drafters: expected at least one drafter, got none; use drafter=None to decode plainly")
+        super().__init__(self.drafters[0], explore=explore, clock=clock)
+        self.name = f"goodput({', '.join(drafter.name for drafter in self.drafters)})"
+        read = {getattr(drafter, "levels", None) for drafter in self.drafters if not _from_ids(drafter)}
+        if len(read) > 1:
+            raise ValueError(f"drafters: expected drafters that read the same states, got levels {sorted(map(str, read))}; "
+                             "use one of them")  # fmt: skip
+        self._levels = next(iter(read), None)
+        self.kinds: dict[tuple[int, bool, int], PortfolioEstimates] = {}
+
+    @property
+    def levels(self) -> tuple[int, ...] | None:
+        return self._levels
+
+    @property
+    def from_ids(self) -> bool:
+        return all(map(_from_ids, self.drafters))
+
+    def open(self, target: Target) -> PortfolioState:
+        return PortfolioState(self, [self.open_state(drafter, target) for drafter in self.drafters], target)
+
+    def open_state(self, drafter: Drafter, target: Target) -> DraftState:
+        """The state of one drafter, which reads its prompt before its first draft."""
+        state = (getattr(drafter, "open_without_prefill", None) or drafter.open)(target)
+        self.check_state(drafter, DraftLengthTraits.of(state))
+        return state
+
+    def estimates(self, target: Target) -> PortfolioEstimates:
+        """What is known of requests like this one."""
+        kind = target.batch, bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
+        with self.lock:
+            return self.kinds.setdefault(kind, PortfolioEstimates(len(self.drafters)))
+
+    def summary(self) -> list[dict]:
+        """Per kind of request: rounds by depth of the draft, and by drafter; the acceptance of each drafter by kind of draft
+        and depth; and the share of time that probes are thought to have cost."""
+        return [
+            {"batch": batch, "greedy": greedy, "branches": branches, **self._summary(known)}
+            for (batch, greedy, branches), known in sorted(self.kinds.items())
+        ]
+
+    def _summary(self, known: PortfolioEstimates) -> dict:
+        depths, drafters = Counter(), {drafter.name: Counter() for drafter in self.drafters}
+        for (number, size, depth), count in known.rounds.items():
+            depths[depth] += count
+            if number >= 0:
+                drafters[self.drafters[number].name][size, depth] += count
+        return {
+            "rounds": dict(sorted(depths.items())),
+            "drafters": {name: dict(sorted(counts.items())) for name, counts in drafters.items()},
+            "accepted": {
+                drafter.name: one.accepted() for drafter, one in zip(self.drafters, known.drafters, strict=True)
+            },
+            "explored": known.lost / known.spent if known.spent else 0.0,
+        }
+
+
+class PortfolioState:
+    """One request: the states of all drafters, and the choice among their drafts."""
+
+    def __init__(self, control: GoodputPortfolio, states: list[DraftState], target: Target):
+        self.control, self.states, self.clock = control, states, control.clock
+        self.known = control.estimates(target)
+        pairs = zip(states, self.known.drafters, strict=True)
+        self.sources = [DraftSource(state, estimates, target.batch) for state, estimates in pairs]
+        prompt, self.most = getattr(target, "prompt", None), getattr(target, "most", None)
+        self.prompt = 1 if prompt is None else prompt.shape[1]
+        self.choice = PortfolioChoice(self.sources, self.known, control.explore, self.prompt)
+        self.known.lengths.append(self.choice.emitted)
+        self.started, self.drawing = None, 0.0
+        self.chosen: Choice | None = None
+        target.adapts = True  # the request follows measured times anyway
+
+    @property
+    def passes(self) -> int:
+        return sum(state.passes for state in self.states)
+
+    @property
+    def inner(self) -> DraftState | None:
+        """The state that decides whether a request can go on from this one; others open anew from ids."""
+        kept = [s for s, drafter in zip(self.states, self.control.drafters, strict=True) if not _from_ids(drafter)]
+        return next((state for state in kept if not can_follow(state)), kept[0] if kept else None)
+
+    def follow(self, target: Target) -> PortfolioState:
+        """The state of a request that goes on from this one."""
+        control = self.control
+        pairs = list(zip(self.states, control.drafters, strict=True))
+        states = [
+            control.open_state(drafter, target) if _from_ids(drafter) else state.follow(target)
+            for state, drafter in pairs
+        ]
+        new = PortfolioState(control, states, target)
+        for source, (_, drafter) in zip(new.sources, pairs, strict=True):
+            source.fresh = source.fresh and _from_ids(drafter)
+        return new
+
+    def propose(self, target: Target, keys: Keys) -> Draft:
+        self.started = self.clock()
+        emitted = [n for n, alive in zip(target.emitted, live_rows(target), strict=True) if alive]
+        self.choice.emitted[0] = max(emitted) + 1
+        for source in self.sources:
+            source.look(target)
+        with self.control.lock:
+            chosen = self.choice.choose(target, None if self.most is None else self.most - min(emitted))
+        if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
+            chosen = self.choice.decoded(agreed(self.choice.encoded(chosen)))
+        self.chosen = chosen
+        if chosen is None:
+            return root_only(target.pending)
+        number, option = chosen
+        started = self.clock()
+        draft = self.sources[number].propose(target, keys, option)
+        self.drawing = self.clock() - started
+        return draft
+
+    def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Learns of the round and passes it on; the first call, behind the prefill, measures nothing."""
+        ended = self.clock()
+        for number, (state, source) in enumerate(zip(self.states, self.sources, strict=True)):
+            # a drafter at rest that loses nothing by it is spared rounds of others
+            if not source.may_miss or self.choice.active(number):
+                state.observe(target, draft, evidence, verdict)
+        if self.started is None or getattr(target, "done", False):
+            return
+        with self.control.lock:
+            self.choice.learn(target, draft, self.chosen, ended - self.started, self.drawing)
+
+
+def _from_ids(drafter: Drafter) -> bool:
+    return getattr(drafter, "from_ids", False)

@@ -1,0 +1,199 @@
+"""The choice of a round's draft: the most expected values in the time of a plain pass."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from mmspec.core.draft import Draft
+from mmspec.core.draft_estimates import DrafterEstimates
+from mmspec.core.draft_options import DraftOption, DraftSource
+from mmspec.core.loop import Target
+from mmspec.core.pass_costs import PassCurve
+
+Choice = tuple[int, DraftOption]  # a drafter's number and its draft
+
+_WORTH = 8  # values that a request is expected to emit still, for a first look at a drafter and for a probe
+_PROBE = 2  # rounds of a probe; it goes on as long as it gains
+_CREDIT = 500  # plain rounds that count as spent from the start
+_GAIN = 0.01  # the gain over plain decoding that a draft has to promise, as a share
+_PLAIN_SOON, _PLAIN = 12, 128  # drafts between two plain rounds, as long as they were hardly measured, and later
+_ASIDE, _NEAR = (
+    8,
+    0.9,
+)  # drafts between two that are not the best, and the share of the best rate that these have to reach
+_SURE = 8  # comparisons behind which the cost of a pass is known
+_RESTING = 24  # rounds without a draft after which a drafter rests
+
+
+class PortfolioEstimates:
+    """The estimates of one kind of request: of every drafter, and of the lengths of answers.
+
+    rounds: how often each draft was made, by the drafter's number (-1 for none), its size and its depth.
+    spent, lost: time of all rounds in plain passes, and the part of it that probes are thought to have cost.
+    lengths: of answers, those still growing among them.   turn: rounds with a draft that were chosen.
+    """
+
+    def __init__(self, drafters: int):
+        self.drafters = [DrafterEstimates() for _ in range(drafters)]
+        self.rounds: Counter[tuple[int, int, int]] = Counter()
+        self.spent = self.lost = 0.0
+        self.turn = 0
+        self.lengths: deque[list[int]] = deque(maxlen=32)
+
+
+class PortfolioChoice:
+    """The choices of one request.
+
+    A round makes the draft of the highest rate, its expected values over its cost in plain passes; a plain round has the
+    rate 1. How fast the rest of the text goes does not count: every value has to be emitted, and those that come next here
+    are not made cheaper by those that are cheap elsewhere. The choice looks at committed values, acceptances and times only,
+    so drafts keep their laws.
+
+    emitted: a cell with the values of the longest row, were this round to end it with one more.
+    """
+
+    def __init__(self, sources: list[DraftSource], known: PortfolioEstimates, explore: float, prompt: int):
+        self.sources, self.known, self.explore, self.prompt = sources, known, explore, prompt
+        self.emitted = [0]
+        self.probing: int | None = None
+        self.probe_rounds, self.probe_gain = 0, 0.0
+        self.rested = [0] * len(sources)
+
+    def choose(self, target: Target, left: int | None) -> Choice | None:
+        """The round's draft, or None for a plain round.
+
+        Args:
+            target: Behind its last commit.
+            left: Values that the shortest row can still emit; None where unknown.
+        """
+        costs = target.pass_costs
+        if not costs.ready or (left is not None and left < 2):
+            return None
+        room, remaining = 1 << 30 if left is None else left - 1, self._remaining(left)
+        best, chosen, others, probes = 1 + _GAIN, None, [], []
+        # what has read its prompt goes first: a drafter that has not has to gain on it
+        for number, source in sorted(enumerate(self.sources), key=lambda pair: pair[1].fresh):
+            options = list(source.options(target, costs, room))
+            if not options:
+                continue
+            option = max(options, key=_rate)
+            if number == self.probing:
+                return number, option
+            saved = 1 / best - 1 / _rate(option)  # for every value
+            debt = self._debt(source)
+            fits = not source.fresh or (remaining >= _WORTH and saved * remaining > debt)
+            if saved > 0 and fits:
+                best, chosen, others = _rate(option), (number, option), options
+            elif not source.previews:
+                probes.append((number, option, debt - _PROBE * saved * option.tokens))
+        self.probing = None
+        probe = self._probe(probes, remaining)
+        if probe is not None or chosen is None:
+            return probe
+        return self._compared(chosen, others, costs)
+
+    def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCurve) -> Choice | None:
+        """Now and then another draft than the best, or none, so that costs stay comparable: a draft of nearly the same rate
+        whose pass has hardly been compared with others, or a plain round, to which all costs are relative."""
+        turn = self.known.turn = self.known.turn + 1
+        if turn % (_PLAIN_SOON if costs.compared(1) < _SURE else _PLAIN) == 0:
+            return None
+        if turn % _ASIDE:
+            return chosen
+        number, option = chosen
+        near = [o for o in others if _rate(o) > _NEAR * _rate(option) and costs.compared(o.nodes) < 2 * _SURE]
+        return number, min(near, key=lambda o: costs.compared(o.nodes), default=option)
+
+    def _probe(self, probes: list[tuple[int, DraftOption, float]], remaining: float) -> Choice | None:
+        """Start a probe of a drafter that does not pay, when it is time for one and its expected loss can be afforded."""
+        for number, option, loss in probes:
+            estimates = self.sources[number].estimates
+            estimates.idle += 1
+            spent = self.known.lost + max(loss, 0.0)
+            if estimates.idle < estimates.wait or remaining < _WORTH or spent > self._budget():
+                continue
+            self.known.lost = spent
+            estimates.idle, estimates.wait = 0, min(2 * estimates.wait, estimates.last_wait)
+            estimates.fade()
+            self.probing, self.probe_rounds, self.probe_gain = number, _PROBE, 0.0
+            return number, option
+        return None
+
+    def _budget(self) -> float:
+        return self.explore * (self.known.spent + _CREDIT)
+
+    def _debt(self, source: DraftSource) -> float:
+        """The cost of the prompt that the drafter has to read first."""
+        return (source.estimates.reading or 0.0) * self.prompt if source.fresh else 0.0
+
+    def _remaining(self, left: int | None) -> float:
+        """Values the request is expected to emit still, as longer answers had left here; long ones tend to go on."""
+        here = self.emitted[0] - 1
+        longer = [cell[0] - here for cell in self.known.lengths if cell[0] > here and cell is not self.emitted]
+        expected = (sum(longer) + 4 + here) / (len(longer) + 1)
+        return expected if left is None else min(expected, left)
+
+    def learn(self, target: Target, draft: Draft, chosen: Choice | None, seconds: float, drawing: float) -> None:
+        """Take in a round.
+
+        Args:
+            target: Behind its commit.
+            draft: The round's.
+            chosen: As chosen.
+            seconds: Of the round.
+            drawing: Seconds of it in which the draft was made.
+        """
+        number, option = (-1, DraftOption(0, 0, 1, 1.0, 1.0)) if chosen is None else chosen
+        self.known.rounds[number, option.size, option.depth] += 1
+        for other, source in enumerate(self.sources):
+            source.settle(target, option if other == number else None, draft)
+            self.rested[other] = 0 if other == number else self.rested[other] + 1
+        if target.pass_costs.measured.count(1) == 0:
+            return
+        plain = target.pass_costs.plain_seconds()
+        steps = [len(path) for path in target.paths if path]
+        self.known.spent += seconds / plain
+        if chosen is not None:
+            self._drew(number, option, drawing / plain, sum(steps) / max(len(steps), 1))
+
+    def _drew(self, number: int, option: DraftOption, cost: float, gained: float) -> None:
+        """Take in the making of a draft, and whether a probe gains."""
+        source = self.sources[number]
+        estimates: DrafterEstimates = source.estimates
+        estimates.drafts += 1
+        if source.fresh:
+            estimates.read(option.size, option.depth, cost, self.prompt)
+        else:
+            estimates.drew(option.size, option.depth, cost)
+        source.fresh = False
+        if number != self.probing:
+            estimates.idle, estimates.wait = 0, estimates.first_wait
+            return
+        self.probe_gain += gained - option.cost
+        self.probe_rounds -= 1
+        if self.probe_rounds <= 0 and self.probe_gain <= 0:
+            self.probing = None
+
+    def active(self, number: int) -> bool:
+        """Whether a drafter is shown the rounds of others, which it may miss."""
+        return self.rested[number] < _RESTING or self.probing == number
+
+    def encoded(self, chosen: Choice | None) -> int:
+        """A choice as a number from 0."""
+        if chosen is None:
+            return 0
+        number, option = chosen
+        return 1 + number + len(self.sources) * (option.depth + 1024 * (option.size + 1))
+
+    def decoded(self, code: int) -> Choice | None:
+        """The choice of a number."""
+        if code == 0:
+            return None
+        rest, number = divmod(code - 1, len(self.sources))
+        size, depth = divmod(rest, 1024)
+        return number, DraftOption(size - 1, depth, depth + 1, 1.0, 1.0)
+
+
+def _rate(option: DraftOption) -> float:
+    """Values in the time of a plain pass."""
+    return option.tokens / option.cost
