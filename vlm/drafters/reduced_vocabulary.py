@@ -74,6 +74,11 @@ class ReducedHead(nn.Module):
             return scores
         return scores.new_full((*scores.shape[:-1], self.vocab), -torch.inf).index_copy_(-1, self.ids, scores)
 
+    def column(self, token: Tensor) -> Tensor:
+        """The places of tokens int64 among the scores; `size` for tokens that are left out."""
+        place = torch.searchsorted(self.ids, token.contiguous()).clamp(max=self.size - 1)
+        return torch.where(self.ids[place] == token, place, self.size)
+
 
 def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:
     """The ids as int64 [size]; raises ValueError unless they rise, every one once, within the vocabulary."""
