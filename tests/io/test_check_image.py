@@ -94,3 +94,11 @@ def test_a_cut_file_that_a_caller_has_opened_is_refused() -> None:
     see_through().save(file, "PNG")
     with pytest.raises(ImageError, match="images: expected a complete image"):
         check_image(Image.open(BytesIO(file.getvalue()[: len(file.getvalue()) // 2])))
+
+
+@pytest.mark.parametrize("shape", ((4, 9, 3), (3, 9, 4), (4, 4, 4)), ids=str)
+def test_an_array_that_reads_both_ways_is_refused(shape: tuple[int, ...]) -> None:
+    """Processors take the first side of four rows for channels."""
+    with pytest.raises(ImageError, match="images: expected an array whose sides tell rows from channels"):
+        check_image(np.zeros(shape, np.uint8))
+    assert check_image(np.zeros((5, 9, 3), np.uint8)).shape == (5, 9, 3)
