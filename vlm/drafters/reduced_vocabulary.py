@@ -51,7 +51,12 @@ class ReducedHead(nn.Module):
     @torch.no_grad()
     def tie(self, rows: Tensor) -> None:
         """Copy the rows of the target's head [vocab, width] that a tied head scores with."""
-        self.weight = rows[self.tokens.to(rows.device)]
+        self.weight = self.rows_of(rows)
+
+    def rows_of(self, rows: Tensor) -> Tensor:
+        """The rows [size, width] of its tokens, of the target's head [vocab, width]; without data where it has none itself."""
+        tokens = self.tokens
+        return rows[tokens if tokens.is_meta else tokens.to(rows.device)]
 
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:

@@ -87,7 +87,7 @@ class BlockVocabulary(ShapedDrafter):
             if self.head.tied:
                 self.head.tie(rows)
             else:
-                self.head.weight.copy_(rows[self.head.tokens.to(rows.device)])
+                self.head.weight.copy_(self.head.rows_of(rows))
 
     @torch.no_grad()
     def with_vocabulary(self, ids: Sequence[int]) -> Self:
