@@ -56,7 +56,7 @@ class ReducedHead(nn.Module):
     def rows_of(self, rows: Tensor) -> Tensor:
         """The rows [size, width] of its tokens, of the target's head [vocab, width]; without data where it has none itself."""
         tokens = self.tokens
-        return rows[tokens if tokens.is_meta else tokens.to(rows.device)]
+        return rows.to(tokens.device)[tokens] if tokens.is_meta else rows[tokens.to(rows.device)]
 
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:
