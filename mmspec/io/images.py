@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
@@ -19,6 +19,9 @@ MAX_PIXELS = 40_000_000
 MAX_BYTES = 20_000_000
 # arrays whose first or last side is 1 or 3 are taken for channels by image processors
 MIN_SIDE = 4
+# processors scale the shorter side to a fixed length, so that a strip of 4 x 10,000,000 pixels would take gigabytes
+MAX_ASPECT = 200
+UPRIGHT = 1  # of EXIF's orientations
 
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA"}
 # a damaged file makes a decoder raise any of these
@@ -35,8 +38,9 @@ def open_image(
     """Reads one still image as an 8-bit RGB `PIL.Image` without metadata, upright and with alpha laid on white.
 
     `source` is a path or the file's bytes. Admitted: PNG, JPEG and WebP of one frame, at least 4x4 pixels, at most
-    `max_pixels` pixels and `max_bytes` bytes; both limits are checked before anything is decoded. CMYK and 16-bit files
-    are refused, since 8-bit RGB from them depends on a colour profile or a tone range that only the user knows.
+    `max_pixels` pixels and `max_bytes` bytes, and a longer side of at most 200 times the shorter. The limits are checked
+    before anything is decoded. CMYK and 16-bit files are refused, since 8-bit RGB from them depends on a colour profile or a
+    tone range that only the user knows.
     Raises ImageError for whatever is not admitted.
     """
     for label, limit in (("max_pixels", max_pixels), ("max_bytes", max_bytes)):
@@ -56,26 +60,32 @@ def open_image(
     if getattr(image, "is_animated", False):
         frames = getattr(image, "n_frames", "several")
         raise ImageError(f"{name}: expected a still image, got an animation of {frames} frames, save one frame of it")
-    if image.mode not in _MODES:
-        raise ImageError(
-            f"{name}: expected an RGB or grey image, got colour mode {image.mode}, convert it to RGB first"
-        )
+    _check_mode(name, image.mode)
     return _decode(name, data, image)
 
 
-def check_image(picture: object, name: str = "images") -> None:
-    """Check a picture that a caller has opened, before a processor sees it: processors fetch addresses and read paths.
+def check_image(picture: object, name: str = "images") -> Image.Image | np.ndarray | Tensor:
+    """Check a picture that a caller has opened, before a processor sees it: processors fetch addresses and read paths, clip
+    16-bit pictures to white and show rotated photographs as they lie in the file.
 
     Args:
         picture: a PIL image; or an array or a tensor of numbers, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4.
         name: the argument that the error names.
 
+    Returns:
+        The picture to hand on: a PIL image as `upright_rgb` makes it, an array or a tensor as it is.
+
     Raises:
-        ImageError: for anything else, such as a string, and for a picture outside the limits of `open_image`.
+        ImageError: for anything else, such as a string, for a picture outside the limits of `open_image`, and for a PIL image
+            of another colour mode or with damaged pixels.
     """
     if isinstance(picture, Image.Image):
         _check_size(name, picture.size, MAX_PIXELS, "shrink it")
-        return
+        _check_mode(name, picture.mode)
+        try:
+            return upright_rgb(picture)
+        except _DECODE_ERRORS as error:
+            raise _damaged(name, error) from error
     if not isinstance(picture, np.ndarray | Tensor):
         got = repr(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
         raise ImageError(f"{name}: expected PIL images, arrays or tensors, got {got[:120]}; open a file with open_image of "
@@ -85,8 +95,27 @@ def check_image(picture: object, name: str = "images") -> None:
     if not is_numeric or len(shape) not in (2, 3) or (len(shape) == 3 and min(shape[0], shape[2]) > 4):
         raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {picture.dtype} in the "
                          f"shape {list(shape)}; pass one picture an item, or open a file with open_image")  # fmt: skip
+    if len(shape) == 3 and max(shape[0], shape[2]) <= 4:
+        raise ImageError(f"{name}: expected an array whose sides tell rows from channels, got the shape {list(shape)}, which "
+                         "reads both ways; pass a PIL image")  # fmt: skip
     height, width = shape if len(shape) == 2 else shape[:2] if shape[2] <= 4 else shape[1:]
     _check_size(name, (width, height), MAX_PIXELS, "shrink it")
+    return picture
+
+
+def upright_rgb(picture: Image.Image) -> Image.Image:
+    """The picture in 8-bit RGB, turned as its EXIF orientation says, with alpha laid on white; itself if nothing changes."""
+    if picture.mode == "RGB" and not picture.has_transparency_data and _orientation(picture) == UPRIGHT:
+        return picture
+    upright = ImageOps.exif_transpose(picture)
+    if upright.has_transparency_data:
+        layer = upright.convert("RGBA")
+        upright = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    return upright.convert("RGB")
+
+
+def _orientation(picture: Image.Image) -> int:
+    return picture.getexif().get(ExifTags.Base.Orientation, UPRIGHT)
 
 
 def _read(source: str | os.PathLike[str] | bytes, max_bytes: int) -> tuple[str, bytes]:
@@ -162,6 +191,15 @@ def _check_size(
         raise ImageError(f"{name}: expected at most {int(max_pixels)} pixels, {got}, {remedy}")
     if min(size) < MIN_SIDE:
         raise ImageError(f"{name}: expected at least {MIN_SIDE}x{MIN_SIDE} pixels, {got}, use a larger image")
+    if max(size) > MAX_ASPECT * min(size):
+        raise ImageError(
+            f"{name}: expected a longer side of at most {MAX_ASPECT} times the shorter, {got}, cut the image into parts"
+        )
+
+
+def _check_mode(name: str, mode: str) -> None:
+    if mode not in _MODES:
+        raise ImageError(f"{name}: expected an RGB or grey image, got colour mode {mode}, convert it to RGB first")
 
 
 def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
@@ -170,12 +208,7 @@ def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
             # loading skips the checksums, and verifying uses its file up
             PngImageFile(BytesIO(data)).verify()
         image.load()
-        upright = ImageOps.exif_transpose(image)
-        if upright.has_transparency_data:
-            layer = upright.convert("RGBA")
-            white = Image.new("RGBA", layer.size, "white")
-            upright = Image.alpha_composite(white, layer)
-        result = upright.convert("RGB")
+        result = upright_rgb(image).convert("RGB")  # a plain image, of no file's class
     except _DECODE_ERRORS as error:
         raise _damaged(name, error) from error
     result.info = {}

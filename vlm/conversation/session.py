@@ -12,6 +12,7 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.by_name import resolve
+from mmspec.io.images import check_image
 from mmspec.vlm.admission import check_numbers
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO
@@ -85,6 +86,7 @@ class Session:
         if role not in get_args(Role):
             raise ValueError(f"role: expected user or system, got {role!r}; the session adds answers itself")
         message = self._writer.message(text, images, role)
+        images = [check_image(image) for image in images]
         self._writer.check([*self.messages, message], [*self.pictures, *images])
         self.messages.append(message)
         self.pictures.extend(images)

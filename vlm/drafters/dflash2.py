@@ -148,7 +148,7 @@ class DFlash2(BlockDrafter):
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
         return torch.cat([row.expand(-1, token.shape[1], -1), self.candidate_selector.query(row, token)], -1)
 
-    def logits(self, out: Tensor, depth: int, unary: Tensor) -> Tensor:
+    def logits(self, out: Tensor, unary: Tensor) -> Tensor:
         """-inf for all but the candidates."""
         best, candidate = unary[:, 0].topk(self.config.selector_top, -1)
         edges = self.candidate_selector.edges(out[..., self.config.hidden_size :], candidate)

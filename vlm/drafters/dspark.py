@@ -22,13 +22,13 @@ class MarkovHead(nn.Module):
     """Scores every token by the one before it, through `rank` numbers: W2 z, where z is W1[token] ("vanilla"), W1[token]
     gated by the row ("gated"), or put out by a small recurrent cell over the walk ("rnn").
 
-    markov_w1: [vocab, rank].   markov_w2: [drafted, rank].
+    markov_w1: [read, rank].   markov_w2: [drafted, rank].
     """
 
-    def __init__(self, kind: str, width: int, vocab: int, drafted: int, rank: int):
+    def __init__(self, kind: str, width: int, read: int, drafted: int, rank: int):
         super().__init__()
         self.kind, self.rank = kind, rank
-        self.markov_w1 = nn.Embedding(vocab, rank)
+        self.markov_w1 = nn.Embedding(read, rank)
         self.markov_w2 = nn.Linear(rank, drafted, bias=False)
         nn.init.zeros_(self.markov_w1.weight)  # a new head corrects nothing, and never behind tokens it has not met
         if kind == "rnn":
@@ -105,12 +105,14 @@ class _ConfidenceGrowth:
 @dataclass(frozen=True, slots=True)
 class DSparkConfig(BlockDrafterConfig):
     """markov_rank, markov_head_type: of the correction.   confidence_head: whether the drafter predicts acceptance.
-    confidence_with_markov: whether that prediction also reads the token before."""
+    confidence_with_markov: whether that prediction also reads the token before.   reduced_markov: whether the correction
+    reads a reduced vocabulary as well, where tokens outside of it share a row."""
 
     markov_rank: int = 256
     markov_head_type: str = "vanilla"
     confidence_head: bool = True
     confidence_with_markov: bool = True
+    reduced_markov: bool = False
 
     def __post_init__(self) -> None:
         BlockDrafterConfig.__post_init__(self)
@@ -134,10 +136,14 @@ class DSpark(BlockDrafter):
 
     def __init__(self, config: DSparkConfig):
         super().__init__(config)
-        width, drafted = config.hidden_size, config.draft_vocab_size or config.vocab_size
-        self.markov_head = MarkovHead(config.markov_head_type, width, config.vocab_size, drafted, config.markov_rank)
-        read = width + config.markov_rank * config.confidence_with_markov
-        self.confidence_head = ConfidenceHead(read) if config.confidence_head else None
+        width, read = config.hidden_size, config.vocab_size
+        if config.reduced_markov and self.vocabulary is not None:
+            read = self.width + 1  # the last row is that of every token outside
+        read_rows = ("markov_head.markov_w1.weight",) if config.reduced_markov else ()
+        self.token_rows = ("head.weight", "markov_head.markov_w2.weight", *read_rows)
+        self.markov_head = MarkovHead(config.markov_head_type, width, read, self.width, config.markov_rank)
+        seen = width + config.markov_rank * config.confidence_with_markov
+        self.confidence_head = ConfidenceHead(seen) if config.confidence_head else None
 
     def stop(self, threshold: float = 0.3) -> PredictedAcceptance:
         """A length control for `Chain`.   Raises ValueError for a drafter that predicts no acceptance."""
@@ -148,11 +154,11 @@ class DSpark(BlockDrafter):
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
         width = self.config.hidden_size
         row = row.expand(-1, token.shape[1], -1)
+        token = self.columns(token) if self.config.reduced_markov else token
         return torch.cat([row, self.markov_head.step(row, token, None if before is None else before[..., width:])], -1)
 
-    def logits(self, out: Tensor, depth: int, unary: Tensor) -> Tensor:
-        correction = self.markov_head(out[..., self.config.hidden_size :])
-        return unary + (correction if self.head is None else self.head.spread(correction))
+    def logits(self, out: Tensor, unary: Tensor) -> Tensor:
+        return unary + self.markov_head(out[..., self.config.hidden_size :])
 
     def acceptance(self, out: Tensor) -> Tensor | None:
         return None if self.confidence_head is None else self.confidence_head(self.seen(out))[..., 0]

@@ -51,7 +51,12 @@ class ReducedHead(nn.Module):
     @torch.no_grad()
     def tie(self, rows: Tensor) -> None:
         """Copy the rows of the target's head [vocab, width] that a tied head scores with."""
-        self.weight = rows[self.tokens.to(rows.device)]
+        self.weight = self.rows_of(rows)
+
+    def rows_of(self, rows: Tensor) -> Tensor:
+        """The rows [size, width] of its tokens, of the target's head [vocab, width]; without data where it has none itself."""
+        tokens = self.tokens
+        return rows.to(tokens.device)[tokens] if tokens.is_meta else rows[tokens.to(rows.device)]
 
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:
@@ -73,6 +78,11 @@ class ReducedHead(nn.Module):
         if not self.reduced:
             return scores
         return scores.new_full((*scores.shape[:-1], self.vocab), -torch.inf).index_copy_(-1, self.ids, scores)
+
+    def column(self, token: Tensor) -> Tensor:
+        """The places of tokens int64 among the scores; `size` for tokens that are left out."""
+        place = torch.searchsorted(self.ids, token.contiguous()).clamp(max=self.size - 1)
+        return torch.where(self.ids[place] == token, place, self.size)
 
 
 def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:

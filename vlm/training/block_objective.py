@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,6 +16,7 @@ from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.base.prompt_slots import picture_numbers
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
+from mmspec.vlm.training.chunked_losses import ChunkedTeacher, term_losses
 from mmspec.vlm.training.losses import Loss, hard_cross_entropy
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 
@@ -62,19 +65,34 @@ class BlockObjective:
         anchor, drawn = draw_anchors(batch.answer, self.anchors)
         if not bool(drawn.any()):
             return batch.embeds.new_zeros(()), {}
-        said = predict_blocks(drafter, parts, batch, anchor, drawn)
-        return self.over(said, len(anchor)), said.hits()
+        return self.over(predict_blocks(drafter, parts, batch, anchor, drawn), len(anchor))
 
-    def over(self, said: BlockPredictions, rows: int) -> Tensor:
-        """The loss of what blocks said, a scalar.   rows: of the batch."""
-        levels = said.counts.shape[1]
+    def over(self, blocks: BlockPredictions, rows: int) -> tuple[Tensor, dict[str, float]]:
+        """Loss and notes of blocks in a batch of `rows` rows: per level, how often the top token is the target's."""
+        made = term_losses(
+            blocks.predict, len(blocks.token), blocks.width, [term for _, term in self.terms], blocks.token.device,
+            partial(blocks.figures, likelihood=self.weights == "dpace"),
+        )  # fmt: skip
+        likelihood, overlap = made.figures.unbind(-1)
+        losses, drafted = made.weighted([factor for factor, _ in self.terms]), blocks.token >= 0
+        losses = losses * drafted
+        if blocks.acceptance is not None:
+            predicted = blocks.acceptance.float()
+            losses = losses + F.binary_cross_entropy_with_logits(predicted, overlap, reduction="none")
+        weight = self._weights(blocks, blocks.grid(likelihood))
+        total = {
+            "weight": (weight * blocks.grid(drafted)).sum(), "place": drafted.sum(), "row": weight.new_tensor(rows),
+        }[self.per]  # fmt: skip
+        share = blocks.grid(made.hits & drafted).sum(0) / blocks.counts.sum(0).clamp(min=1)
+        notes = {f"hit{level}": value for level, value in enumerate(share.tolist())}
+        return (weight * blocks.grid(losses)).sum() / total.clamp(min=1e-6), notes
+
+    def _weights(self, blocks: BlockPredictions, likelihood: Tensor) -> Tensor:
         if self.weights == "dpace":
-            weight = dpace_weights(said.likelihood, said.counts, self.alpha)
-        else:
-            level = torch.arange(levels, device=said.counts.device)
-            weight = torch.exp(-level / (self.gamma or default_gamma(levels))) * said.counts
-        total = {"weight": weight.sum(), "place": said.counts.sum(), "row": weight.new_tensor(rows)}[self.per]
-        return (weight * said.losses(self.terms)).sum() / total.clamp(min=1e-6)
+            return dpace_weights(likelihood, blocks.counts, self.alpha)
+        levels = blocks.counts.shape[1]
+        level = torch.arange(levels, device=blocks.counts.device)
+        return torch.exp(-level / (self.gamma or default_gamma(levels))) * blocks.counts
 
 
 def default_gamma(drafted: int) -> float:
@@ -96,43 +114,52 @@ def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(slots=True)
 class BlockPredictions:
-    """What blocks said at each level. student, teacher: float32 [N, D, V].   token: int64 [N, D].   counts: bool [N, D].
-    acceptance: float [N, D], the logits of being accepted, where the drafter predicts it.
+    """The predictions of N blocks at P places, the levels that an answer reaches.
+
+    Args:
+        predict: The prediction at places int64 [n], see `term_losses`.
+        counts: bool [N, D], which levels are places.
+        place: Block and level of every place, int64 [P] each.
+        token: int64 [P], the text's token among the scores, -100 where the drafter does not hold it: its law is not trained
+            there.
+        width: The larger number of scores a place, of drafter and target.
+        acceptance: float [P], the logits of being accepted; None where the drafter does not predict acceptance.
+        overlap: float32 [n] of drafter's and target's scores and places, the probability of being accepted.
     """
 
-    student: Tensor
-    teacher: Tensor
-    token: Tensor
+    predict: Callable[[Tensor], DraftPrediction]
     counts: Tensor
+    place: tuple[Tensor, Tensor]
+    token: Tensor
+    width: int
     acceptance: Tensor | None = None
+    overlap: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
-    @property
-    def likelihood(self) -> Tensor:
-        """float32 [N, D], the drafter's probability of the text's token."""
-        return self.student.detach().log_softmax(-1).gather(-1, self.token[..., None])[..., 0].exp()
+    def grid(self, values: Tensor) -> Tensor:
+        """float32 [N, D] of values [P], 0 elsewhere."""
+        levels = torch.zeros(self.counts.shape, dtype=torch.float32, device=values.device)
+        return levels.index_put(self.place, values.float())
 
-    def losses(self, terms: tuple[tuple[float, Loss], ...]) -> Tensor:
-        """float32 [N, D], the terms' weighted sum, 0 where a level does not count. Predicted acceptance adds its cross-entropy
-        with the share of the drafter's law that the target's takes ("DSpark")."""
-        made = DraftPrediction(self.student[self.counts], self.teacher[self.counts], self.token[self.counts], 0)
-        places = sum(factor * term.places(made) for factor, term in terms)
+    def figures(self, made: DraftPrediction, places: Tensor, likelihood: bool) -> Tensor:
+        """float32 [n, 2]: the drafter's probability of the text's token where `likelihood`, and the overlap of the laws where
+        acceptance is predicted; 0 otherwise."""
+        found = torch.zeros(len(places), 2, device=places.device)
+        if likelihood:
+            chosen = made.student.log_softmax(-1).gather(-1, made.token.clamp(min=0)[:, None])[:, 0]
+            found[:, 0] = chosen.exp() * (made.token >= 0)
         if self.acceptance is not None:
-            overlap = torch.minimum(made.student.detach().softmax(-1), made.teacher.softmax(-1)).sum(-1)
-            said = self.acceptance[self.counts].float()
-            places = places + F.binary_cross_entropy_with_logits(said, overlap, reduction="none")
-        return torch.zeros_like(self.counts, dtype=torch.float32).masked_scatter(self.counts, places.float())
-
-    def hits(self) -> dict[str, float]:
-        """Per level, how often the top token is the target's."""
-        right = (self.student.argmax(-1) == self.teacher.argmax(-1)) & self.counts
-        share = right.sum(0) / self.counts.sum(0).clamp(min=1)
-        return {f"hit{level}": value for level, value in enumerate(share.tolist())}
+            found[:, 1] = self.overlap(made.student, made.teacher, places)
+        return found
 
 
 def predict_blocks(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> BlockPredictions:
-    """What the blocks behind `anchor` int64 [B, A], where `drawn`, say and should have said."""
+    """The predictions of the blocks behind `anchor` int64 [B, A], where `drawn`.
+
+    Nothing as wide as the vocabulary is computed for all places at once. Places are in the order of the target's states, so
+    that a chunk of them shares a pass of its head.
+    """
     real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
     position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
     shown = None if drafter.pool is None else picture_numbers(batch.ids, parts.placeholders, parts.tokens_per_image)
@@ -140,16 +167,31 @@ def predict_blocks(
         drafter, parts.embed, AnchoredBlocks(batch.ids, anchor, position, document, shown), batch.hidden
     )
     rows = drafter.drafting(rows)[drawn]  # [N, D, H]
-    levels = torch.arange(1, rows.shape[1] + 1, device=anchor.device)
-    place = anchor[..., None] + levels
-    inside = place < batch.ids.shape[1]
-    place = place.clamp(max=batch.ids.shape[1] - 1)
-    line = torch.arange(len(anchor), device=anchor.device)[:, None, None]
-    counts = (inside & batch.answer[line, place])[drawn]
-    student, made = drafter.teacher_forced(rows, batch.ids[line, place - 1][drawn], parts.head)
-    with torch.no_grad():
-        teacher = parts.head(batch.last[line, place - 1][drawn]).float()
-    return BlockPredictions(student, teacher, batch.ids[line, place][drawn], counts, drafter.acceptance(made.detach()))
+    length = batch.ids.shape[1]
+    after = anchor[..., None] + torch.arange(1, rows.shape[1] + 1, device=anchor.device)
+    line = torch.arange(len(anchor), device=anchor.device)[:, None, None].expand_as(after)
+    inside, after = after < length, after.clamp(max=length - 1)
+    counts = (inside & batch.answer[line, after])[drawn]
+    source = (line * length + after - 1)[drawn]  # [N, D], the state that predicts the token
+    features = drafter.walk(rows, batch.ids.flatten()[source])
+    block, level = counts.nonzero(as_tuple=True)
+    order = source[block, level].argsort(stable=True)
+    block, level = block[order], level[order]
+    states, state = source[block, level].unique(return_inverse=True)
+    teacher = ChunkedTeacher.of(parts.head, batch.last.flatten(0, 1)[states], drafter.vocabulary)
+    out, column = features[block, level], drafter.columns(batch.ids[line, after][drawn][block, level])
+    token = torch.where(column < drafter.width, column, -100)
+
+    def predict(places: Tensor) -> DraftPrediction:
+        student = drafter.scores(out[places], parts.head)
+        return DraftPrediction(student, teacher(state[places]), token[places], 0)
+
+    def overlap(student: Tensor, target: Tensor, places: Tensor) -> Tensor:
+        return teacher.overlap(student, target, state[places])
+
+    return BlockPredictions(
+        predict, counts, (block, level), token, drafter.width, drafter.acceptance(out.detach()), overlap
+    )
 
 
 @torch.no_grad()

@@ -95,10 +95,8 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     for example in examples:
         if mark and mark in example.text:
             raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
-        for image in example.images:
-            check_image(image)
     texts = [prompt_text(processor, example) for example in examples]
-    images = [list(example.images) for example in examples]
+    images = [[check_image(image) for image in example.images] for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     if is_tokenizer(processor):
         if any(images):

@@ -140,7 +140,7 @@ def _block(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
         "taps": taps_of(parts.layers, layers),
         "mask_token_id": max(unseen),  # the last row that stands for no picture
     }
-    return _make(drafter, given, sizes)
+    return _make(drafter, given, sizes).start_from(parts)
 
 
 def _adopting(drafter: type, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:

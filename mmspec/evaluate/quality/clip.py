@@ -73,10 +73,9 @@ class TransformersClip:
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         made = []
-        for image in images:
-            check_image(image)
+        images = [check_image(image) for image in images]
         for first in range(0, len(images), BATCH):
-            given = self.processor(images=list(images[first : first + BATCH]), return_tensors="pt")
+            given = self.processor(images=images[first : first + BATCH], return_tensors="pt")
             made.append(_rows(self.model.get_image_features(**given)))
         return ExtractedFeatures(torch.cat(made).numpy())
 

@@ -166,8 +166,7 @@ def encode_turns(
     mark = getattr(processor, "image_token", None)
     if mark and any(mark in text for text in turns):
         raise ValueError(f"text: expected no placeholder {mark!r} in it, got one, remove it")
-    for picture in pictures:
-        check_image(picture, "pictures")
+    pictures = tuple(check_image(picture, "pictures") for picture in pictures)
     messages: list[dict] = []
     for number, text in enumerate(turns):
         shown = [{"type": "image"} for _ in pictures] if number == 0 else []

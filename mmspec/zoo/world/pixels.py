@@ -11,6 +11,7 @@ from einops import rearrange
 from PIL import Image
 from torch import Tensor
 
+from mmspec.io.images import check_image
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, ImageScene, render_image_scene, sample_image_scene
 
 
@@ -28,7 +29,8 @@ def to_bytes(pixels: Tensor) -> np.ndarray:
 def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
     """PIL images, or a uint8 tensor [B, 3, H, W] or [B, H, W, 3], as float32 [B, 3, 64, 64] in -1..1.
 
-    Other sizes are brought to 64x64 by area.   Raises ValueError for anything else.
+    Other sizes are brought to 64x64 by area.   Raises ValueError for anything else, and ImageError, which is one, for PIL
+    images that `check_image` refuses.
     """
     if isinstance(images, Tensor):
         if images.dtype != torch.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[-1]):
@@ -39,7 +41,7 @@ def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
         stacked = images if images.shape[1] == 3 else rearrange(images, "b h w c -> b c h w")
     else:
         side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
-        drawn = [image.convert("RGB") for image in images]
+        drawn = [check_image(image) for image in images]
         drawn = [one if one.size == side else one.resize(side, Image.Resampling.BOX) for one in drawn]
         stacked = rearrange(torch.from_numpy(np.stack([np.asarray(one) for one in drawn])), "b h w c -> b c h w")
     pixels = stacked.float() / 127.5 - 1.0

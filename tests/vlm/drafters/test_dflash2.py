@@ -90,7 +90,7 @@ def test_convolutions_stand_around_attention_and_mlp() -> None:
 def test_scores_are_unary_and_edge_of_the_best_tokens() -> None:
     drafter = load()
     row, token, unary = torch.randn(2, 1, WIDTH), torch.tensor([[3, 7, 9], [0, 1, 2]]), torch.randn(2, 1, 20)
-    scores = drafter.logits(drafter.after(row, token, None), 1, unary)
+    scores = drafter.logits(drafter.after(row, token, None), unary)
     selector = drafter.candidate_selector
     for b in range(2):
         best = unary[b, 0].topk(TOP).indices.tolist()

@@ -62,10 +62,10 @@ def corrections(state: dict[str, Tensor], kind: str, rows: Tensor, before: list[
 def test_scores_along_a_walk_are_written_out(kind: str) -> None:
     drafter, rows, before = load(kind), torch.randn(4, WIDTH), [3, 11, 0, 7]
     expected, out = corrections(random_file(kind), kind, rows, before), None
-    for depth, (row, token) in enumerate(zip(rows, before, strict=True), 1):
+    for depth, (row, token) in enumerate(zip(rows, before, strict=True)):
         out = drafter.after(row[None, None], torch.tensor([[token]]), out)
         unary = torch.randn(1, 1, VOCAB)
-        torch.testing.assert_close(drafter.logits(out, depth, unary)[0, 0], unary[0, 0] + expected[depth - 1])
+        torch.testing.assert_close(drafter.logits(out, unary)[0, 0], unary[0, 0] + expected[depth])
 
 
 def test_older_names_and_both_layouts_load_the_same() -> None:
@@ -87,7 +87,8 @@ def test_a_reduced_vocabulary_is_corrected_where_it_drafts() -> None:
     config = speculators(markov_rank=RANK, draft_vocab_size=12)
     drafter = mmspec.vlm.drafter_from_state_dict("dspark", state, config)
     row = torch.randn(1, 1, WIDTH)
-    scores = drafter.logits(drafter.after(row, torch.tensor([[5]]), None), 1, drafter.unary(row, None))[0, 0]
+    scores = drafter.logits(drafter.after(row, torch.tensor([[5]]), None), drafter.unary(row, None))
+    scores = drafter.spread(scores)[0, 0]
     assert scores.isfinite().nonzero()[:, 0].tolist() == ids.tolist()
     expected = state["lm_head.weight"] @ row[0, 0] + corrections(state, "vanilla", row[0], [5])[0]
     torch.testing.assert_close(scores[ids], expected)

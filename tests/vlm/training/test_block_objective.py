@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import mmspec
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.training import block_objective
 from mmspec.vlm.training.block_objective import (
@@ -117,7 +118,30 @@ def of_speculators(drafter: DFlash, public: dict[str, Tensor]) -> BlockPredictio
     student, counts = drafter.unary(rows, parts.head), own["row_mask"] > 0
     torch.testing.assert_close(student[counts], own["draft_logits"][counts], **CLOSE)
     teacher = own["target_logits"]
-    return BlockPredictions(student[:, 1:], teacher[:, 1:], teacher[:, 1:].argmax(-1), counts[:, 1:])
+    return predictions_of(student[:, 1:], teacher[:, 1:], teacher[:, 1:].argmax(-1), counts[:, 1:])
+
+
+def predictions_of(
+    student: Tensor, teacher: Tensor, token: Tensor, counts: Tensor, acceptance: Tensor | None = None
+) -> BlockPredictions:
+    """Predictions of scores [N, D, V] that are there already."""
+    place = counts.nonzero(as_tuple=True)
+    student, teacher, token = student[place], teacher[place], token[place]
+
+    def predict(places: Tensor) -> DraftPrediction:
+        return DraftPrediction(student[places], teacher[places], token[places], 0)
+
+    def overlap(one: Tensor, other: Tensor, places: Tensor) -> Tensor:
+        return torch.minimum(one.softmax(-1), other.softmax(-1)).sum(-1)
+
+    said = None if acceptance is None else acceptance[place]
+    return BlockPredictions(predict, counts, place, token, student.shape[-1], said, overlap)
+
+
+def every_score(blocks: BlockPredictions) -> Tensor:
+    """The drafter's scores [N, D, k], 0 where a level does not count."""
+    student = blocks.predict(torch.arange(len(blocks.token))).student
+    return student.new_zeros(*blocks.counts.shape, student.shape[-1]).index_put(blocks.place, student)
 
 
 SPECULATORS = {
@@ -129,7 +153,7 @@ SPECULATORS = {
 
 @pytest.mark.parametrize("name", SPECULATORS)
 def test_loss_and_gradients_are_those_of_speculators(name: str, drafter: DFlash, public: dict[str, Tensor]) -> None:
-    loss = SPECULATORS[name].over(of_speculators(drafter, public), 1)
+    loss, _ = SPECULATORS[name].over(of_speculators(drafter, public), 1)
     torch.testing.assert_close(loss, public[f"speculators.{name}.loss"], **CLOSE)
     loss.backward()
     for weight, found in gradients(drafter).items():
@@ -154,9 +178,10 @@ def test_training_sees_what_drafting_sees(name: str, pictures: int) -> None:
     run.step()
     with torch.no_grad():
         run.state.propose(run.target, run.keys)
-    torch.testing.assert_close(trained.student.view(4, 2, *trained.student.shape[1:])[:, 0] + run.state.ruling,
-                               run.state.unary, atol=1e-4, rtol=1e-3)  # fmt: skip
-    assert torch.equal(trained.token[0], said[0, start + 1 : start + 1 + drafter.config.drafted])
+    scores = every_score(trained).unflatten(0, (4, 2))[:, 0]
+    torch.testing.assert_close(scores + run.state.ruling, run.state.unary, atol=1e-4, rtol=1e-3)
+    token = trained.grid(trained.token)[0].long()
+    assert torch.equal(token, said[0, start + 1 : start + 1 + drafter.config.drafted])
 
 
 @pytest.mark.parametrize("head", ("vanilla", "gated", "rnn"))
@@ -177,10 +202,10 @@ def test_training_walks_as_drafting_does(head: str) -> None:
     )
     anchor = torch.tensor([[start]])
     said = predict_blocks(drafter, parts, batch, anchor, anchor > 0)
-    assert bool(said.counts.all()) and torch.equal(said.student.add(run.state.ruling).argmax(-1), drafted[:, 1:])
+    assert bool(said.counts.all()) and torch.equal(every_score(said).add(run.state.ruling).argmax(-1), drafted[:, 1:])
     assert not torch.equal(run.state.unary.argmax(-1), drafted[:, 1:])  # the walk matters
     first = drafter.after(run.state.rows[:, :1], drafted[:, :1], None)
-    torch.testing.assert_close(said.acceptance[:, :1], drafter.acceptance(first), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(said.grid(said.acceptance)[:, :1], drafter.acceptance(first), atol=1e-4, rtol=1e-3)
 
 
 def test_predicted_acceptance_learns_the_overlap_of_the_laws() -> None:
@@ -188,13 +213,13 @@ def test_predicted_acceptance_learns_the_overlap_of_the_laws() -> None:
     said = torch.zeros(1, 3, requires_grad=True)
     counts = torch.tensor([[True, True, False]])
     objective = BlockObjective(per="place")
-    full = BlockPredictions(student, teacher, torch.zeros(1, 3, dtype=torch.long), counts, said)
-    loss = objective.over(full, 1)
+    full = predictions_of(student, teacher, torch.zeros(1, 3, dtype=torch.long), counts, said)
+    loss, _ = objective.over(full, 1)
     loss.backward()
     overlap = torch.minimum(student.softmax(-1), teacher.softmax(-1)).sum(-1)
     level = torch.exp(-torch.arange(3) / block_objective.default_gamma(3))
     torch.testing.assert_close(said.grad, (0.5 - overlap) * level * counts / 2)
-    plain = objective.over(replace(full, acceptance=None), 1)
+    plain, _ = objective.over(replace(full, acceptance=None), 1)
     torch.testing.assert_close(loss.detach() - plain, 0.6931472 * (level * counts).sum() / 2)
 
 

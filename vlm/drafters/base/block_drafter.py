@@ -14,15 +14,15 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases
+from mmspec.vlm.drafters.base.block_vocabulary import BlockVocabulary
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, pack_slots, picture_numbers
-from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter, shared_embedding
-from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
+from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, shared_embedding
 from mmspec.vlm.hidden_states import LayerOutput
 
 
-class BlockDrafter(ShapedDrafter):
+class BlockDrafter(BlockVocabulary):
     """Base of drafters whose layers read a context state of each committed token, made of the target's states at `taps`, and
     a block of the root and mask tokens, whose rows each predict a token.
 
@@ -30,7 +30,6 @@ class BlockDrafter(ShapedDrafter):
     on the token drafted before it with `after` and `logits`.
     """
 
-    config: BlockDrafterConfig
     independent = True  # whether a level's law is the same whatever was drafted above it
 
     def __init__(self, config: BlockDrafterConfig):
@@ -42,8 +41,6 @@ class BlockDrafter(ShapedDrafter):
         self.hidden_norm = nn.RMSNorm(width, eps=eps)
         self.layers = nn.ModuleList(self.new_layer() for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(width, eps=eps)
-        reduced = config.draft_vocab_size
-        self.head = ReducedHead(width, config.vocab_size, reduced) if reduced else None
         self.pool = LatentPool(config.latents, width) if config.latents else None
         block = FixedLength(config.drafted)
         # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
@@ -101,16 +98,6 @@ class BlockDrafter(ShapedDrafter):
         """The rows that predict a token, [..., drafted, H], of a block's [..., block_size, H]."""
         return rows if self.config.from_root else rows[..., 1:, :]
 
-    def unary(self, rows: Tensor, head: nn.Module, after: LogitTransform | None = None) -> Tensor:
-        """float32 [..., V], what the head says of rows [..., H] alone; -inf for tokens that are never drafted.
-
-        after: what the target does to its head's logits, unless the drafter's own config says so.
-        """
-        if self.head is not None:
-            return self.head.spread(self.head(rows))
-        own = LogitTransform(self.config.output_multiplier, self.config.softcap)
-        return (after if after is not None and own == LogitTransform() else own)(head(rows).float())
-
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
         """What a level's law is made of, [B, n, F], the row itself first.   row: [B, 1, H].   token: int64 [B, n], the tokens
         right before it.   before: [B, n, F], what these were drawn from; None for the root."""
@@ -120,24 +107,27 @@ class BlockDrafter(ShapedDrafter):
         """What length controls are shown of `out` [B, n, F]: the row."""
         return out[..., : self.config.hidden_size]
 
-    def logits(self, out: Tensor, depth: int, unary: Tensor) -> Tensor:
-        """float32 [B, n, V], log-weights of a level.   out: [B, n, F], of `after`.   unary: float32 [B, 1, V], of its row."""
+    def logits(self, out: Tensor, unary: Tensor) -> Tensor:
+        """float32 [B, n, k], log-weights of a level.   out: [B, n, F], of `after`.   unary: float32 [B, 1, k], of its row."""
         return unary.expand(-1, out.shape[1], -1)
 
-    def teacher_forced(self, rows: Tensor, before: Tensor, head: nn.Module) -> tuple[Tensor, Tensor]:
-        """What blocks say along texts, as drafting these would: float32 [N, D, V], the log-weights of every level, and
-        [N, D, F], what these are made of.
+    def walk(self, rows: Tensor, before: Tensor) -> Tensor:
+        """[N, D, F], what the laws of all levels are made of along texts, as drafting these texts makes it.
 
         rows: [N, D, H], of `drafting`.   before: int64 [N, D], the token right before each level's.
         """
-        unary, features, scores = self.unary(rows, head), [], []
         if self.independent:
-            return unary, rows
+            return rows
+        features: list[Tensor] = []
         for depth in range(rows.shape[1]):
             place = slice(depth, depth + 1)
             features.append(self.after(rows[:, place], before[:, place], features[-1] if features else None))
-            scores.append(self.logits(features[-1], depth + 1, unary[:, place]))
-        return torch.cat(scores, 1), torch.cat(features, 1)
+        return torch.cat(features, 1)
+
+    def scores(self, out: Tensor, head: nn.Module) -> Tensor:
+        """float32 [n, k], the log-weights of levels from what `walk` gave of each, [n, F].   head: the target's."""
+        unary = self.unary(out[:, : self.config.hidden_size], head)
+        return self.logits(out[:, None], unary[:, None])[:, 0]
 
     def acceptance(self, out: Tensor) -> Tensor | None:
         """The logit of a level's token being accepted, [...], of what the level is made of, [..., F]; None where it is not
@@ -163,7 +153,7 @@ class BlockDrafterState(FeatureState):
     """Keeps keys and values of one context slot for each committed token; a block's are written behind them and never counted,
     so that nothing has to be taken back.
 
-    rows: [B, D, H], the rows of the block behind the pending token.   unary: float32 [B, D, V], what the head says of them.
+    rows: [B, D, H], the rows of the block behind the pending token.   unary: float32 [B, D, k], their scores.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -234,7 +224,7 @@ class BlockDrafterState(FeatureState):
             embeds, rotary, self.cache, attention_biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype)
         )
         self.rows = drafter.drafting(rows)[:, :depth]
-        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
+        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + drafter.narrow(self.ruling)
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
@@ -242,7 +232,7 @@ class BlockDrafterState(FeatureState):
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         """float32 [B, n, V], visual placeholders ruled out.   depth: of the children, from 1."""
-        return self.drafter.logits(out, depth, self.unary[:, depth - 1 : depth])
+        return self.drafter.spread(self.drafter.logits(out, self.unary[:, depth - 1 : depth]))
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """What the children of one level of drafted tokens int64 [B, n] are drawn from; no pass."""

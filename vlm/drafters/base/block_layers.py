@@ -21,6 +21,7 @@ class BlockDrafterConfig:
     taps: the target's layers whose outputs are read, from 0, of width target_hidden_size (0 for hidden_size).
     mask_token_id: the embedding row of a token to draft.   block_size: rows of a block, with the root.
     from_root: a row predicts the token behind its position, so the root drafts too.   draft_vocab_size: 0 for all tokens.
+    tied_head: whether a reduced vocabulary is scored with the target's own rows, which are neither trained nor saved.
     reach, causal: per layer, how far a row looks back (`reach_from_root`: from the root), and whether no row behind is seen.
     latents: rows a picture is pooled into, 0 for none.   softcap: as in `LogitTransform`, 0 for none."""
 
@@ -46,6 +47,7 @@ class BlockDrafterConfig:
     output_multiplier: float = 1.0
     softcap: float = 0.0
     latents: int = 0
+    tied_head: bool = False
 
     def __post_init__(self) -> None:
         layers = self.num_hidden_layers
