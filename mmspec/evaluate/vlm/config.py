@@ -42,7 +42,8 @@ class VlmSetting(Setting):
 class VlmBenchConfig(BenchConfig):
     """What to run; None takes what the suite says.
 
-    prompts: of every task.   new_tokens: longest answer of every task.   saved: drafters to compare too, (name, folder).
+    prompts: of every task.   task_names: None for all.   new_tokens: longest answer of every task.
+    saved: drafters to compare too, (name, folder).
     """
 
     about: ClassVar[str] = (
@@ -55,6 +56,9 @@ class VlmBenchConfig(BenchConfig):
         None, "smollm2, vlm, vlm/hybrid, a folder or a hub id; as the suite has it when left out.", shown="NAME|PATH|ID"
     )
     prompts: int | None = option(None, "Held-out prompts of every task.", least=1)
+    task_names: tuple[str, ...] | None = option(
+        None, "Tasks of the suite, such as chat,story; all when left out.", flag="--tasks", shown="NAME,NAME"
+    )
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
     dtype: str = option("float32", "float32, bfloat16 or float16: what the model computes in.")
     saved: tuple[tuple[str, str], ...] = option(
@@ -67,7 +71,9 @@ class VlmBenchConfig(BenchConfig):
         if twice:
             raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
         check_choice("--dtype", self.dtype, DTYPES)
-        for task in self.plan().tasks:
+        for name in self.task_names or ():
+            check_choice("--tasks", name, [task.name for task in self.plan().tasks])
+        for task in self.chosen():
             if self.prompts and task.most and self.prompts > task.most:
                 raise ValueError(f"--prompts: expected 1 to {task.most} of a task, got {self.prompts}, change it")
         super().__post_init__()
@@ -87,8 +93,12 @@ class VlmBenchConfig(BenchConfig):
             return served
         return [one for one in served if one.widely]
 
+    def chosen(self) -> list[VlmTask]:
+        """The tasks that are asked, in the order of the suite."""
+        return [task for task in self.plan().tasks if self.task_names is None or task.name in self.task_names]
+
     def settings(self) -> Iterator[VlmSetting]:
-        for task in self.plan().tasks:
+        for task in self.chosen():
             for batch in self.batches:
                 for temperature in self.temperatures:
                     yield VlmSetting(
@@ -101,7 +111,7 @@ class VlmBenchConfig(BenchConfig):
                     )
 
     def check(self, resources: VlmResources) -> None:
-        if not resources.takes_pictures and any(task.pictures for task in self.plan().tasks):
+        if not resources.takes_pictures and any(task.pictures for task in self.chosen()):
             raise ValueError(
                 f"--suite: expected a suite without pictures for {resources.name}, got {self.suite!r}, take real"
             )

@@ -11,7 +11,7 @@ from mmspec.evaluate.vlm.requests import VlmPrompt, VlmTask
 from mmspec.io.readers import read_json
 from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, InstructionKind
 
-NEW_TOKENS = 128
+NEW_TOKENS, PROMPTS = 128, 8  # prompts of every kind
 KINDS = INSTRUCTION_KINDS
 _FILE = Path(__file__).with_name("real_prompts.json")
 
@@ -48,18 +48,24 @@ def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequenc
     return known[:count]
 
 
-def evaluation_prompts(count: int) -> list[EvaluationPrompt]:
-    """The prompts in turns over the kinds, so that the first few show many kinds; at most as many as there are.
+def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
+    """The prompts of a sweep, in turns over the kinds, so that the first few show many kinds.
 
     The answers to earlier turns are the model's own in sweeps, so that only the user's turns are kept.
+
+    Args:
+        count: How many; there are no more than all.
+        seed: Where to begin.
+
+    Returns:
+        The prompts, whose category is their kind.
     """
-    rounds = zip(*(prompts_by_kind()[kind] for kind in KINDS), strict=True)
-    mixed = [
-        (kind, number, prompt) for number, row in enumerate(rounds) for kind, prompt in zip(KINDS, row, strict=True)
-    ]
+    by_kind = prompts_by_kind()
+    mixed = [(kind, number, by_kind[kind][number]) for number in range(PROMPTS) for kind in KINDS]
+    first = seed * count % len(mixed)
     return [
         EvaluationPrompt(f"{kind}-{number}", (*_users_turns(prompt), prompt.text), category=kind)
-        for kind, number, prompt in mixed[:count]
+        for kind, number, prompt in (mixed[first:] + mixed[:first])[:count]
     ]
 
 
@@ -67,5 +73,4 @@ def _users_turns(prompt: VlmPrompt) -> tuple[str, ...]:
     return tuple(text for role, text in prompt.history if role == "user")
 
 
-PROMPTS = 8  # of every kind
 TASKS = tuple(VlmTask(kind, partial(real_prompts, kind=kind), NEW_TOKENS, pictures=0, most=PROMPTS) for kind in KINDS)
