@@ -10,6 +10,9 @@ from pathlib import Path
 
 import torch
 
+from mmspec.io.files import writing
+from mmspec.io.readers import read_text
+
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 
@@ -41,7 +44,8 @@ def _start() -> int | None:
     if trim is not None:
         trim(0)
     try:
-        _RESET.write_text(_RESET_PEAK)
+        with writing(_RESET):
+            _RESET.write_text(_RESET_PEAK)
     except OSError:
         return None
     return _resident("VmRSS")
@@ -49,7 +53,7 @@ def _start() -> int | None:
 
 def _resident(field: str) -> int:
     """A field of the process's status, in bytes."""
-    for line in _STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_text(_STATUS).splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"{_STATUS}: expected a line {field}, got none; the system does not count resident memory")

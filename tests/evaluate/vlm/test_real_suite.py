@@ -11,13 +11,14 @@ import torch
 import transformers as hf
 
 from mmspec.evaluate.engine.bench import bench
-from mmspec.evaluate.engine.domain import bench_failures
+from mmspec.evaluate.engine.domain import SamplingOverrides, bench_failures
 from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.cost_curve import WIDTHS, pass_seconds
 from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 from mmspec.evaluate.vlm.resources import VlmResources, open_target, published_resources
+from mmspec.evaluate.vlm.sweep import SWEEP
 from mmspec.io.checkpoints import cast_weights
 from tests.evaluate.vlm.tiny_text import save_text_model, text_model, text_tokenizer
 
@@ -186,3 +187,14 @@ def test_a_drafter_of_the_zoo_has_the_precision_of_the_model(monkeypatch: pytest
     monkeypatch.setattr("mmspec.zoo.load", lambda name: copy.deepcopy(load(name)))
     resources = VlmResources(cast_weights(copy.deepcopy(model), torch.bfloat16), processor, "tiny")
     assert next(resources.drafter("eagle").parameters()).dtype == torch.bfloat16
+
+
+def test_sweeps_answer_the_turns_of_a_conversation_with_a_text_model(folder: Path) -> None:
+    resources, setting = SWEEP.open(str(folder)), SWEEP.setting(str(folder), 0.0, SamplingOverrides(new_tokens=4))
+    (prompt,) = (one for one in SWEEP.prompts("smollm2", 9, 0) if one.category == "second_turn")
+    texts = []
+    for decoding in ("ar", "hf", "lookup"):
+        run, made = SWEEP.sampler(SWEEP.method(str(folder), decoding, ""), resources, setting)(prompt, 0)
+        texts.append(made)
+        assert run.tokens == 8
+    assert texts[0] == texts[1] == texts[2]
