@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmspec.cli.console import check_writable, refusing, reports_errors, save_json, screen, spinner
+from mmspec.cli.console import BadOption, check_writable, refusing, reports_errors, save_json, screen, spinner
 from mmspec.cli.options import (
     ZOO,
     Drafter,
@@ -53,6 +53,8 @@ def caption(
     if temperature > 0:
         seed = drawn_seed(seed)
     resources = open_resources(model)
+    if not resources.takes_pictures:
+        raise BadOption(f"--model: expected a model that takes pictures and text, got {model!r}, use another")
     # what a sampled answer of a seed says depends on where drafts end: a fixed drafter gives it again
     name = drafter or ("auto" if temperature == 0 else "eagle" if resources.is_zoo else "lookup")
     text, seconds, stats = _answer(resources, pictures, prompt, name, temperature, seed, max_new_tokens, stream)
@@ -99,7 +101,7 @@ def _answer(
         )
     seconds = perf_counter() - began
     new = out.sequences[0, inputs["input_ids"].shape[1] :]
-    text = resources.processor.tokenizer.decode(new, skip_special_tokens=True).strip()
+    text = resources.tokenizer.decode(new, skip_special_tokens=True).strip()
     if out.errors:
         screen().print("" if stream else text, markup=False, soft_wrap=True)
         raise ValueError("; ".join(out.errors.values()))
@@ -118,7 +120,7 @@ def _streamer(resources: VlmResources) -> object:
 
     if out.is_terminal:
         out.print(Text.assemble(("drafted and accepted", DRAFTED), ", ", ("the target's own token", OWN), style="dim"))
-    return TextRuns(resources.processor.tokenizer, write)
+    return TextRuns(resources.tokenizer, write)
 
 
 def figures(stats: Stats, seconds: float) -> dict:

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+import torch
 from torch import nn
 
 from mmspec.io.loading import abbreviated, sketch
@@ -70,6 +71,31 @@ def load_part(kind: type, source: str | Path, *, local: bool = True, **how: Any)
         if issubclass(kind, GenerationConfig):  # it has no code, and keeps what it does not know as a setting
             return kind.from_pretrained(source, local_files_only=local, **how)
         return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False, **how)
+
+
+def cast_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Cast a model to a precision, as `from_pretrained(dtype=...)` loads it: its rotary frequencies keep theirs.
+
+    `Module.to` alone would round the frequencies too, and in bfloat16 the positions of a long prompt would run into one
+    another.
+
+    Args:
+        model: Any model of transformers.
+        dtype: The precision of the weights.
+
+    Returns:
+        The same model.
+    """
+    rotary = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in module.named_buffers(recurse=False)
+        if name.endswith("inv_freq") and name in module._non_persistent_buffers_set
+    ]
+    model.to(dtype)
+    for module, name, value in rotary:
+        setattr(module, name, value)
+    return model
 
 
 def _check_sizes(kind: type, config: Any, tensors: int, held: int, source: str | Path) -> None:

@@ -23,7 +23,7 @@ class Example:
     Attributes:
         key: Its name in files of answers.
         text: The user's last message.
-        images: Pictures in front of the text, RGB.
+        images: Pictures in front of the first turn, RGB.
         answer: A reference answer, None where only the target's own is wanted.
         history: Earlier turns of text as (role, text), the user's first.
     """
@@ -100,11 +100,22 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     if is_tokenizer(processor):
         if any(images):
-            raise ValueError("images: expected none for a model of text alone, got some; leave them out")
-        # a chat template writes the special tokens itself
-        special = not getattr(processor, "chat_template", None)
-        return dict(processor(texts, return_tensors="pt", add_special_tokens=special, **padding))
+            raise ValueError("images: expected none beside a tokenizer, got some; open the model with its processor")
+        return _left_padded(processor, texts)
     return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
+
+
+def _left_padded(tokenizer: Any, texts: Sequence[str]) -> dict[str, Tensor]:
+    """int64 [B, P] ids and mask. Many tokenizers of text models have no padding token, and the mask hides any other."""
+    # a chat template writes the special tokens itself
+    special = not getattr(tokenizer, "chat_template", None)
+    rows = [tokenizer(text, add_special_tokens=special)["input_ids"] for text in texts]
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    pad, longest = next(token for token in known if token is not None), max(map(len, rows))
+    return {
+        "input_ids": torch.tensor([[pad] * (longest - len(row)) + row for row in rows]),
+        "attention_mask": torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows]),
+    }
 
 
 def is_tokenizer(processor: Any) -> bool:
@@ -144,7 +155,7 @@ def render_chat(processor: Any, messages: list[dict[str, Any]], add_generation_p
 
 def _plain_text(parts: list[dict[str, Any]]) -> str:
     if any(part["type"] != "text" for part in parts):
-        raise ValueError("images: expected none for a model of text alone, got some; leave them out")
+        raise ValueError("images: expected none beside a tokenizer, got some; open the model with its processor")
     return "\n".join(part["text"] for part in parts)
 
 
@@ -172,9 +183,10 @@ def reference_answer_ids(processor: Any, example: Example) -> list[int]:
 
 
 def _messages(example: Example) -> list[dict[str, Any]]:
-    earlier = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in example.history]
-    content = [{"type": "image"} for _ in example.images] + [{"type": "text", "text": example.text}]
-    return [*earlier, {"role": "user", "content": content}]
+    turns = [*example.history, ("user", example.text)]
+    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
+    messages[0]["content"] = [{"type": "image"} for _ in example.images] + messages[0]["content"]
+    return messages
 
 
 def _template_separator(processor: Any, asked: list[dict[str, Any]], prompt: str, answer: str) -> str | None:

@@ -47,7 +47,8 @@ def bench(
         extras = domain.extras(config, resources, kept)
         own = {"repeats": config.repeats, "seed": config.seed, "code": code}
         env = environment(bench=domain.name, suite=config.suite, **own, **domain.environment(config, resources))
-    return {"env": env, "rows": _both(config, timed, judged, domain.quality), **extras}
+    rows = _both(config, timed, judged, domain.quality)
+    return {"env": env, "rows": [*rows, *domain.united(config, rows)], **extras}
 
 
 def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: Mapping[str, str]) -> list[dict]:

@@ -68,6 +68,7 @@ class Domain:
     What not every domain has. complete: adds its own fields to the rows of a setting, by key.   reference: of a setting
     that is judged.   quality: fields a timed row takes over from the judged one, and what they are called there.
     extras: entries of the file beside the rows.   may_fail: rows whose failure is no fault of ours.
+    united: rows over several settings together, from the rows of each.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Domain:
     quality: Mapping[str, str] = field(default_factory=dict)
     extras: Callable[[Any, Any, BenchLog], dict] = lambda config, resources, log: {}
     may_fail: Callable[[dict], bool] = lambda row: False
+    united: Callable[[Any, Sequence[dict]], list[dict]] = lambda config, rows: []
 
 
 Shows = Literal["text", "picture", "film"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from mmspec.evaluate.engine.runs import FAILURES, Attempt, TimedRun, completed, failures
@@ -32,7 +33,7 @@ def parting(
     margins: of a case, by how much the peer preferred its value of (row, place) to another value; asked once a case, and
     only where outputs differ.
     """
-    found = _parted(peer, own, margins)
+    found = [one.margin for one in differences(peer, own, margins)]
     within = TIE if tie is None else tie
     return {
         "ties": sum(margin < within for margin in found),
@@ -40,16 +41,38 @@ def parting(
     }
 
 
-def _parted(
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place where a request parts from the peer's output.
+
+    Attributes:
+        case: The number of the case.
+        row: The row of the batch; of several, the row with the largest margin.
+        place: The place in the output.
+        margin: By how much the peer preferred its value; infinite where one output only goes on behind the other.
+    """
+
+    case: int
+    row: int
+    place: int
+    margin: float
+
+
+def differences(
     peer: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]], margins: Callable[[int], Margin]
-) -> list[float]:
-    """Of every request that differs, the margin at the first place where a row does, the largest of its rows."""
+) -> list[Difference]:
+    """The requests whose output differs from the peer's; the arguments as in `parting`."""
     of_case, found = cache(margins), []
     for case, (first, second) in enumerate(zip(peer, own, strict=True)):
         for a, b in zip(first, second, strict=True):
             if isinstance(a, TimedRun) and isinstance(b, TimedRun) and a.output != b.output:
                 rows = enumerate(zip(a.output, b.output, strict=True))
-                found.append(max(_margin(of_case(case), row, x, y) for row, (x, y) in rows if x != y))
+                parted = [
+                    Difference(case, row, _first(x, y), _margin(of_case(case), row, x, y))
+                    for row, (x, y) in rows
+                    if x != y
+                ]
+                found.append(max(parted, key=lambda one: one.margin))
     return found
 
 

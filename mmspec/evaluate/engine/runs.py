@@ -27,6 +27,8 @@ class TimedRun:
     exact: as the method itself reports it.   drafter_passes: forward passes of the drafter's model.
     row_passes: target passes each row took part in, of methods that count them.   rounds: that the decode time is split
     over; None for the target's passes behind the prefill.
+    prefill: seconds up to the first token, None where they are not known.   peak_bytes: memory beyond the model's, None
+    where it was not measured.
     """
 
     seconds: float
@@ -39,6 +41,19 @@ class TimedRun:
     row_passes: tuple[int, ...] = ()
     rounds: int | None = None
     accepted: tuple[tuple[int | None, ...], ...] = ()
+    prefill: float | None = None
+    peak_bytes: int | None = None
+
+    @property
+    def decode_seconds(self) -> float | None:
+        """Seconds behind the prefill; None where they are not known."""
+        prefill = self.prefill if self.parts is None else self.parts["prefill"]
+        return None if prefill is None else self.seconds - prefill
+
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens behind the first of every row, which the prefill gives."""
+        return self.tokens - len(self.output)
 
     @property
     def decode_rounds(self) -> int:

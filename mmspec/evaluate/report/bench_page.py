@@ -79,9 +79,25 @@ IMAGE_COLUMNS: dict[str, Cell] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """A compact table: a figure of many rows at once.
+
+    Attributes:
+        title: What the figure is, and of which rows.
+        heads: The heads of the columns, that of the names of the lines first.
+        lines: The cells.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """about: what is compared.   columns: heads and the cells below them, the method's and its law's first.
     by: fields that split rows into tables.   title: of a table, from its rows.   notes: sentences below the tables.
+    grids: compact tables behind the others.   has_table: the rows that full tables show.
     """
 
     about: str
@@ -89,6 +105,8 @@ class Page:
     by: tuple[str, ...]
     title: Callable[[Sequence[dict]], str]
     notes: tuple[str, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    has_table: Callable[[dict], bool] = lambda row: True
 
 
 def suite_page(
@@ -129,7 +147,8 @@ def near_plain(row: dict) -> bool:
 
 def sections(page: Page, rows: Sequence[dict]) -> Iterator[tuple[str, list[dict], list[str]]]:
     """(title, rows, sentences on their failures) per table, in the order of the rows."""
-    for _, group in groupby(rows, key=lambda row: [row[name] for name in page.by]):
+    shown = filter(page.has_table, rows)
+    for _, group in groupby(shown, key=lambda row: [row[name] for name in page.by]):
         part = list(group)
         yield page.title(part), part, failure_notes(part)
 
@@ -163,6 +182,8 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
     for title, rows, failures in sections(page, result["rows"]):
         lines += [f"## {title}", "", *table_lines(page.columns, rows), "", *(f"- {note}" for note in failures)]
         lines += [""] if failures else []
+    for grid in page.grids:
+        lines += [f"## {grid.title}", "", *grid_lines(grid), ""]
     return "\n".join(lines)
 
 
@@ -202,6 +223,12 @@ def table_lines(columns: Mapping[str, Cell], rows: Sequence[dict]) -> list[str]:
     ]
 
 
+def grid_lines(grid: Grid) -> list[str]:
+    """A Markdown table."""
+    rule = ["---", *("---:" for _ in grid.heads[1:])]
+    return [table_line(cells) for cells in (grid.heads, rule, *grid.lines)]
+
+
 def fact_lines(facts: Mapping[str, str | None]) -> list[str]:
     """A Markdown table of names and values; values that are empty are left out."""
     return [table_line(pair) for pair in (("", ""), ("---", "---"), *facts.items()) if pair[1] or not pair[0]]
@@ -217,6 +244,13 @@ def tables(page: Page, result: dict) -> Iterator[Table | str]:
             table.add_row(*(cell(row) for cell in page.columns.values()))
         yield table
         yield from failures
+    for grid in page.grids:
+        table = Table(title=grid.title, title_justify="left")
+        for number, head in enumerate(grid.heads):
+            table.add_column(head, justify="right" if number else "left")
+        for line in grid.lines:
+            table.add_row(*line)
+        yield table
     yield from page.notes
 
 

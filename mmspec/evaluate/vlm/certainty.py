@@ -41,15 +41,29 @@ def certainty(timed: TimedSetting) -> dict:
     return {"top1_probability": _mean(top1), "answer_share": _mean(inside)}
 
 
-@torch.no_grad()
 def preference(timed: TimedSetting, case: int, peer: str) -> Margin:
     """By how much the target's logits prefer the tokens that the row `peer` gave in a case to others, read in one pass."""
-    model, natural = timed.resources.model, timed.setting.task.natural
     run = next(one for one in timed.results[peer][case] if isinstance(one, TimedRun))
-    logits = _logits(model, timed.cases[case], _padded(run.output))
+    return margins(timed.resources.model, timed.cases[case], run.output, timed.setting.task.natural)
+
+
+@torch.no_grad()
+def margins(model: nn.Module, inputs: Mapping[str, Tensor], output: Sequence[Sequence[int]], natural: bool) -> Margin:
+    """Read a text once, to tell how near to a tie each of its tokens was.
+
+    Args:
+        model: The target.
+        inputs: The prompts, as `generate` takes them.
+        output: The tokens of every row.
+        natural: End tokens count as all others.
+
+    Returns:
+        A function of (row, place, other token): the logit of the row's own token less that of the other.
+    """
+    logits = _logits(model, inputs, _padded(output))
     if not natural:
         logits = logits.index_fill(-1, torch.tensor(end_tokens(model), dtype=torch.long), float("-inf"))
-    return lambda row, place, other: float(logits[row, place, run.output[row][place]] - logits[row, place, other])
+    return lambda row, place, other: float(logits[row, place, output[row][place]] - logits[row, place, other])
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -42,16 +42,23 @@ class VlmSetting(Setting):
 class VlmBenchConfig(BenchConfig):
     """What to run; None takes what the suite says.
 
-    prompts: of every task.   new_tokens: longest answer of every task.   saved: drafters to compare too, (name, folder).
+    prompts: of every task.   task_names: None for all.   new_tokens: longest answer of every task.
+    saved: drafters to compare too, (name, folder).
     """
 
     about: ClassVar[str] = (
-        "The zoo's vision-language models: transformers, plain, and every drafter, paired and interleaved."
+        "Models for pictures and text or for text alone: transformers, plain, and every drafter, paired and interleaved."
     )
     baselines: ClassVar[dict[str, str]] = {"hf": "hf", "ar": "plain"}
 
-    suite: str = option("methods", "methods, drafters, pictures, blocks, hybrid, lengths, strict or captured.")
+    suite: str = option("methods", "real, methods, drafters, pictures, blocks, hybrid, lengths, strict or captured.")
+    model: str | None = option(
+        None, "smollm2, vlm, vlm/hybrid, a folder or a hub id; as the suite has it when left out.", shown="NAME|PATH|ID"
+    )
     prompts: int | None = option(None, "Held-out prompts of every task.", least=1)
+    task_names: tuple[str, ...] | None = option(
+        None, "Tasks of the suite, such as chat,story; all when left out.", flag="--tasks", shown="NAME,NAME"
+    )
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
     dtype: str = option("float32", "float32, bfloat16 or float16: what the model computes in.")
     saved: tuple[tuple[str, str], ...] = option(
@@ -64,6 +71,11 @@ class VlmBenchConfig(BenchConfig):
         if twice:
             raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
         check_choice("--dtype", self.dtype, DTYPES)
+        for name in self.task_names or ():
+            check_choice("--tasks", name, [task.name for task in self.plan().tasks])
+        for task in self.chosen():
+            if self.prompts and task.most and self.prompts > task.most:
+                raise ValueError(f"--prompts: expected 1 to {task.most} of a task, got {self.prompts}, change it")
         super().__post_init__()
 
     def short_name(self, name: str) -> str:
@@ -72,10 +84,21 @@ class VlmBenchConfig(BenchConfig):
         return short_name(name)
 
     def known(self) -> tuple[Method, ...]:
-        return self.plan().rows(self.saved)
+        return self.plan().rows(self.saved, self.model or "")
+
+    def serving(self, setting: VlmSetting) -> list[Method]:
+        """The methods of a setting; suites may keep single greedy requests for most of them."""
+        served = [one for one in super().serving(setting) if setting.batch <= (one.largest_batch or setting.batch)]
+        if self.methods is not None or not self.plan().narrowed or (setting.batch, setting.temperature) == (1, 0):
+            return served
+        return [one for one in served if one.widely]
+
+    def chosen(self) -> list[VlmTask]:
+        """The tasks that are asked, in the order of the suite."""
+        return [task for task in self.plan().tasks if self.task_names is None or task.name in self.task_names]
 
     def settings(self) -> Iterator[VlmSetting]:
-        for task in self.plan().tasks:
+        for task in self.chosen():
             for batch in self.batches:
                 for temperature in self.temperatures:
                     yield VlmSetting(
@@ -88,6 +111,10 @@ class VlmBenchConfig(BenchConfig):
                     )
 
     def check(self, resources: VlmResources) -> None:
+        if not resources.takes_pictures and any(task.pictures for task in self.chosen()):
+            raise ValueError(
+                f"--suite: expected a suite without pictures for {resources.name}, got {self.suite!r}, take real"
+            )
         for folder in self.folders():
             resources.drafter(str(folder))
 

@@ -1,8 +1,10 @@
-"""The bench of vision-language models, tied together: fields of its rows and its domain."""
+"""The bench of models for text, tied together: fields of its rows and its domain."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +12,20 @@ from torch import Tensor, nn
 from mmspec import vlm
 from mmspec.evaluate.engine.domain import Domain, TimedSetting
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
-from mmspec.evaluate.engine.rows import TIE, Results, parting
+from mmspec.evaluate.engine.resume_log import BenchLog
+from mmspec.evaluate.engine.rows import TIE, Results, differences, parting
 from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, spread
+from mmspec.evaluate.vlm.alone import alone_fields, keep_alone
 from mmspec.evaluate.vlm.certainty import certainty, preference
 from mmspec.evaluate.vlm.config import VlmBenchConfig
+from mmspec.evaluate.vlm.cost_curve import cost_curve
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.page import describe, page, panels
-from mmspec.evaluate.vlm.resources import VlmResources, card_of, zoo_resources
+from mmspec.evaluate.vlm.resources import VlmResources, card_of, open_target
 from mmspec.evaluate.vlm.runner import cases, generation_arguments, runner
 from mmspec.evaluate.vlm.same_drafts import same_drafts
+from mmspec.evaluate.vlm.united import ratio_fields, run_columns, united
 
 _ROUNDED = 32  # units of a dtype's spacing at 1 by which logits of passes of two widths may differ
 MEASURED = 4  # requests a drafter is timed alone on
@@ -28,25 +34,51 @@ READINGS = 3  # of every prompt
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     """Adds to the rows of a setting what drafters cost to run and to train, and what relates the rows to one another."""
-    suite = timed.config.plan()
+    suite, greedy = timed.config.plan(), timed.setting.temperature == 0
+    if suite.united:
+        for method in timed.methods:
+            rows[method.key]["runs"] = run_columns(timed.results[method.key])
+    if suite.alone and greedy and timed.setting.batch == 1:
+        keep_alone(timed)
     for method in timed.methods:
         row, runs = rows[method.key], completed(timed.results[method.key])
+        if suite.united:
+            row |= ratio_fields([rows[PEER]], [row])
+        peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
+        row["peak_mb"] = round(max(peaks) / 1e6, 1) if peaks else None
         passes = [run.drafter_passes * len(run.output) / run.tokens for run in runs]
         row |= {"drafter_passes_per_token": mean(passes), "parameters": None, "training_seconds": None}
         if row["exact"] is not None:
             row |= training_of(method, timed.resources)
             row |= _costs(method, timed) if suite.measured else {}
-        if timed.setting.temperature == 0:
+        if greedy:
             row |= _parting(method, timed)
+        if greedy and suite.alone and timed.setting.batch > 1 and method.engine == "mmspec":
+            row |= alone_fields(method, timed, _tie(timed))
     _compare(timed, rows, suite.reference)
 
 
 def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
-    """How near a tie a row parts from the one it is held against. Strict rows may not part at all; others at what rounding
-    explains."""
+    """How near a tie a row parts from the one it is held against, and which prompts do. Strict rows may not part at all;
+    others at what rounding explains."""
     peer = method.like or PEER
-    tie = max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps) * (not method.like)
-    return parting(timed.results[peer], timed.results[method.key], lambda case: preference(timed, case, peer), tie)
+    first, own = timed.results[peer], timed.results[method.key]
+    margins = cache(lambda case: preference(timed, case, peer))
+    found = parting(first, own, margins, 0.0 if method.like else _tie(timed))
+    parted = [
+        {
+            "prompt": f"{timed.setting.task.name} {one.case * timed.setting.batch + one.row + 1}",
+            "token": one.place + 1,
+            "margin": None if one.margin == math.inf else one.margin,
+        }
+        for one in differences(first, own, margins)
+    ]
+    return found | {"parted": parted}
+
+
+def _tie(timed: TimedSetting) -> float:
+    """The margin of logits that the rounding of passes over several tokens may explain."""
+    return max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps)
 
 
 def training_of(method: VlmMethod, resources: VlmResources) -> dict:
@@ -137,11 +169,20 @@ def environment(config: VlmBenchConfig, resources: VlmResources) -> dict:
     }
 
 
+def extras(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
+    """What the file holds beside the rows: accept lengths on identical drafts, and the cost curve of the target."""
+    made = same_drafts(config, resources, log)
+    if config.plan().curve:
+        setting = next(config.settings())
+        made["cost_curve"] = log.once({"cost curve": setting.task.name}, lambda: cost_curve(resources, setting))
+    return made
+
+
 DOMAIN = Domain(
     name="vlm",
     config=VlmBenchConfig,
     output="tokens of transformers",
-    resources=lambda config: zoo_resources(config.plan().model, config.dtype),
+    resources=lambda config: open_target(config.model, config.dtype),
     cases=cases,
     runner=runner,
     certainty=certainty,
@@ -150,6 +191,7 @@ DOMAIN = Domain(
     page=page,
     panels=panels,
     complete=complete,
-    extras=same_drafts,
+    extras=extras,
+    united=united,
     may_fail=lambda row: row["key"].startswith("hf-"),  # what transformers itself refuses
 )

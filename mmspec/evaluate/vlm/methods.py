@@ -20,6 +20,8 @@ class VlmMethod(Method):
     point: where plots put the row, such as its fixed length.   controlled: its lengths follow measured costs; compared with
     the other rows of the same `rivals`.
     strict: passes over drafts give the bits of single ones.   captured: rounds run without the host.
+    widely: runs in every setting of suites that leave out others, see `VlmSuite.narrowed`.
+    largest_batch: the engine refuses larger ones; None for any.
     """
 
     engine: Literal["transformers", "mmspec"] = "mmspec"
@@ -31,6 +33,8 @@ class VlmMethod(Method):
     controlled: bool = False
     strict: bool = False
     captured: bool = False
+    widely: bool = False
+    largest_batch: int | None = None
 
     def row(self) -> dict:
         return {

@@ -11,7 +11,6 @@ from typing import Any
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.io.images import check_image
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.examples import encode as encode_examples
 from mmspec.zoo.world.captions import REQUESTS, REVERSED_REQUESTS
@@ -31,10 +30,17 @@ _REQUESTS = (*REQUESTS, *REVERSED_REQUESTS[:1])
 
 @dataclass(frozen=True, slots=True)
 class VlmPrompt:
-    """A request about some pictures."""
+    """A request, about some pictures or of text alone.
+
+    Attributes:
+        text: What the user writes.
+        images: The pictures, shown before the first turn.
+        history: Earlier turns as (role, text), the user's first.
+    """
 
     text: str
-    images: tuple[Image, ...]
+    images: tuple[Image, ...] = ()
+    history: tuple[tuple[str, str], ...] = ()
 
 
 def held_out(count: int, seed: int = 0) -> list[VlmPrompt]:
@@ -112,13 +118,30 @@ def demo_scenes(count: int = 3) -> list[Scene]:
     return [next(scenes) for _ in range(count)]
 
 
-def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict:
-    """Model inputs of a batch of prompts, padded on the left, through the processor's own chat template.
+def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
+    """Encode a batch of prompts, padded on the left, through the chat template.
 
-    Raises ValueError for a text that holds the processor's image placeholder.
+    Args:
+        processor: The model's processor; of a text-only model its tokenizer.
+        prompts: The requests.
+
+    Returns:
+        The inputs of `generate`.
+
+    Raises:
+        ValueError: for a text that holds the image placeholder, for pictures beside a tokenizer, and for a conversation
+            without a chat template, which could not tell who said what.
     """
-    examples = [Example(f"prompt {number}", prompt.text, prompt.images) for number, prompt in enumerate(prompts, 1)]
-    return encode_examples(processor, examples)
+    if not getattr(processor, "chat_template", None) and (prompt := next((p for p in prompts if p.history), None)):
+        turns = 1 + sum(role == "user" for role, _ in prompt.history)
+        raise ValueError(f"turns: expected one for a processor without a chat template, got {turns}, ask one by one")
+    return encode_examples(
+        processor,
+        [
+            Example(f"prompt {number}", prompt.text, prompt.images, history=prompt.history)
+            for number, prompt in enumerate(prompts, 1)
+        ],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +150,7 @@ class VlmTask:
 
     natural: answers end where the model ends them; else the end-of-text token is suppressed.   pictures: per request.
     times: so many times the bench's number of prompts; short answers need more of them for a steady median.
+    most: requests that there are; None for any number.
     """
 
     name: str
@@ -135,6 +159,7 @@ class VlmTask:
     natural: bool = True
     pictures: int = 1
     times: int = 1
+    most: int | None = None
 
 
 CAPTIONS = VlmTask("captions", held_out, 128)
@@ -154,25 +179,12 @@ def encode_turns(
     """Inputs of `generate` for the last of the turns, behind those before it and their answers; pictures stand before the
     first.
 
-    Raises ValueError for a text that holds the processor's image placeholder, and for several turns to a processor without a
-    chat template, which could not tell who said what; ImageError, which is one, for pictures that are none.
+    Raises:
+        ValueError: as `encode`; ImageError, which is one, for pictures that are none.
     """
-    if len(turns) == 1:
-        return encode(processor, [VlmPrompt(turns[0], pictures)])
-    if not getattr(processor, "chat_template", None):
-        raise ValueError(
-            f"turns: expected one for a processor without a chat template, got {len(turns)}, ask one by one"
-        )
-    mark = getattr(processor, "image_token", None)
-    if mark and any(mark in text for text in turns):
-        raise ValueError(f"text: expected no placeholder {mark!r} in it, got one, remove it")
-    pictures = tuple(check_image(picture, "pictures") for picture in pictures)
-    messages: list[dict] = []
-    for number, text in enumerate(turns):
-        shown = [{"type": "image"} for _ in pictures] if number == 0 else []
-        messages.append({"role": "user", "content": [*shown, {"type": "text", "text": text}]})
-        if number < len(turns) - 1:
-            messages.append({"role": "assistant", "content": [{"type": "text", "text": answers[number]}]})
-    text = processor.apply_chat_template(messages, add_generation_prompt=True)
-    images = [list(pictures)] if pictures else None
-    return dict(processor(images=images, text=[text], return_tensors="pt"))
+    history = [
+        part
+        for turn, answer in zip(turns[:-1], answers, strict=False)
+        for part in (("user", turn), ("assistant", answer))
+    ]
+    return encode(processor, [VlmPrompt(turns[-1], pictures, tuple(history))])

@@ -1,22 +1,26 @@
-"""A vision-language model, its processor, and every drafter for it by name, each loaded on first use."""
+"""A model for text or for pictures and text, its processor, and every drafter for it by name, each loaded on first use."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from mmspec import drafters, zoo
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.vlm.variants import untrained, weakened
+from mmspec.io.checkpoints import cast_weights, load_model, load_part
 from mmspec.io.readers import read_json
 from mmspec.vlm import load_drafter
 
-HYBRID, SMOL = "vlm/hybrid", "vlm/smol"
-TARGETS = ("vlm", HYBRID, SMOL)  # models of the zoo that commands decode with
+HYBRID, SMOL, SMOLLM2 = "vlm/hybrid", "vlm/smol", "smollm2"
+TARGETS = ("vlm", HYBRID, SMOL, SMOLLM2)  # models of the zoo that commands decode with
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class VlmDrafterSpec:
 
 def target_of(part: str) -> str:
     """The zoo's model that a part of it was trained for."""
-    return next((target for target in (HYBRID, SMOL) if part.startswith(f"{target}/")), "vlm")
+    return next((target for target in (HYBRID, SMOL, SMOLLM2) if part.startswith(f"{target}/")), "vlm")
 
 
 def _trained(name: str, title: str, drafts: str, target: str = "vlm") -> VlmDrafterSpec:
@@ -70,6 +74,8 @@ DRAFTERS: dict[str, VlmDrafterSpec] = {
     "smol-msd": _trained("msd", "MSD", "as msd, for vlm/smol", SMOL),
     "smol-vispec": _trained("vispec", "ViSpec", "as vispec, for vlm/smol", SMOL),
     "smol-dspark": _trained("dspark", "DSpark with vision", "as dspark, for vlm/smol", SMOL),
+    "smollm2-eagle3": _trained("eagle3", "EAGLE-3", "as eagle3, for smollm2", SMOLLM2),
+    "smollm2-dspark": _trained("dspark", "DSpark", "as dspark without pictures, for smollm2", SMOLLM2),
     "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),
     "medusa": _trained("medusa", "Medusa", "tree or chain from independent heads on the target's last state"),
     "small": VlmDrafterSpec(
@@ -96,10 +102,18 @@ DRAFTERS: dict[str, VlmDrafterSpec] = {
     "none": VlmDrafterSpec("plain", lambda resources: None, "nothing: plain decoding in the same loop"),
     "auto": VlmDrafterSpec("auto", _automatic, "what is at hand for the model, as far as it pays by measured time"),
     "weak": VlmDrafterSpec(
-        "EAGLE with noise", lambda resources: resources.variant("weak", weakened), "as eagle", public=False
+        "EAGLE with noise",
+        lambda resources: resources.variant("weak", weakened),
+        "as eagle",
+        public=False,
+        target="vlm",
     ),
     "random": VlmDrafterSpec(
-        "untrained EAGLE", lambda resources: resources.variant("random", untrained), "as eagle, at random", public=False
+        "untrained EAGLE",
+        lambda resources: resources.variant("random", untrained),
+        "as eagle, at random",
+        public=False,
+        target="vlm",
     ),
 }
 
@@ -156,6 +170,16 @@ class VlmResources(Resources):
         """Whether it is the zoo's VLM, which most of the zoo's drafters are for."""
         return self.zoo == "vlm"
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer, also of a text-only model, whose processor it is."""
+        return getattr(self.processor, "tokenizer", self.processor)
+
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether prompts may show pictures."""
+        return not isinstance(self.processor, PreTrainedTokenizerBase)
+
     def zoo_part(self, name: str) -> Any:
         """A model of the zoo that belongs to this one.   Raises ValueError where it belongs to another."""
         if target_of(name) != self.zoo:
@@ -163,7 +187,11 @@ class VlmResources(Resources):
                 f"expected the zoo's model, which {name!r} was trained for, got {self.name}, "
                 "use --drafter lookup or recycling"
             )
-        return self.once(name, lambda: zoo.load(name))
+        return self.once(name, lambda: self._fitted(zoo.load(name)))
+
+    def _fitted(self, part: Any) -> Any:
+        """A drafter on the device and in the precision of the model; other parts as they are."""
+        return part.fitted(self.model) if hasattr(part, "fitted") else part
 
     def drafter(self, name: str) -> Any:
         """The drafter called `name` in DRAFTERS, or the one saved in the folder `name`; None for "none"."""
@@ -179,23 +207,75 @@ class VlmResources(Resources):
         return self.once(name, lambda: change(self.zoo_part("vlm/eagle")))
 
 
-def zoo_resources(name: str = "vlm", dtype: str = "float32") -> VlmResources:
-    """The zoo's VLM of this name."""
-    model, processor = zoo.load(name)
-    size, suffix = sum(p.numel() for p in model.parameters()), "" if dtype == "float32" else f", {dtype}"
-    return VlmResources(model.to(getattr(torch, dtype)), processor, f"zoo {name}, {size:,} parameters{suffix}", name)
+def open_target(spec: str, dtype: str) -> VlmResources:
+    """Open the model that a bench decodes with.
 
+    Args:
+        spec: A name in TARGETS, a folder, or a hub id, the only case that uses the network.
+        dtype: The precision, such as "bfloat16".
 
-def published_resources(spec: str, local: bool) -> VlmResources:
-    """The model of transformers in a folder, or the one a hub id names. local: nothing is fetched.
+    Returns:
+        The model with its processor.
 
-    Raises ValueError and whatever its readers raise where there is none that takes pictures and text.
+    Raises:
+        ValueError: for a text of another form, and where there is no such model.
     """
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+    if spec in TARGETS:
+        return zoo_resources(spec, dtype)
+    local = Path(spec).is_dir()
+    if not local and not _HUB_ID.fullmatch(spec):
+        names = ", ".join(TARGETS)
+        raise ValueError(
+            f"--model: expected one of {names}, a folder or a hub id 'owner/name', got {spec!r}, correct it"
+        )
+    return published_resources(spec, local, dtype)
 
-    from mmspec.io.checkpoints import load_model, load_part
 
-    processor = load_part(AutoProcessor, spec, local=local)
-    model = load_model(AutoModelForImageTextToText, spec, local=local)
-    size = sum(p.numel() for p in model.parameters())
-    return VlmResources(model, processor, f"{spec}, {size:,} parameters", zoo="")
+def zoo_resources(name: str = "vlm", dtype: str = "float32") -> VlmResources:
+    """The zoo's model of this name, in a precision."""
+    model, processor = zoo.load(name)
+    return VlmResources(
+        cast_weights(model, getattr(torch, dtype)), processor, _described(f"zoo {name}", model, dtype), name
+    )
+
+
+def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResources:
+    """Open the model of transformers in a folder, or the model that a hub id names.
+
+    Args:
+        spec: The folder or the hub id.
+        local: Nothing is fetched.
+        dtype: The precision, "auto" for that of the files.
+
+    Returns:
+        The model with its processor; a text-only model with its tokenizer.
+
+    Raises:
+        ValueError: where there is no model that writes text. Its readers raise errors of their own.
+    """
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoProcessor,
+        AutoTokenizer,
+    )
+
+    config = type(load_part(AutoConfig, spec, local=local))
+    if config in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        kind, reader = AutoModelForImageTextToText, AutoProcessor
+    elif config in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind, reader = AutoModelForCausalLM, AutoTokenizer
+    else:
+        raise ValueError(f"{spec}: expected a model that writes text, got {config.__name__}; use another")
+    processor = load_part(reader, spec, local=local)
+    model = load_model(kind, spec, local=local, dtype=dtype if dtype == "auto" else getattr(torch, dtype))
+    return VlmResources(model, processor, _described(spec, model, dtype), zoo="")
+
+
+def _described(name: str, model: Any, dtype: str) -> str:
+    """The name for tables."""
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return f"{name}, {size:,} parameters{'' if dtype in ('auto', 'float32') else f', {dtype}'}"

@@ -1,14 +1,17 @@
-"""How one request to a vision-language model runs, through transformers or through the engine."""
+"""How one request for text runs, through transformers or through the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
 import mmspec
+from mmspec.evaluate.engine.memory import peak_memory
 from mmspec.evaluate.engine.runs import Runner, TimedRun, counted_passes, raise_errors, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import VlmMethod
@@ -56,7 +59,19 @@ def generation_arguments(resources: VlmResources, setting: VlmSetting) -> dict:
 
 
 def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Runner:
-    """A function of (inputs, seed) that decodes once, timed. What it needs is loaded now."""
+    """A function of (inputs, seed) that decodes once, timed, with its peak memory. What it needs is loaded now."""
+    run = timed_runner(method, resources, setting)
+
+    def measured(inputs: Inputs, seed: int) -> TimedRun:
+        with peak_memory(resources.model.device) as peak:
+            made = run(inputs, seed)
+        return replace(made, peak_bytes=peak[0]) if peak else made
+
+    return measured
+
+
+def timed_runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Runner:
+    """As `runner`, without the memory."""
     model, asked = resources.model, generation_arguments(resources, setting)
     if method.engine == "transformers":
         options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
@@ -80,13 +95,30 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
 def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> TimedRun:
     """One timed request through transformers' own `generate`."""
     torch.manual_seed(seed)
-    with torch.no_grad(), counted_passes(model) as passes:
+    with torch.no_grad(), counted_passes(model) as passes, end_of_first_pass(model) as ended:
         began = perf_counter()
         sequences = class_generate(model)(**inputs, **generation)
         seconds = perf_counter() - began
     ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
     ids = tuple(_until_end(row, ends) for row in _generated(sequences, inputs))
-    return TimedRun(seconds, ids, len(passes), max(map(len, ids)) / len(passes))
+    prefill = ended[0] - began if ended else None
+    return TimedRun(seconds, ids, len(passes), max(map(len, ids)) / len(passes), prefill=prefill)
+
+
+@contextmanager
+def end_of_first_pass(model: nn.Module) -> Iterator[list[float]]:
+    """A list that holds, after the first forward pass of `model` inside the block, when that pass ended."""
+    ended: list[float] = []
+
+    def note(*given: object) -> None:
+        if not ended:
+            ended.append(perf_counter())
+
+    hook = model.register_forward_hook(note)
+    try:
+        yield ended
+    finally:
+        hook.remove()
 
 
 def _generated(sequences: Tensor, inputs: Inputs, lengths: list[int] | None = None) -> tuple[tuple[int, ...], ...]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from mmspec import zoo
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
-from mmspec.evaluate.engine.suite import GREEDY, SAMPLED, Suite
-from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
-from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS, VlmTask
-from mmspec.evaluate.vlm.resources import DRAFTERS, HYBRID, title_of
+from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
+from mmspec.evaluate.vlm.methods import VlmMethod
+from mmspec.evaluate.vlm.real_suite import REAL
+from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS
+from mmspec.evaluate.vlm.resources import HYBRID
+from mmspec.evaluate.vlm.suite import COMMON, VlmSuite
 from mmspec.evaluate.vlm.variants import (
     HEAD,
     blocks,
@@ -31,44 +32,7 @@ TRAINED = (
     "eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision", "dspark",
     "hydra", "medusa",
 )  # fmt: skip
-_HF, _AR = VlmMethod(PEER, "transformers", engine="transformers"), VlmMethod(PLAIN, "mmspec plain", point=0)
-_COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
 _COSTS = ("prefill ms", "step ms", "round ms", "rows")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VlmSuite(Suite):
-    """methods: rows of their own.   each: the rows of one drafter, from its name and title.   drafters: of those rows.
-    measured: drafters are also timed alone, see `drafter_costs`.   reference: the drafter others are compared with.
-    plot: (row field of the x axis, row fields drawn against it).   model: of the zoo, that all rows decode.
-    """
-
-    tasks: tuple[VlmTask, ...]
-    methods: tuple[VlmMethod, ...] = ()
-    each: Callable[[str, str], tuple[VlmMethod, ...]] = lambda name, title: ()
-    drafters: tuple[str, ...] = ()
-    columns: tuple[str, ...] = _COMMON
-    prompts: int = 30
-    batches: tuple[int, ...] = (1, 4)
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    measured: bool = False
-    reference: str = ""
-    model: str = "vlm"
-    plot: tuple[str, tuple[str, ...]] | None = None
-
-    def rows(self, saved: Iterable[tuple[str, str]] = ()) -> tuple[VlmMethod, ...]:
-        """All methods, those of drafters saved in folders, (name, folder), among them; baselines come first.
-
-        A drafter that the zoo does not know has no rows; one it knows and has no weights of gets failed ones.
-        """
-        there = {None, "", *zoo.names()}
-        known = [name for name in self.drafters if DRAFTERS[name].part in there]
-        made = [method for name in known for method in self.each(name, title_of(name))]
-        for name, folder in saved:
-            like_the_zoo = [(method, both(chained(7), method.change)) for method in self.each(name, name)]
-            made += [replace(method, drafter=folder, change=change) for method, change in like_the_zoo]
-        own = [method for method in self.methods if {method.part, DRAFTERS[method.drafter].part} <= there]
-        return (_HF, _AR, *made, *own)
 
 
 def _as_it_is(name: str, title: str) -> tuple[VlmMethod, ...]:
@@ -184,11 +148,12 @@ def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
 
 
 SUITES: dict[str, VlmSuite] = {
+    "real": REAL,
     "methods": VlmSuite(
         about="rules, shapes and drafters without training, on texts that never end",
         tasks=(ENDLESS,),
         methods=_ENGINE,
-        columns=(*_COMMON, "ms a round: draft + target + verify + other", "verify share", "identical"),
+        columns=(*COMMON, "ms a round: draft + target + verify + other", "verify share", "identical"),
     ),
     "drafters": VlmSuite(
         about="every trained drafter, captions and questions",
@@ -196,7 +161,7 @@ SUITES: dict[str, VlmSuite] = {
         methods=_SHAPED,
         each=_as_it_is,
         drafters=TRAINED,
-        columns=(*_COMMON, "drafter passes a token", *_COSTS, "parameters", "training s", "identical"),
+        columns=(*COMMON, "drafter passes a token", *_COSTS, "parameters", "training s", "identical"),
         measured=True,
         reference="eagle_text",
     ),
@@ -209,7 +174,7 @@ SUITES: dict[str, VlmSuite] = {
         prompts=9,
         batches=(1,),
         temperatures=(0.0,),
-        columns=(*_COMMON, *_COSTS, "cost of MSD's", "accept length of MSD's", "identical"),
+        columns=(*COMMON, *_COSTS, "cost of MSD's", "accept length of MSD's", "identical"),
         measured=True,
         reference="msd",
         plot=("pictures", ("accept_length", "drafter_cost_ms", "speedup_vs_ar")),
@@ -220,7 +185,7 @@ SUITES: dict[str, VlmSuite] = {
         each=_block_rows,
         drafters=("flash",),
         batches=(1,),
-        columns=(*_COMMON, "drafter passes a token", "step ms", "round ms", "identical"),
+        columns=(*COMMON, "drafter passes a token", "step ms", "round ms", "identical"),
         measured=True,
         plot=("point", ("accept_length", "drafter_passes_per_token", "speedup_vs_ar")),
     ),
@@ -230,7 +195,7 @@ SUITES: dict[str, VlmSuite] = {
         methods=_UNTRAINED[:2],
         each=_hybrid_rows,
         drafters=("hybrid-dflash", "hybrid-mtp"),
-        columns=(*_COMMON, "drafter passes a token", "parameters", "training s", "identical"),
+        columns=(*COMMON, "drafter passes a token", "parameters", "training s", "identical"),
         model=HYBRID,
     ),
     "lengths": VlmSuite(
@@ -240,7 +205,7 @@ SUITES: dict[str, VlmSuite] = {
         each=_length_rows,
         drafters=("eagle", "weak", "random"),
         prompts=12,
-        columns=(*_COMMON, "best fixed", "x best fixed (10-90 %)", "identical"),
+        columns=(*COMMON, "best fixed", "x best fixed (10-90 %)", "identical"),
         plot=("point", ("accept_length", "speedup_vs_ar")),
     ),
     "strict": VlmSuite(
@@ -250,7 +215,7 @@ SUITES: dict[str, VlmSuite] = {
         each=_two_ways("strict", strict=True, like=_STRICT_PLAIN),
         drafters=("msd",),
         temperatures=(0.0,),
-        columns=(*_COMMON, "ms a round: draft + target + verify + other", "identical"),
+        columns=(*COMMON, "ms a round: draft + target + verify + other", "identical"),
     ),
     "captured": VlmSuite(
         about="rounds without the host beside ordinary ones: what they cost where nothing is recorded",
@@ -258,6 +223,6 @@ SUITES: dict[str, VlmSuite] = {
         methods=(VlmMethod("plain-captured", "mmspec plain, captured", captured=True),),
         each=_two_ways("captured", captured=True),
         drafters=("msd",),
-        columns=(*_COMMON, "ms a round: draft + target + verify + other", "identical"),
+        columns=(*COMMON, "ms a round: draft + target + verify + other", "identical"),
     ),
 }

@@ -53,7 +53,7 @@ def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) 
         partial(_start, resources, request, None, EXACT),
         partial(_start, resources, request, resources.drafter(request.drafter), request.law),
     )
-    yield from run_pair((plain, drafted), starts, lambda lane: _TextMarks(lane, resources.processor.tokenizer), seconds)
+    yield from run_pair((plain, drafted), starts, lambda lane: _TextMarks(lane, resources.tokenizer), seconds)
 
 
 def _start(resources: VlmResources, request: VlmLaneRequest, drafter: Any, law: str) -> DecodingRun:

@@ -1,0 +1,192 @@
+"""Rows of a bench over all its tasks together, from the rows of each task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from mmspec.evaluate.engine.runs import Attempt, TimedRun
+from mmspec.evaluate.engine.statistics import middle, spread
+from mmspec.evaluate.vlm.config import VlmBenchConfig
+from mmspec.evaluate.vlm.methods import PEER, PLAIN
+
+_SAME = ("method", "key", "drafter", "point", "controlled", "batch", "temperature", "pictures", "limit", "natural_end",
+         "parameters", "training_seconds")  # fmt: skip
+_PARTS = ("draft", "target", "verify", "other")
+
+
+def run_columns(results: Sequence[Sequence[Attempt]]) -> dict[str, list]:
+    """The requests of a row, case by case and repeat by repeat, as columns; None for what failed."""
+    runs = [one if isinstance(one, TimedRun) else None for case in results for one in case]
+
+    def column(value: Callable[[TimedRun], float | None], digits: int) -> list[float | None]:
+        values = [None if run is None else value(run) for run in runs]
+        return [None if one is None else round(one, digits) for one in values]
+
+    return {
+        "seconds": column(lambda run: run.seconds, 5),
+        "decode_seconds": column(lambda run: run.decode_seconds, 5),
+        "tokens": column(lambda run: run.tokens, 0),
+        "decode_tokens": column(lambda run: run.decode_tokens, 0),
+        "passes": column(lambda run: run.target_passes, 0),
+        "accept_length": column(lambda run: run.accept_length, 4),
+    }
+
+
+def ratio_fields(peer: Sequence[dict], own: Sequence[dict]) -> dict:
+    """Compare the rows of a method with those of transformers, task by task.
+
+    Args:
+        peer: The rows of transformers, with `runs`.
+        own: The rows of the method.
+
+    Returns:
+        `total_speedup_vs_hf`: of all seconds and all tokens together. `decode_speedup_vs_hf`: the median behind the prefill.
+        `decode_spread_vs_hf`: its 10th and 90th percentile.
+    """
+    decoding = _ratios(peer, own, "decode_")
+    return {
+        "total_speedup_vs_hf": _total_ratio(list(_pairs(peer, own))),
+        "decode_speedup_vs_hf": middle(decoding),
+        "decode_spread_vs_hf": spread(decoding),
+    }
+
+
+class _Request(NamedTuple):
+    seconds: float
+    decode_seconds: float | None
+    tokens: int
+    decode_tokens: int
+    passes: int
+    accept_length: float
+
+
+def united(config: VlmBenchConfig, rows: Sequence[dict]) -> list[dict]:
+    """A row per method, batch and temperature over all tasks; [] for suites that want none."""
+    suite, made = config.plan(), []
+    if not suite.united:
+        return made
+    for batch, temperature in dict.fromkeys((row["batch"], row["temperature"]) for row in rows):
+        own = [row for row in rows if (row["batch"], row["temperature"]) == (batch, temperature)]
+        groups = {key: [row for row in own if row["key"] == key] for key in dict.fromkeys(row["key"] for row in own)}
+        together = {key: _together(suite.united, group, groups) for key, group in groups.items()}
+        _against_best(together, groups)
+        made += together.values()
+    return made
+
+
+def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -> dict:
+    """The row of one method."""
+    first, runs = group[0], [run for row in group for run in _requests(row) if run is not None]
+    whole = {base: _ratios(groups[key], group) for base, key in (("hf", PEER), ("ar", PLAIN))}
+    exact = [row["exact"] for row in group if row["exact"] is not None]
+    return {
+        **{field: first[field] for field in _SAME},
+        "task": name,
+        "exact": all(exact) if exact else None,
+        "prompts": sum(row["prompts"] for row in group),
+        "top1_probability": _mean(group, "top1_probability"),
+        "answer_share": None,
+        "tokens": middle([run.tokens / first["batch"] for run in runs], 1),
+        "target_passes": middle([run.passes for run in runs], 1),
+        "accept_length": round(fmean(run.accept_length for run in runs), 3) if runs else None,
+        "seconds": middle([run.seconds for run in runs], 4),
+        "speedup_vs_hf": middle(whole["hf"]),
+        "spread": spread(whole["hf"]),
+        "speedup_vs_ar": middle(whole["ar"]),
+        "spread_vs_ar": spread(whole["ar"]),
+        **ratio_fields(groups[PEER], group),
+        **_shares(group, runs),
+        "peak_mb": max((row["peak_mb"] for row in group if row["peak_mb"] is not None), default=None),
+        "drafter_passes_per_token": _mean(group, "drafter_passes_per_token"),
+        **_sameness(group),
+        "failed": next((row["failed"] for row in group if row["failed"]), None),
+        "requests": sum(row["requests"] for row in group),
+        "failed_requests": sum(row["failed_requests"] for row in group),
+    }
+
+
+def _requests(row: dict) -> Iterator[_Request | None]:
+    for values in zip(*(row["runs"][name] for name in _Request._fields), strict=True):
+        yield None if values[0] is None else _Request(*values)
+
+
+def _pairs(base: Sequence[dict], own: Sequence[dict]) -> Iterator[tuple[_Request, _Request]]:
+    """Requests of two methods that both completed."""
+    for first, second in zip(base, own, strict=True):
+        for a, b in zip(_requests(first), _requests(second), strict=True):
+            if a is not None and b is not None:
+                yield a, b
+
+
+def _ratios(base: Sequence[dict], own: Sequence[dict], part: str = "") -> list[float]:
+    """Paired ratios of seconds per token, of the whole calls or of what lies behind the prefill."""
+    seconds, tokens = f"{part}seconds", f"{part}tokens"
+    made = []
+    for a, b in _pairs(base, own):
+        values = (getattr(a, seconds), getattr(b, tokens), getattr(b, seconds), getattr(a, tokens))
+        if all(values):
+            made.append(values[0] * values[1] / (values[2] * values[3]))
+    return made
+
+
+def _total_ratio(pairs: Sequence[tuple[_Request, _Request]]) -> float | None:
+    """The seconds per token of all requests together, the first method's over the second's; None of nothing."""
+    if not pairs:
+        return None
+    a, b = ([sum(getattr(one[side], name) for one in pairs) for name in ("seconds", "tokens")] for side in (0, 1))
+    return round(a[0] * b[1] / (b[0] * a[1]), 3)
+
+
+def _shares(group: Sequence[dict], runs: Sequence[_Request]) -> dict:
+    """Shares of the decode time, and milliseconds a round."""
+    known = [(row, sum(run.decode_seconds for run in _requests(row) if run)) for row in group
+             if row["draft_share"] is not None]  # fmt: skip
+    total, rounds = sum(seconds for _, seconds in known), sum(run.passes - 1 for run in runs)
+    made = {}
+    for part in _PARTS:
+        seconds = sum(row[f"{part}_share"] * own for row, own in known)
+        made[f"{part}_share"] = round(seconds / total, 4) if known else None
+        made[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if known and rounds else None
+    return made | {"prefill_ms": middle([row["prefill_ms"] for row in group if row["prefill_ms"] is not None])}
+
+
+def _sameness(group: Sequence[dict]) -> dict:
+    """Whether texts are those of transformers, and of the prompts alone."""
+    margins = [row.get("margin") for row in group]
+    alone = [row.get("alone_margin") for row in group]
+    return {
+        "identical": _sum_of_parts(group, "identical"),
+        "ties": sum(row.get("ties") or 0 for row in group),
+        "margin": max((one for one in margins if one is not None), default=None),
+        "alone": _sum_of_parts(group, "alone"),
+        "alone_ties": sum(row.get("alone_ties") or 0 for row in group),
+        "alone_margin": max((one for one in alone if one is not None), default=None),
+    }
+
+
+def _sum_of_parts(group: Sequence[dict], name: str) -> str | None:
+    """The sum of fractions side by side: 5/6 of 2/3 and 3/3; None where no row has any."""
+    known = [row[name].split("/") for row in group if row.get(name)]
+    return "/".join(str(sum(int(one[side]) for one in known)) for side in (0, 1)) if known else None
+
+
+def _mean(group: Sequence[dict], name: str) -> float | None:
+    known = [row[name] for row in group if row.get(name) is not None]
+    return round(fmean(known), 3) if known else None
+
+
+def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> None:
+    """Adds to controlled rows how they fare against the best of the others over all tasks."""
+    fixed = [key for key, row in together.items() if key != PEER and not row["controlled"] and row["speedup_vs_ar"]
+             and not key.startswith("hf-")]  # fmt: skip
+    best = max(fixed, key=lambda key: together[key]["speedup_vs_ar"], default=None)
+    for key, row in together.items():
+        if row["controlled"]:
+            ratios = _ratios(groups[best], groups[key]) if best else []
+            row |= {
+                "best_fixed": best and together[best]["method"],
+                "speedup_vs_best_fixed": middle(ratios),
+                "spread_vs_best_fixed": spread(ratios),
+            }
