@@ -16,9 +16,10 @@ from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.base.prompt_slots import picture_numbers
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
-from mmspec.vlm.training.chunked_losses import ChunkedTeacher, term_losses
+from mmspec.vlm.training.chunked_losses import term_losses
 from mmspec.vlm.training.losses import Loss, hard_cross_entropy
 from mmspec.vlm.training.teacher import VlmTeacherBatch
+from mmspec.vlm.training.teacher_scores import TeacherScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +179,12 @@ def predict_blocks(
     order = source[block, level].argsort(stable=True)
     block, level = block[order], level[order]
     states, state = source[block, level].unique(return_inverse=True)
-    teacher = ChunkedTeacher.of(parts.head, batch.last.flatten(0, 1)[states], drafter.vocabulary)
     out, column = features[block, level], drafter.columns(batch.ids[line, after][drawn][block, level])
     token = torch.where(column < drafter.width, column, -100)
+    acceptance = drafter.acceptance(out.detach())
+    teacher = TeacherScores.of(
+        parts.head, batch.last.flatten(0, 1)[states], drafter.vocabulary, with_mass=acceptance is not None
+    )
 
     def predict(places: Tensor) -> DraftPrediction:
         student = drafter.scores(out[places], parts.head)
@@ -189,9 +193,7 @@ def predict_blocks(
     def overlap(student: Tensor, target: Tensor, places: Tensor) -> Tensor:
         return teacher.overlap(student, target, state[places])
 
-    return BlockPredictions(
-        predict, counts, (block, level), token, drafter.width, drafter.acceptance(out.detach()), overlap
-    )
+    return BlockPredictions(predict, counts, (block, level), token, drafter.width, acceptance, overlap)
 
 
 @torch.no_grad()

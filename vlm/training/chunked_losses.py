@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
@@ -16,60 +16,6 @@ CHUNK_SCORES = 2**23  # log-weights of a chunk: 32 MB in float32
 
 Predict = Callable[[Tensor], DraftPrediction]
 PlaceFigures = Callable[[DraftPrediction, Tensor], Tensor]
-
-
-@dataclass(slots=True)
-class ChunkedTeacher:
-    """The target's log-weights at P places, computed in chunks and once a place.
-
-    On a reduced vocabulary the scores of its tokens are kept. On the whole vocabulary only the states are kept, and a call
-    runs the head over the distinct places it is given.
-
-    Args:
-        head: The target's head.
-        states: float [P, H], the inputs of the head.
-        scores: float32 [P, k], the log-weights of a reduced vocabulary; None for the whole one.
-        inside: float32 [P], the log of the probability of the reduced vocabulary; None for the whole one.
-    """
-
-    head: nn.Module
-    states: Tensor
-    scores: Tensor | None = None
-    inside: Tensor | None = None
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, head: nn.Module, states: Tensor, ids: Tensor | None = None) -> ChunkedTeacher:
-        """The scores of `head` at `states` [P, H] on the tokens `ids` int64 [k], or on the whole vocabulary."""
-        if ids is None:
-            return cls(head, states)
-
-        def reduced(places: Tensor) -> tuple[Tensor, Tensor]:
-            whole = head(states[places]).float()
-            kept = whole[:, ids]
-            return kept, kept.logsumexp(-1) - whole.logsumexp(-1)
-
-        return cls(head, states, *map_chunks(reduced, len(states), len(head.weight), states.device))
-
-    @torch.no_grad()
-    def __call__(self, places: Tensor) -> Tensor:
-        """float32 [n, k] or [n, V], the log-weights at places int64 [n].   Sorted places share passes of the head."""
-        if self.scores is not None:
-            return self.scores[places]
-        distinct, row = places.unique(return_inverse=True)
-        return self.head(self.states[distinct]).float()[row]
-
-    @torch.no_grad()
-    def overlap(self, student: Tensor, teacher: Tensor, places: Tensor) -> Tensor:
-        """float32 [n], the probability that a token of the drafter's law is accepted: the sum of min(q, p).
-
-        Args:
-            student: float32 [n, k or V], log-weights of the drafter.
-            teacher: float32 [n, k or V], log-weights of the target on the same tokens.
-            places: int64 [n].
-        """
-        p = teacher.log_softmax(-1) if self.inside is None else teacher.log_softmax(-1) + self.inside[places, None]
-        return torch.minimum(student.softmax(-1), p.exp()).sum(-1)
 
 
 @dataclass(slots=True)

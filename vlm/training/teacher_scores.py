@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PLACES = 256  # places whose scores over the whole vocabulary exist at the same time
+from mmspec.vlm.training.chunked_losses import map_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class TeacherScores:
         counts: bool [m], whether the drafter scores the target's best token.
         vocabulary: int64 [k], rising ids of the tokens that the drafter scores; None for all.
         scores: float32 [m, k], log-weights of these tokens; None for all tokens.
+        mass: float32 [m], the log of the probability of these tokens together; None where it was not asked for.
     """
 
     head: nn.Module
@@ -32,28 +33,48 @@ class TeacherScores:
     counts: Tensor
     vocabulary: Tensor | None = None
     scores: Tensor | None = None
+    mass: Tensor | None = None
 
     @classmethod
     @torch.no_grad()
-    def of(cls, head: nn.Module, states: Tensor, vocabulary: Tensor | None, best: Tensor | None = None) -> Self:
+    def of(
+        cls,
+        head: nn.Module,
+        states: Tensor,
+        vocabulary: Tensor | None,
+        best: Tensor | None = None,
+        with_mass: bool = False,
+    ) -> Self:
         """The scores of `head` at `states`.
 
         Args:
             head: The target's head.
             states: float [m, H].
             vocabulary: int64 [k], rising ids of the tokens to score; None for all.
-            best: int64 [m], the target's best tokens where they are known, see `best_tokens`.
+            best: int64 [m], the target's best tokens where they are known, see `best_tokens`. A plain linear head is then
+                applied to the rows of the vocabulary alone, unless the mass is needed.
+            with_mass: Whether `overlap` is to be called.
         """
         if vocabulary is None:
             return cls(head, states, torch.ones(len(states), dtype=torch.bool, device=states.device))
-        if best is None:
-            best = best_tokens(head, states)
-        return cls(head, states, torch.isin(best, vocabulary), vocabulary, _reduced(head, states, vocabulary))
+        if best is not None and not with_mass and type(head) is nn.Linear:  # any other head may do more than a product
+            bias = None if head.bias is None else head.bias[vocabulary]
+            scores = F.linear(states.to(head.weight.dtype), head.weight[vocabulary], bias).float()
+            return cls(head, states, torch.isin(best, vocabulary), vocabulary, scores)
+
+        def reduced(places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            whole = head(states[places]).float()
+            kept = whole[:, vocabulary]
+            return kept, whole.argmax(-1), kept.logsumexp(-1) - whole.logsumexp(-1)
+
+        scores, likeliest, mass = map_chunks(reduced, len(states), _words(head), states.device)
+        best = likeliest if best is None else best
+        return cls(head, states, torch.isin(best, vocabulary), vocabulary, scores, mass)
 
     @property
     def width(self) -> int:
         """The number of scores of a place."""
-        return len(self.head.weight) if self.scores is None else self.scores.shape[1]
+        return _words(self.head) if self.scores is None else self.scores.shape[1]
 
     @torch.no_grad()
     def __call__(self, places: Tensor) -> Tensor:
@@ -70,18 +91,26 @@ class TeacherScores:
         column = torch.searchsorted(self.vocabulary, token).clamp(max=len(self.vocabulary) - 1)
         return torch.where(self.vocabulary[column] == token, column, -100)
 
+    @torch.no_grad()
+    def overlap(self, student: Tensor, teacher: Tensor, places: Tensor) -> Tensor:
+        """The probability that a token of the drafter's law is accepted, float32 [n]: the sum of min(q, p).
+
+        Args:
+            student: float32 [n, k or V], log-weights of the drafter.
+            teacher: float32 [n, k or V], log-weights of the target on the same tokens.
+            places: int64 [n].
+        """
+        p = teacher.log_softmax(-1) if self.mass is None else teacher.log_softmax(-1) + self.mass[places, None]
+        return torch.minimum(student.softmax(-1), p.exp()).sum(-1)
+
 
 @torch.no_grad()
 def best_tokens(head: nn.Module, states: Tensor) -> Tensor:
     """The token of the highest score, int64 [m], of states [m, H]."""
-    if not len(states):
-        return torch.zeros(0, dtype=torch.long, device=states.device)
-    return torch.cat([head(part).argmax(-1) for part in states.split(PLACES)])
+    found = map_chunks(lambda places: (head(states[places]).argmax(-1),), len(states), _words(head), states.device)
+    return found[0]
 
 
-def _reduced(head: nn.Module, states: Tensor, vocabulary: Tensor) -> Tensor:
-    if type(head) is nn.Linear:  # any other head may do more than a product
-        bias = None if head.bias is None else head.bias[vocabulary]
-        return F.linear(states.to(head.weight.dtype), head.weight[vocabulary], bias).float()
-    parts = [head(part)[:, vocabulary].float() for part in states.split(PLACES)]
-    return torch.cat(parts) if parts else states.new_zeros(0, len(vocabulary), dtype=torch.float32)
+def _words(head: nn.Module) -> int:
+    """The scores that a head makes of a state; of a head around another, those of the inner matrix."""
+    return max(len(weight) for weight in head.parameters() if weight.ndim == 2)

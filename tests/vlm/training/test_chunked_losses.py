@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training import chunked_losses
-from mmspec.vlm.training.chunked_losses import ChunkedTeacher, TermLosses, map_chunks, term_losses
+from mmspec.vlm.training.chunked_losses import TermLosses, map_chunks, term_losses
 from mmspec.vlm.training.losses import LOSSES
+from mmspec.vlm.training.teacher_scores import TeacherScores
 
 PLACES, WIDTH, VOCAB = 11, 8, 40
 IDS = torch.tensor([0, 3, 4, 9, 17, 25, 39])
@@ -32,7 +33,7 @@ def whole(names: list[str], seed: int = 0) -> tuple[TermLosses, list[Tensor]]:
     rows, truth = torch.randn(PLACES, WIDTH, requires_grad=True), torch.randn(6, WIDTH)
     token, own, target = torch.randint(VOCAB, (PLACES,)), head(VOCAB, 1), head(VOCAB, 2)
     token[4] = -100
-    teacher = ChunkedTeacher.of(target, truth)
+    teacher = TeacherScores.of(target, truth, None)
     source = torch.randint(6, (PLACES,)).sort().values
 
     def predict(places: Tensor) -> DraftPrediction:
@@ -80,7 +81,7 @@ def test_a_chunk_is_as_wide_as_the_bound_allows(small_chunks: None) -> None:
     sizes = []
     passes = head(VOCAB, 0)
     passes.register_forward_hook(lambda module, given, out: sizes.append(len(out)))
-    teacher = ChunkedTeacher.of(passes, torch.randn(PLACES, WIDTH), IDS)
+    teacher = TeacherScores.of(passes, torch.randn(PLACES, WIDTH), IDS)
     assert sizes == [3, 3, 3, 2]
     assert teacher(torch.arange(PLACES)).shape == (PLACES, len(IDS)) and len(sizes) == 4  # kept from now on
 
@@ -89,16 +90,16 @@ def test_a_chunk_of_repeated_places_costs_a_row_of_the_head_each() -> None:
     sizes = []
     target, states = head(VOCAB, 0), torch.randn(6, WIDTH)
     target.register_forward_hook(lambda module, given, out: sizes.append(len(out)))
-    scores = ChunkedTeacher.of(target, states)(torch.tensor([4, 4, 4, 1, 1]))
+    scores = TeacherScores.of(target, states, None)(torch.tensor([4, 4, 4, 1, 1]))
     assert sizes == [2]
     torch.testing.assert_close(scores, target(states[[4, 4, 4, 1, 1]]))
 
 
 def test_a_reduced_vocabulary_keeps_its_scores_and_its_probability(small_chunks: None) -> None:
     target, states = head(VOCAB, 0), torch.randn(PLACES, WIDTH)
-    teacher, logits = ChunkedTeacher.of(target, states, IDS), target(states)
+    teacher, logits = TeacherScores.of(target, states, IDS, with_mass=True), target(states)
     torch.testing.assert_close(teacher.scores, logits[:, IDS])
-    torch.testing.assert_close(teacher.inside.exp(), logits.softmax(-1)[:, IDS].sum(-1))
+    torch.testing.assert_close(teacher.mass.exp(), logits.softmax(-1)[:, IDS].sum(-1))
     student, places = torch.randn(4, len(IDS)), torch.tensor([7, 0, 7, 3])
     q, p = torch.zeros(4, VOCAB), logits.softmax(-1)[places]
     q[:, IDS] = student.softmax(-1)
