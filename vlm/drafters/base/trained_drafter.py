@@ -52,6 +52,11 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         super().__init__(config)
         self.shapes = (DynamicTree(), StaticTree())
 
+    @property
+    def ids(self) -> Tensor | None:
+        """int64 [k], rising: the tokens that its states score, of a reduced vocabulary; None for all."""
+        return None
+
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
         """See `ShapeMixin.with_shape`; dynamic trees are cut to the levels a draft can have, chains end there by themselves.
 

@@ -176,6 +176,13 @@ class Eagle3(FeatureDrafter):
         """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
         return self.head(rms_norm(self.norm, out))
 
+    @property
+    def ids(self) -> Tensor | None:
+        return self.head.ids if self.head.reduced else None
+
+    def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        return self.scores(out)
+
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.head.spread(self.scores(out))
 
