@@ -1,7 +1,8 @@
 """Categorical laws: softmax of scores, statistics of rows, lookups at drafted tokens, residual masses and residual laws.
 
 A law [B, M, V] is a tensor of probabilities or, where kernels run, a `LogLaw`: scores with the statistics of their rows,
-from which kernels work out each probability where they need it. Nothing as wide as the vocabulary is written then.
+from which kernels work out each probability where they need it. Nothing as wide as the vocabulary is written then. The law of
+a drafter with a reduced vocabulary may be a `ReducedLaw` elsewhere.
 
 Contract of the ops here: float32 for scores of 16 and 32 bits, float64 for float64. NaN: a row of scores that holds NaN or
 +Inf, or only -Inf, is a law of NaN throughout, thresholds of NaN pass nothing and a residual that is no law becomes p. Its
@@ -20,10 +21,13 @@ from torch import Tensor
 from mmspec.kernels.dispatch import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows, on_kernels, wide
 from mmspec.kernels.draft_tree import take_node
 from mmspec.kernels.log_law import LogLaw
+from mmspec.kernels.reduced_law import ReducedLaw
 
 
-def dense(law: Tensor | LogLaw) -> Tensor:
+def dense(law: Tensor | LogLaw | ReducedLaw) -> Tensor:
     """The probabilities of a law, float [B, M, V]."""
+    if isinstance(law, ReducedLaw):
+        return law.spread(law.mass)
     if not isinstance(law, LogLaw):
         return law
     if on_kernels(law.scores):
@@ -42,8 +46,10 @@ def dense_reference(law: LogLaw) -> Tensor:
     return torch.where(scaled < stats[..., 2:], 0.0 * mass, mass)
 
 
-def at_node(tensor: Tensor | LogLaw, node: Tensor) -> Tensor:
+def at_node(tensor: Tensor | LogLaw | ReducedLaw, node: Tensor) -> Tensor:
     """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
+    if isinstance(tensor, ReducedLaw):
+        return tensor.spread(take_node(tensor.mass, node))
     return dense(tensor.at(node))[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
 
 
@@ -58,10 +64,10 @@ def law_rows(scores: Tensor) -> Tensor | LogLaw:
     return row_stats(scores).law if on_kernels(scores) else law_of(scores)
 
 
-def check_laws(p: Tensor | LogLaw, q: Tensor | LogLaw) -> None:
+def check_laws(p: Tensor | LogLaw | ReducedLaw, q: Tensor | LogLaw | ReducedLaw) -> None:
     """Raises ValueError unless p and q are laws over one vocabulary, of one batch, with dense rows."""
     for name, law in (("p", p), ("q", q)):
-        if isinstance(law, LogLaw):
+        if isinstance(law, LogLaw | ReducedLaw):
             continue
         expect(name, law, WIDE, None, None, None)
         expect_dense(name, law)
@@ -69,7 +75,7 @@ def check_laws(p: Tensor | LogLaw, q: Tensor | LogLaw) -> None:
         raise ValueError(f"q: expected laws of the batch and vocabulary of p {list(p.shape)}, got {list(q.shape)}")
 
 
-def mass_at(law: Tensor | LogLaw, row: Tensor, token: Tensor) -> Tensor:
+def mass_at(law: Tensor | LogLaw | ReducedLaw, row: Tensor, token: Tensor) -> Tensor:
     """law[b, row, token], float [B, N]. law: [B, M, V]; row: int64 [N] or [R, N], R in {1, B}; token: int64 [B, N].
 
     Rows and tokens out of range are moved to the nearest one: they belong to the root, leaves or undrafted nodes.
@@ -77,6 +83,8 @@ def mass_at(law: Tensor | LogLaw, row: Tensor, token: Tensor) -> Tensor:
     expect("token", token, INDEX, law.shape[0], None)
     row = row if row.dim() == 2 else row[None]
     expect_rows("row", row, law.shape[0], token.shape[1])
+    if isinstance(law, ReducedLaw):
+        return mass_at_reference(law.with_rest(), row, law.place(token))
     if isinstance(law, LogLaw) or on_kernels(law):
         from mmspec.kernels.gpu.law import launch_mass_at
 

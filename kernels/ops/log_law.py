@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmspec.kernels.reduced_law import ReducedLaw
+
 TINY = 1e-30  # a divisor that keeps float32 finite where the quotient is never used
 
 
@@ -61,7 +63,7 @@ class Residual:
 
     form: Literal["scaled", "kseq", "without"]
     p: Tensor | LogLaw
-    q: Tensor | LogLaw | None = None
+    q: Tensor | LogLaw | ReducedLaw | None = None
     q_row: Tensor | None = None
     alpha: Tensor | None = None
     beta: Tensor | None = None

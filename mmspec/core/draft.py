@@ -37,6 +37,8 @@ class Law:
         (one child). "deterministic": picked without randomness; "none": no law is known. Both carry no tensors.
     row: int64 [N], the row of `scores` / `mean` that holds the law of node i's children, -1 for a leaf.
     scores: float32 [B, M, V], log-weights whose softmax is q, bit for bit what the drafter sampled from.
+    ids: int64 [k], rising, the values that the columns of scores [B, M, k] stand for where a drafter knows only these; None
+        for all.
     mean, scale: float32 [B, M, d] and [B, M, 1] of an isotropic Gaussian.
     reused: drafted values, or the noise behind them, live on below a rejection. Whether a node stands may then depend only
         on what was drawn down to it: a rule that looks further ahead would change the law of what lives on.
@@ -51,6 +53,7 @@ class Law:
     scale: Tensor | None = None
     reused: bool = False
     copies: Copies | None = None
+    ids: Tensor | None = None
 
     @property
     def kind(self) -> str:

@@ -150,13 +150,13 @@ class PEagleState(FeatureState):
         out = drafter(attend, carry, rotary, self.cache, bias)
         last = (count - 1).clamp(min=0)[:, None]
         self.rows = torch.cat([gather_nodes(out, last), out[:, pairs:]], 1)
-        self.scored = drafter.logits(self.rows, 1, target.parts.head) + self.ruling
+        self.scored = drafter.own_logits(self.rows, 1, target.parts.head) + self.ruling
         self.root = self.rows[:, 0]
         self.next_position = self.next_position + count
         self.cache.advance(self.counts)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V].   depth: of the children, from 1."""
+        """float32 [B, n, V or k], see `FeatureState.logits`."""
         return self.scored[:, depth - 1 : depth].expand(-1, out.shape[1], -1)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:

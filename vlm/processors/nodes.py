@@ -14,6 +14,7 @@ from mmspec.core.draft import Draft, expand_tree
 from mmspec.vlm.processors.branches import Branch, Lockstep, PendingBranch
 from mmspec.vlm.processors.copies import Processor
 from mmspec.vlm.processors.proof import prove_processors
+from mmspec.vlm.processors.truncation import with_fast_truncation
 
 
 def _classes(names: str) -> tuple[type, ...]:
@@ -49,7 +50,9 @@ class NodeProcessors:
         self.always = LogitsProcessorList([p for p in processors if type(p) is hf.SuppressTokensLogitsProcessor])
         self.own = [p for p in processors if type(p) not in CONTEXT_FREE + ROW_FREE]
         self.bound = len(self.free) < len(processors)
-        self.rows = [LogitsProcessorList([_of_row(p, row) for p in processors]) for row in range(batch)]
+        self._warps = with_fast_truncation(self.free)
+        self._reduced_warps = with_fast_truncation(p for p in self.free if p not in self.always)
+        self.rows = [with_fast_truncation(_of_row(p, row) for p in processors) for row in range(batch)]
         self._committed: list[Branch] = []
         self._nodes: list[list[Branch | PendingBranch]] = []
         self._lockstep: Lockstep | None = None
@@ -72,12 +75,16 @@ class NodeProcessors:
             self._committed = [Branch.start(row, fork.fork(), prompt) for row in range(self.batch)]
             self._lockstep = Lockstep(self.all, prompt, pad)
 
-    def warp(self, logits: Tensor) -> Tensor:
-        """Only the processors that look at no prefix, on logits [..., V]: what a drafter's own law goes through."""
+    def warp(self, logits: Tensor, reduced: bool = False) -> Tensor:
+        """Only the processors that look at no prefix, on logits [..., V]: what a drafter's own law goes through.
+
+        reduced: the columns are those of a reduced vocabulary, so that tokens are not ruled out by their place; see
+            `suppress`.
+        """
         if not self.free:
             return logits
         flat = logits.reshape(-1, logits.shape[-1])
-        return self.free(_no_prefix(flat), flat).view_as(logits)
+        return (self._reduced_warps if reduced else self._warps)(_no_prefix(flat), flat).view_as(logits)
 
     def suppress(self, logits: Tensor) -> Tensor:
         """Only the processors that rule tokens out for good, on logits [V]."""

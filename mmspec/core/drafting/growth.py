@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
+from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.pool import SlotPool
-from mmspec.core.sampling import draw, draw_several, law_of
+from mmspec.core.sampling import draw, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 
 
@@ -23,14 +24,16 @@ class LevelwiseState(Protocol):
 
     root: float [B, H], the feature behind the last committed value: what depth 1 is drawn from.   cache: its own.
     independent: whether each level's law is the same whatever was drafted above it.
+    ids: int64 [k], rising, the values that the columns of `logits` and `law` stand for; None for all.
     """
 
     root: Tensor
     cache: SlotPool
     independent: bool
+    ids: Tensor | None
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V], log-weights of features [B, n, H].   depth: of the children, from 1."""
+        """float32 [B, n, V or k], log-weights of features [B, n, H].   depth: of the children, from 1."""
 
     def law(self, out: Tensor, depth: int) -> Tensor:
         """The log-weights a sampled request draws from: `logits` warped as the target warps its own."""
@@ -91,7 +94,7 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
 def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
     """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
     width, batch = shape.width, target.batch
-    score, token = state.logits(state.root[:, None], 1)[:, 0].log_softmax(-1).topk(width, -1)
+    score, token = best_values(state.logits(state.root[:, None], 1)[:, 0], width, state.ids)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
     hidden = state.root[:, None].expand(-1, width, -1)
@@ -99,7 +102,7 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> 
     for level in range(1, shape.depth):
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
-        step, child = state.logits(out, level + 1).log_softmax(-1).topk(width, -1)  # [B, W, W]
+        step, child = best_values(state.logits(out, level + 1), width, state.ids)  # [B, W, W]
         total = (score[..., None] + step).flatten(1)
         scores.append(total)
         tokens.append(child.flatten(1))
@@ -131,7 +134,7 @@ def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> 
             (score[..., None] + step[:, None]).flatten(1).topk(min(shape.nodes, score.shape[1] * step.shape[1]))
         )
         scores.append(score)
-        tokens.append(token.gather(1, best % step.shape[1]))
+        tokens.append(values_of(token, state.ids).gather(1, best % step.shape[1]))
         parents.append(torch.full_like(best, -1) if last is None else last + best // step.shape[1])
         last, start = start, start + best.shape[1]
     return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
@@ -202,13 +205,13 @@ def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys:
     batch, nodes = target.batch, plan.tree.nodes
     value = target.pending[:, None].repeat(1, nodes)
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
-    laws, out, siblings = [], state.root[:, None], _SIBLINGS["deterministic" if target.greedy else shape.drawn]
+    laws, out, drawn = [], state.root[:, None], "deterministic" if target.greedy else shape.drawn
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
         read = out[:, :1] if state.independent else out  # what has one law for all parents is scored once
         scores = state.logits(read, level) if target.greedy else state.law(read, level)
         laws.append(scores)
         own = scores if shape.shared else scores.expand(-1, out.shape[1], -1)
-        ranked, token = siblings(own, plan.tree.max_rank + 1, keys, level)
+        ranked, token = pick_siblings(drawn, own, plan.tree.max_rank + 1, keys, level, state.ids)
         place = torch.zeros_like(source) if shape.shared else source
         value[:, node] = token[:, place, rank]
         valid[:, node] = ranked[:, place, rank].isfinite()
@@ -218,7 +221,7 @@ def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys:
         law = Law("deterministic")
     else:
         row = plan.level if state.independent else plan.row
-        law = Law(shape.drawn, row=row, scores=torch.cat(laws, 1), reused=shape.shared)
+        law = Law(shape.drawn, row=row, scores=torch.cat(laws, 1), reused=shape.shared, ids=state.ids)
     return Draft(value, plan.tree, law, valid)
 
 
@@ -239,21 +242,25 @@ def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys,
             valid.append(growing)
         scores = scores[:, 0]
         laws.append(scores)
-        tokens.append(scores.argmax(-1) if picked else draw(scores, uniform[:, step]))
+        tokens.append(values_of(scores.argmax(-1) if picked else draw(scores, uniform[:, step]), state.ids))
         if step + 1 < longest:
             out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
-    return draft_of_chain(target, tokens, [] if picked else laws, valid)
+    return draft_of_chain(target, tokens, [] if picked else laws, valid, state.ids)
 
 
-def draft_of_chain(target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor]) -> Draft:
+def draft_of_chain(
+    target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor], ids: Tensor | None = None
+) -> Draft:
     """A draft of one path behind the root; per value, in order:
 
-    tokens: int64 [B].   laws: float32 [B, V], what it was drawn from; [] where the top values were taken.
-    valid: bool [B]; [] where all are.
+    tokens: int64 [B].   laws: float32 [B, V or k], what it was drawn from; [] where the top values were taken.
+    valid: bool [B]; [] where all are.   ids: int64 [k], see `Law`.
     """
     count, law = len(tokens), Law("deterministic")
     if laws:
-        law = Law("without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1))
+        law = Law(
+            "without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1), ids=ids
+        )
     there = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
     return Draft(torch.stack([target.pending, *tokens], 1), chain(count, target.device), law, there)
 
@@ -261,29 +268,6 @@ def draft_of_chain(target: object, tokens: list[Tensor], laws: list[Tensor], val
 @lru_cache(maxsize=64)
 def _chain_rows(count: int, device: str) -> Tensor:
     return torch.tensor([*range(count), -1], device=device)
-
-
-def _top_tokens(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
-    """The top `count` tokens of each law [B, m, V], best first: scores and tokens, [B, m, count] each."""
-    return scores.topk(count, -1)
-
-
-def _without_replacement(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
-    """`count` draws without replacement from each law, in draw order (Gumbel top-k), as in `_top_tokens`."""
-    return (scores + keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level)).topk(count, -1)
-
-
-def _with_replacement(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
-    """`count` independent draws from each law, as in `_top_tokens`."""
-    token = draw_several(scores, keys.uniform(Purpose.DRAFT, scores.shape[1], count, step=level))
-    return scores.gather(-1, token), token
-
-
-_SIBLINGS = {
-    "deterministic": _top_tokens,
-    "without_replacement": _without_replacement,
-    "with_replacement": _with_replacement,
-}
 
 
 def _unless_all(valid: Tensor) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.nn.functional import pad
@@ -102,4 +102,4 @@ def _law(draft: Draft, rows: Sequence[_Row], nodes: int) -> Law:
                          "draft with a chain or a StaticTree")  # fmt: skip
     copied = torch.tensor([[node in row.copied for node in range(nodes)] for row in rows], device=draft.value.device)
     row = None if law.row is None else pad(law.row, (0, nodes - draft.tree.nodes), value=-1)
-    return Law(law.drawn, row, law.scores, reused=law.reused, copies=Copies(copied, draft.tree))
+    return replace(law, row=row, copies=Copies(copied, draft.tree))

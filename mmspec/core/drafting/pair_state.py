@@ -98,11 +98,13 @@ class PairState:
     root: float [B, F], the predicted feature behind the last committed pair, which depth 1 is drawn from.
     deepest: the most levels of a draft: the shape's, cut to the drafter's `trained_depth`.   passes: of the drafter's layer.
     pending_features: pairs accepted since.   counts: per row, how many pairs the last `catch_up` read.
+    ids: the values that it scores, see `LevelwiseState`; None for all.
     held: names of what else lasts from round to round; a class that lists it can draft in captured rounds.
     """
 
     cache: SlotPool
     independent = False
+    ids: Tensor | None = None
     held: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, drafter: ShapeMixin, target: object):

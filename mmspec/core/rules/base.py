@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -12,9 +12,11 @@ from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.keys import Keys, Purpose
+from mmspec.kernels.dispatch import on_kernels
 from mmspec.kernels.draft_tree import select_path
-from mmspec.kernels.law import at_node, law_rows, mass_at
+from mmspec.kernels.law import at_node, law_of, law_rows, mass_at
 from mmspec.kernels.log_law import LogLaw, Residual
+from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
 from mmspec.kernels.residual_sampling import residual_sample, residual_weights
 from mmspec.kernels.sampling import sample_categorical
 
@@ -36,7 +38,7 @@ class Weights:
     threshold: Tensor
     order: Literal["descend", "post", "mask"]
     p: Tensor | LogLaw | None = None
-    q: Tensor | LogLaw | None = None
+    q: Tensor | LogLaw | ReducedLaw | None = None
     alpha: Tensor | None = None
     beta: Tensor | None = None
     extra: Tensor | None = None
@@ -187,18 +189,26 @@ class Laws:
     """
 
     p: Tensor | LogLaw
-    q: Tensor | LogLaw
+    q: Tensor | LogLaw | ReducedLaw
     child_p: Tensor
     child_q: Tensor
     token: Tensor
     row: Tensor
     live: Tensor | None
 
+    @property
+    def lumped(self) -> Laws:
+        """The same laws over the drafter's tokens and all others together, where it knows only some: what tests need."""
+        q = self.q
+        if not isinstance(q, ReducedLaw):
+            return self
+        return replace(self, p=q.lumped(self.p), q=q.with_rest(), token=q.place(self.token))
+
 
 def laws_of(evidence: Evidence, draft: Draft) -> Laws:
     """Both laws of a draft whose q record is categorical."""
     p = law_rows(evidence.scores)
-    q = p if draft.law.scores is None else law_rows(draft.law.scores)  # a root alone has no law and needs none
+    q = p if draft.law.scores is None else _recorded(draft, p.shape[-1])  # a root alone has no law and needs none
     if q.shape[-1] != p.shape[-1]:
         raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
                          "map the drafter's vocabulary onto the target's")  # fmt: skip
@@ -207,6 +217,16 @@ def laws_of(evidence: Evidence, draft: Draft) -> Laws:
     return Laws(
         p, q, mass_at(p, parent, token), mass_at(q, row[parent], token), token, row, live_nodes(evidence, draft)
     )
+
+
+def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
+    """The law on record, over `vocab` values."""
+    scores, ids = draft.law.scores, draft.law.ids
+    if ids is None:
+        return law_rows(scores)
+    if len(ids) != scores.shape[-1]:
+        raise ValueError(f"q record: expected scores of the {len(ids)} values in its ids, got {scores.shape[-1]}")
+    return law_rows(spread_scores(scores, ids, vocab)) if on_kernels(scores) else ReducedLaw(law_of(scores), ids, vocab)
 
 
 def law_row(draft: Draft) -> Tensor:

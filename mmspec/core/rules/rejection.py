@@ -65,8 +65,8 @@ class BlockVerification(TwoScalarRule):
         ratio = (laws.child_p / laws.child_q.clamp_min(TINY))[:, 1:]
         drawn = None if laws.live is None else laws.live[:, 1:]
         ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
-        q = laws.q.index_select(1, laws.row[:-1])
-        threshold, weight = block_thresholds(ratio, laws.p, q, drawn)
+        tested = laws.lumped
+        threshold, weight = block_thresholds(ratio, tested.p, tested.q.index_select(1, laws.row[:-1]), drawn)
         threshold = keep_live(threshold, laws.live)
         return Weights(threshold, "post", laws.p, laws.q, weight, is_followed(threshold, laws.live))
 
@@ -112,7 +112,8 @@ class Traversal(SiblingRule):
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
     """Recursive rejection runs one fan of all parents at weight 1, traversal one fan per depth at the weights so far."""
-    live, columns = laws.live, tree.nodes
+    live, columns, p_rows, q_rows = laws.live, tree.nodes, laws.p, laws.q
+    laws = laws.lumped
     if not tree.static:
         # the last column stands for the children a parent lacks
         live = pad(torch.ones_like(laws.token, dtype=torch.bool) if live is None else live, (0, 1))
@@ -135,12 +136,13 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
             first = 0 if order == "post" else 1
             state[first:].index_copy_(2, fan.node, after[first:])
     weight, alpha, beta = state[..., : tree.nodes].unbind()
-    return Weights(keep_live(weight, laws.live), order, laws.p, laws.q, alpha, beta)
+    return Weights(keep_live(weight, laws.live), order, p_rows, q_rows, alpha, beta)
 
 
 def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
     """Traversal of a static tree: `_weigh` with everything gathered once, and the chain it ends in taken in one step."""
-    layout, live = tree_layout(tree), laws.live
+    layout, live, p_rows, q_rows = tree_layout(tree), laws.live, laws.p, laws.q
+    laws = laws.lumped
     p, q = laws.p.index_select(1, layout.parent), laws.q.index_select(1, laws.row[layout.parent])
     values = _at_children(laws, tree, live, False).index_select(2, layout.child)
     drawn = None if live is None else live.index_select(1, layout.child)
@@ -161,7 +163,7 @@ def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
     state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))  # as of leaves
     state.index_copy_(2, layout.parent, torch.cat(after, 2))
     threshold, alpha, beta = state.unbind()
-    return Weights(keep_live(threshold, live), "post", laws.p, laws.q, alpha, beta)
+    return Weights(keep_live(threshold, live), "post", p_rows, q_rows, alpha, beta)
 
 
 def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool) -> Tensor:
@@ -201,7 +203,8 @@ class KSeq(Rule):
         drawn = torch.ones_like(laws.token) if laws.live is None else laws.live.long()
         drawn = drawn * (torch.arange(draft.tree.nodes, device=node.device) > 0)
         count = torch.zeros_like(laws.token).scatter_add_(1, parent, drawn).index_select(1, node)
-        found = kseq_discount(laws.p.index_select(1, node), laws.q.index_select(1, laws.row[node]), count)
+        tested = laws.lumped
+        found = kseq_discount(tested.p.index_select(1, node), tested.q.index_select(1, laws.row[node]), count)
         state = torch.ones(2, *count.shape[:1], draft.tree.nodes, dtype=laws.p.dtype, device=node.device)
         state[1] = 0
         rho, scale = state.index_copy_(2, node, torch.stack(found))

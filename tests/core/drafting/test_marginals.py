@@ -88,7 +88,7 @@ def by_heap(laws: Tensor, nodes: int) -> set[tuple[int, ...]]:
 def test_the_likeliest_prefixes_are_those_a_heap_finds(nodes: int, depth: int) -> None:
     generator = torch.Generator().manual_seed(nodes)
     scores = 2 * torch.randn(3, depth, 11, generator=generator)
-    state = SimpleNamespace(root=torch.zeros(3, 1), logits=lambda out, level: scores[:, level - 1 : level])
+    state = SimpleNamespace(ids=None, root=torch.zeros(3, 1), logits=lambda out, level: scores[:, level - 1 : level])
     target = SimpleNamespace(batch=3, pending=torch.tensor([8, 9, 10]))
     made = best_prefixes(state, target, DynamicTree(nodes=nodes, depth=depth, width=max(nodes, 11)))
     assert made.law.kind == "onehot" and bool(made.valid.all())
@@ -101,7 +101,7 @@ def test_the_likeliest_prefixes_are_those_a_heap_finds(nodes: int, depth: int) -
 
 def test_a_width_bounds_the_tokens_of_each_level() -> None:
     scores = torch.randn(1, 3, 11, generator=torch.Generator().manual_seed(0))
-    state = SimpleNamespace(root=torch.zeros(1, 1), logits=lambda out, level: scores[:, level - 1 : level])
+    state = SimpleNamespace(ids=None, root=torch.zeros(1, 1), logits=lambda out, level: scores[:, level - 1 : level])
     made = best_prefixes(state, SimpleNamespace(batch=1, pending=torch.tensor([8])), DynamicTree(12, 3, 3))
     for level in range(3):
         drafted = made.value[made.tree.depth == level + 1].tolist()

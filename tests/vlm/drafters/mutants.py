@@ -13,8 +13,8 @@ from mmspec.core.drafting import growth
 def evenly_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are drawn as ever, and on record as drawn evenly."""
 
-    def law(kind: str, row: Tensor | None = None, scores: Tensor | None = None, reused: bool = False) -> Law:
-        return Law(kind, row=row, scores=None if scores is None else torch.zeros_like(scores), reused=reused)
+    def law(kind: str, row: Tensor | None = None, scores: Tensor | None = None, **others: object) -> Law:
+        return Law(kind, row=row, scores=None if scores is None else torch.zeros_like(scores), **others)
 
     monkeypatch.setattr(growth, "Law", law)
 

@@ -101,6 +101,10 @@ class FeatureDrafter(ShapedDrafter):
         """float32 [..., V] for the children, `depth` levels below the root, of features [..., H]."""
         return head(out).float()
 
+    def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        """`logits` of the tokens in `ids` alone, float32 [..., k]."""
+        return self.logits(out, depth, head)
+
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
         """Predicted features [B, R - first, H] of slots first.. at each depth, as drafting computes them.
 
@@ -136,7 +140,8 @@ class FeatureState(PairState):
         super().serve(target)
         ruling = torch.zeros(target.parts.vocab_size, device=target.device)
         ruling[list(target.parts.placeholders)] = -torch.inf
-        self.ruling = target.processors.suppress(ruling)
+        ruling, self.ids = target.processors.suppress(ruling), self.drafter.vocabulary
+        self.ruling = ruling if self.ids is None else ruling[self.ids]
 
     @torch.no_grad()
     def prefill(self) -> None:
@@ -233,9 +238,12 @@ class FeatureState(PairState):
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, bias)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [..., V] of predicted features, visual placeholders ruled out.   depth: of the children, from 1."""
-        return self.drafter.logits(out, depth, self.target.parts.head) + self.ruling
+        """float32 [..., V] of predicted features, or [..., k] of the tokens in `ids`, visual placeholders ruled out.
+
+        depth: of the children, from 1.
+        """
+        return self.drafter.own_logits(out, depth, self.target.parts.head) + self.ruling
 
     def law(self, out: Tensor, depth: int) -> Tensor:
         """Log-weights a sampled request draws from: `logits` as the target warps its own."""
-        return self.target.processors.warp(self.logits(out, depth))
+        return self.target.processors.warp(self.logits(out, depth), self.ids is not None)

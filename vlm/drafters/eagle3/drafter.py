@@ -198,6 +198,9 @@ class Eagle3(FeatureDrafter):
         """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
         return self.head(rms_norm(self.norm, out))
 
+    def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        return self.scores(out)
+
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.head.spread(self.scores(out))
 

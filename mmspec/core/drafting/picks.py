@@ -1,0 +1,84 @@
+"""The picks of one level of a draft: the likeliest values of a law, or draws from it, as values of the target's vocabulary.
+
+A drafter with a reduced vocabulary scores its own values only. They are ranked and drawn among themselves, so that no pick
+costs more than the drafter's vocabulary is wide.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.sampling import draw_several
+
+
+def values_of(column: Tensor, ids: Tensor | None) -> Tensor:
+    """The values that columns int64 [...] of a law stand for. ids: int64 [k], None where a column is a value.
+
+    A column beyond the last, which `pick_siblings` adds to a small vocabulary, becomes any value.
+    """
+    return column if ids is None else ids[column.clamp(max=len(ids) - 1)]
+
+
+def best_values(scores: Tensor, count: int, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The `count` likeliest values of each row, the best first.
+
+    Args:
+        scores: float32 [..., k], log-weights.
+        count: the number of values.
+        ids: int64 [k], see `values_of`.
+
+    Returns:
+        Log-probabilities and values, [..., count] each; minus infinity where a row has fewer values.
+    """
+    score, column = _widened(scores.log_softmax(-1), count).topk(count, -1)
+    return score, values_of(column, ids)
+
+
+def pick_siblings(
+    drawn: str, scores: Tensor, count: int, keys: Keys, level: int, ids: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`count` children of each node of a level.
+
+    Args:
+        drawn: "deterministic" for the likeliest values, the best first; "without_replacement" for draws in their order (Gumbel
+            top-k); "with_replacement" for independent draws.
+        scores: float32 [B, m, k], log-weights.
+        count: the number of children.
+        keys: random numbers of the request.
+        level: depth of the children, which separates the draws of a round.
+        ids: int64 [k], see `values_of`.
+
+    Returns:
+        Scores, of which those that are not finite belong to no value, and values, [B, m, count] each.
+    """
+    score, column = _PICKS[drawn](_widened(scores, count), count, keys, level)
+    return score, values_of(column, ids)
+
+
+def _widened(scores: Tensor, count: int) -> Tensor:
+    """Scores with at least `count` columns; those that a small vocabulary lacks are minus infinity."""
+    lacking = count - scores.shape[-1]
+    return scores if lacking <= 0 else pad(scores, (0, lacking), value=-torch.inf)
+
+
+def _likeliest(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    return scores.topk(count, -1)
+
+
+def _without_replacement(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    return keys.gumbel(Purpose.DRAFT, *scores.shape[1:], step=level).add_(scores).topk(count, -1)
+
+
+def _with_replacement(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    column = draw_several(scores, keys.uniform(Purpose.DRAFT, scores.shape[1], count, step=level))
+    return scores.gather(-1, column), column
+
+
+_PICKS = {
+    "deterministic": _likeliest,
+    "without_replacement": _without_replacement,
+    "with_replacement": _with_replacement,
+}
