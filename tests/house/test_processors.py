@@ -46,7 +46,7 @@ def test_prompts_of_benches_and_training_take_no_address_for_a_picture(item: obj
     _, processor = mmspec.zoo.load("vlm")
     with pytest.raises(ImageError, match="images: expected .*open_image"):
         encode(processor, [Example("a", "What is this?", (item,))])
-    with pytest.raises(ImageError, match="pictures: expected .*open_image"):
+    with pytest.raises(ImageError, match="images: expected .*open_image"):
         encode_turns(processor, ["What is this?", "And now?"], ["A."], (item,))
 
 

@@ -94,14 +94,17 @@ def steps_of(drafter: ShapedDrafter, recipe: object) -> dict[str, Tensor]:
 
 def drafted_logits(drafter: ShapedDrafter, spy: Callable[[Tensor], None]) -> None:
     """Drafts greedily and sampled, deeper than any head or block, with and without pictures."""
-    own = drafter.logits
 
-    def logits(*inputs: object) -> Tensor:
-        made = own(*inputs)
-        spy(made)
-        return made
+    def watched(scores: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def logits(*inputs: object) -> Tensor:
+            made = scores(*inputs)
+            spy(made)
+            return made
 
-    drafter.logits = logits
+        return logits
+
+    # a drafter of a reduced vocabulary is read through the scores of its own tokens
+    drafter.logits, drafter.own_logits = watched(drafter.logits), watched(drafter.own_logits)
     chain, tree = Chain(FixedLength(11)), DynamicTree(nodes=24, depth=8, width=3)
     for shape, images, sampled in ((chain, 0, False), (chain, 2, True), (tree, 2, False)):
         mmspec.generate(

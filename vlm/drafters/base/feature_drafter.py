@@ -101,10 +101,6 @@ class FeatureDrafter(ShapedDrafter):
         """float32 [..., V] for the children, `depth` levels below the root, of features [..., H]."""
         return head(out).float()
 
-    def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """`logits` of the tokens in `ids` alone, float32 [..., k]."""
-        return self.logits(out, depth, head)
-
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
         """Predicted features [B, R - first, H] of slots first.. at each depth, as drafting computes them.
 

@@ -104,6 +104,10 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         student = self.logits(out, depth + 1, parts.head)
         return DraftPrediction(student, teacher, token, depth, out, truth)
 
+    def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
+        """`logits` of the tokens in `vocabulary` alone, float32 [..., k]."""
+        return self.logits(out, depth, head)
+
     def check(self, parts: Parts) -> None:
         """Raises ValueError when the drafter was made for another target."""
         self.check_sizes(parts, "hidden_size", "train one for this target")
