@@ -88,7 +88,7 @@ def test_a_reduced_vocabulary_is_corrected_where_it_drafts() -> None:
     drafter = mmspec.vlm.drafter_from_state_dict("dspark", state, config)
     row = torch.randn(1, 1, WIDTH)
     scores = drafter.logits(drafter.after(row, torch.tensor([[5]]), None), drafter.unary(row, None))
-    scores = drafter.spread(scores)[0, 0]
+    scores = drafter.head.spread(scores)[0, 0]
     assert scores.isfinite().nonzero()[:, 0].tolist() == ids.tolist()
     expected = state["lm_head.weight"] @ row[0, 0] + corrections(state, "vanilla", row[0], [5])[0]
     torch.testing.assert_close(scores[ids], expected)

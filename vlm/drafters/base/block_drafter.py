@@ -224,15 +224,15 @@ class BlockDrafterState(FeatureState):
             embeds, rotary, self.cache, attention_biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype)
         )
         self.rows = drafter.drafting(rows)[:, :depth]
-        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + drafter.narrow(self.ruling)
+        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         return self.drafter.seen(out)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V], visual placeholders ruled out.   depth: of the children, from 1."""
-        return self.drafter.spread(self.drafter.logits(out, self.unary[:, depth - 1 : depth]))
+        """float32 [B, n, k], visual placeholders ruled out.   depth: of the children, from 1."""
+        return self.drafter.logits(out, self.unary[:, depth - 1 : depth])
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """What the children of one level of drafted tokens int64 [B, n] are drawn from; no pass."""

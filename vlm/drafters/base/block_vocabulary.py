@@ -20,8 +20,8 @@ from mmspec.vlm.hf_model import unwrapped
 class BlockVocabulary(ShapedDrafter):
     """Base of block drafters that scores their rows.
 
-    Scores are those of the k tokens that the drafter holds: all V, or a reduced vocabulary. `spread` gives them their places
-    among V tokens, so that a token outside of the reduced vocabulary is never drafted.
+    Scores are those of the k tokens that the drafter holds: all V, or a reduced vocabulary, outside of which no token is ever
+    drafted.
 
     Attributes:
         head: The drafter's own or tied head; None where the target's head scores all tokens.
@@ -59,14 +59,6 @@ class BlockVocabulary(ShapedDrafter):
         own = LogitTransform(self.config.output_multiplier, self.config.softcap)
         scores = head(rows).float() if self.head is None else self.head(rows)
         return (after if after is not None and own == LogitTransform() else own)(scores)
-
-    def spread(self, scores: Tensor) -> Tensor:
-        """Scores [..., k] at their tokens' places in [..., V], minus infinity elsewhere."""
-        return scores if self.head is None else self.head.spread(scores)
-
-    def narrow(self, values: Tensor) -> Tensor:
-        """[..., k] of values [..., V] of all tokens."""
-        return values if self.vocabulary is None else values[..., self.vocabulary]
 
     def columns(self, token: Tensor) -> Tensor:
         """The places of tokens int64 among the scores; k for tokens outside of the vocabulary."""
@@ -129,10 +121,13 @@ class BlockVocabulary(ShapedDrafter):
             return self
         return self.with_vocabulary(reduced_vocabulary(answers, self.config.vocab_size, most, always, never))
 
+    def share(self, parts: Parts) -> None:
+        if self.head is not None and self.head.tied and self.head.weight is None:
+            self.head.tie(parts.head.weight)
+
     def fitted(self, target: nn.Module) -> Self:
         drafter = super().fitted(target)
-        if drafter.head is not None and drafter.head.tied:
-            drafter.head.tie(take_apart(unwrapped(target)).head.weight)
+        drafter.share(take_apart(unwrapped(target)))
         return drafter
 
     def _tokens(self) -> Tensor:

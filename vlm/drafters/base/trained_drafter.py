@@ -77,7 +77,11 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     def open_without_prefill(self, target: object) -> object:
         """State of one request whose prompt is read before the first draft.   Raises ValueError for another target."""
         self.check(target.parts)
+        self.share(target.parts)
         return self.new_state(target)
+
+    def share(self, parts: Parts) -> None:
+        """Take the target's weights that the drafter does not store, unless it has them already."""
 
     def new_state(self, target: object) -> object:
         """State of one request of a target that fits."""

@@ -112,7 +112,7 @@ class Eagle3(FeatureDrafter):
         if self.head.tied:
             self.head.tie(rows)
         else:
-            self.head.weight.copy_(rows[self.head.tokens.to(rows.device)])
+            self.head.weight.copy_(self.head.rows_of(rows))
         self._start = (rows,)  # in a tuple: not a weight of the drafter
         norm = getattr(getattr(parts.decoder, "norm", None), "weight", None)
         if norm is not None:
@@ -146,7 +146,7 @@ class Eagle3(FeatureDrafter):
         """Fill a head with this drafter's rows, or with those it was to start from."""
         tokens, known = head.tokens, self.head.tokens
         for rows in self._start:
-            head.weight.copy_(rows[tokens.to(rows.device)])
+            head.weight.copy_(head.rows_of(rows))
         row = torch.full((self.config.vocab_size,), -1, device=known.device)
         row[known] = torch.arange(len(known), device=known.device)
         row = row[tokens, None]
@@ -171,10 +171,13 @@ class Eagle3(FeatureDrafter):
                 f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
             )
 
+    def share(self, parts: Parts) -> None:
+        if self.head.tied and self.head.weight is None:
+            self.head.tie(parts.head.weight)
+
     def fitted(self, target: nn.Module) -> Self:
-        drafter = FeatureDrafter.fitted(self, target)
-        if drafter.head.tied:
-            drafter.head.tie(take_apart(unwrapped(target)).head.weight)
+        drafter = super().fitted(target)
+        drafter.share(take_apart(unwrapped(target)))
         return drafter
 
     def read(self, view: PromptView) -> PromptSlots:

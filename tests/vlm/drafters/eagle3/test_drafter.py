@@ -226,3 +226,8 @@ def test_a_tied_head_scores_with_the_targets_rows_and_is_not_saved(tmp_path) -> 
     assert torch.equal(again.logits(out, 1, None), tied.logits(out, 1, None))
     with pytest.raises(ValueError, match="^target: expected the model whose head"):
         Eagle3.from_pretrained(tmp_path).logits(out, 1, None)
+    model, inputs = tiny("llava"), prompt("llava")
+    untied, found = Eagle3.from_pretrained(tmp_path), []
+    for drafter in (untied, again):
+        found.append(mmspec.generate(model, drafter=drafter, max_new_tokens=8, do_sample=False, **inputs))
+    assert torch.equal(*found) and torch.equal(untied.head.weight, again.head.weight)  # rows come with the first target
