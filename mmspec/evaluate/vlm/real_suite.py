@@ -7,7 +7,7 @@ from mmspec.evaluate.vlm.methods import VlmMethod
 from mmspec.evaluate.vlm.real_prompts import TASKS
 from mmspec.evaluate.vlm.resources import SMOLLM2
 from mmspec.evaluate.vlm.suite import VlmSuite
-from mmspec.evaluate.vlm.variants import chained, shaped
+from mmspec.evaluate.vlm.variants import both, chained, shaped, with_lookup
 
 CHAINS = (2, 3, 4, 6)
 TREES = (
@@ -48,7 +48,23 @@ def _shaped_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
         )
         for tree in TREES
     ]
-    return (*chains, *trees)
+    merged = [
+        VlmMethod(
+            f"{short}-both-{label}",
+            f"{title} + prompt lookup, {words}",
+            family=short,
+            change=both(shape, with_lookup),
+            point=point,
+            widely=point == _WIDELY_CHAIN,
+            **shared,
+        )
+        for label, words, shape, point in (
+            ("chain-3", "chain of 3", chained(3), 3),
+            ("chain-4", "chain of 4", chained(4), 4),
+            ("tree-16", "tree of 16", shaped(TREES[1]), 16),
+        )
+    ]
+    return (*chains, *trees, *merged)
 
 
 _FREE = (
@@ -62,7 +78,6 @@ _FREE = (
     ),
     VlmMethod("lookup", "prompt lookup", drafter="lookup", rivals=_RIVALS, widely=True),
     VlmMethod("recycling", "Token Recycling", drafter="recycling", rivals=_RIVALS, widely=True),
-    # rows of drafters that draft from two sources belong here
     VlmMethod("auto", "auto", drafter="auto", rivals=_RIVALS, controlled=True, widely=True),
 )
 

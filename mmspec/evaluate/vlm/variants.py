@@ -56,6 +56,13 @@ def with_goodput(drafter: Any) -> Any:
     return Goodput(drafter)
 
 
+def with_lookup(drafter: Any) -> Any:
+    """Prompt lookup beside the drafter in one tree."""
+    from mmspec.vlm.drafters.merged import Merged
+
+    return Merged(drafter)
+
+
 def with_vision_skip(drafter: Any) -> Any:
     """Drafts nothing where the next token leans on the pictures."""
     from mmspec.vlm.drafters.viskip import VisionSkip

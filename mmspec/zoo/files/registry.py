@@ -77,8 +77,32 @@ def load_fetched(name: str, dtype: Any = None) -> tuple[Any, Any]:
     model = load_model(AutoModelForCausalLM, folder, dtype=torch.float32 if dtype is None else dtype)
     drafters = (f"{name}/{kind}" for kind in FETCHED[name].drafters)
     if drafter := next((one for one in drafters if _has_weights(folder_of(one))), None):
-        offer(model, lambda: load(drafter))
+        offer(model, lambda: drafts_for_fetched(drafter))
     return model, load_part(AutoTokenizer, folder)
+
+
+def drafts_for_fetched(name: str) -> tuple[Any, ...]:
+    """The drafters that `drafter="auto"` chooses among for a fetched model: prompt lookup, the trained drafter, and both in
+    one tree. A pass over many rows costs little more than over one there, so the controller may draft trees.
+
+    Args:
+        name: The trained drafter.
+    """
+    from mmspec.core.drafting.shapes import DynamicTree, StaticTree
+    from mmspec.vlm import drafters
+
+    trained = load(name)
+    tree = trained.with_shape(DynamicTree(nodes=32, depth=7, width=4), StaticTree())
+    return drafters.PromptLookup(longest=15), tree, drafters.Merged(trained)
+
+
+def load_fetched_drafter(folder: Path) -> Any:
+    """The trained drafter stored in `folder` (fp32, eval mode), which drafts chains: a step costs a twentieth of a pass."""
+    from mmspec.core.drafting.shapes import Chain
+    from mmspec.core.length import FixedLength
+    from mmspec.vlm.drafters.checkpoints import load_drafter
+
+    return load_drafter(folder).with_shape(Chain(FixedLength(4)))
 
 
 def load_hybrid(folder: Path) -> tuple[Any, Any]:
@@ -177,7 +201,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "car/draft": _CAR,
     "clip": _loader("zoo.files.scorers:load_clip"),
     "image_judge": _loader("zoo.files.scorers:load_detector"),
-    **dict.fromkeys(FETCHED_DRAFTERS, _loader("vlm.drafters.checkpoints:load_drafter")),
+    **dict.fromkeys(FETCHED_DRAFTERS, load_fetched_drafter),
 }
 
 # that no weights ship for: `names` lists them once they are built
