@@ -121,10 +121,12 @@ def open_resources(spec: str, option: str = "--model") -> VlmResources:
         quiet_transformers()
         from mmspec.evaluate.vlm.resources import zoo_resources
 
+        if spec == ZOO:
+            return zoo_resources()
         if not is_of_zoo(spec):
             return _published(spec, option)
         with refusing():
-            return zoo_resources("vlm" if spec == ZOO else spec)
+            return zoo_resources(spec)
 
 
 def is_of_zoo(spec: str) -> bool:

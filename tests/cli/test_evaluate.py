@@ -70,7 +70,7 @@ def test_a_part_says_what_is_missing_and_the_last_one_reports(made: Path) -> Non
         (("evaluate", "../run"), "RUN: expected a folder without '..' in its path, got '../run', name it directly"),
         (("report", "runs/../../run"), "RUN: expected a folder without '..' in its path"),
         (("report", "nowhere"), "RUN: expected a folder with shards of a run, got none in 'nowhere'"),
-        (("evaluate", "run", "--model", "magic"), "--model: expected one of vlm, vlm/hybrid, t2i"),
+        (("evaluate", "run", "--model", "magic"), "--model: expected one of vlm, vlm/hybrid, vlm/smol"),
         (("evaluate", "run", "--part", "2"), "--part: expected K/N such as 2/4, got '2', correct it"),
         (("evaluate", "run", "--model", "t2i", "--count", "0"), "--count: expected 1 to"),
         (("evaluate", "run", "--temperature", "warm"), "--temperature: expected numbers separated by commas"),

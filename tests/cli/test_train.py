@@ -115,7 +115,9 @@ def test_two_stages_and_selected_tokens(target: Path, data: Path, tmp_path: Path
 
 
 def test_a_drafter_that_goes_on_keeps_its_vocabulary(target: Path, data: Path, tmp_path: Path) -> None:
-    first = train(target, data, tmp_path / "first", "--kind", "eagle3", "--answers", "given")
+    first = train(
+        target, data, tmp_path / "first", "--kind", "eagle3", "--answers", "given", "--size", "draft_vocab_size=12"
+    )
     assert first["vocabulary_share"] == 1
     second = train(
         target,

@@ -93,7 +93,7 @@ def test_a_decoding_or_a_rule_that_no_model_has_is_refused(monkeypatch: pytest.M
     for model in ("t2i", "car", "vlm"):
         with pytest.raises(ValueError, match="--rule: expected"):
             cell_groups(SweepPlan(folder=Path("x"), models=(model,), rules=("magic",)))
-    with pytest.raises(ValueError, match="--model: expected one of vlm, vlm/hybrid, t2i, c2i"):
+    with pytest.raises(ValueError, match="--model: expected one of vlm, vlm/hybrid, vlm/smol"):
         cell_groups(SweepPlan(folder=Path("x"), models=("magic",)))
 
 

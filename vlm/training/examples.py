@@ -93,7 +93,7 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     """
     mark = getattr(processor, "image_token", None)
     for example in examples:
-        if mark and mark in example.text:
+        if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
             raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
     texts = [prompt_text(processor, example) for example in examples]
     images = [[check_image(image) for image in example.images] for example in examples]

@@ -260,17 +260,17 @@ def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResou
         AutoModelForCausalLM,
         AutoModelForImageTextToText,
         AutoProcessor,
-        AutoTokenizer,
     )
 
+    # a text-only model's processor is its tokenizer; read first, it refuses a checkpoint with code of its own
+    processor = load_part(AutoProcessor, spec, local=local)
     config = type(load_part(AutoConfig, spec, local=local))
     if config in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        kind, reader = AutoModelForImageTextToText, AutoProcessor
+        kind = AutoModelForImageTextToText
     elif config in MODEL_FOR_CAUSAL_LM_MAPPING:
-        kind, reader = AutoModelForCausalLM, AutoTokenizer
+        kind = AutoModelForCausalLM
     else:
         raise ValueError(f"{spec}: expected a model that writes text, got {config.__name__}; use another")
-    processor = load_part(reader, spec, local=local)
     model = load_model(kind, spec, local=local, dtype=dtype if dtype == "auto" else getattr(torch, dtype))
     return VlmResources(model, processor, _described(spec, model, dtype), zoo="")
 

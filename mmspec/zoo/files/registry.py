@@ -241,8 +241,6 @@ def command_for(name: str) -> str:
     """The command that brings the weights of a name."""
     if name in FETCHED:
         return f"mmspec zoo fetch {name}"
-    if name in FETCHED_DRAFTERS:
-        return f"mmspec train vlm-drafter --out {folder_of(name)}"
     return f"mmspec zoo build {name}"
 
 

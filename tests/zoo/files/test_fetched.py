@@ -19,11 +19,12 @@ import torch
 
 import mmspec
 from mmspec.io.files import locked
-from mmspec.vlm.auto import offered_drafter
+from mmspec.vlm.auto import offered_drafters
 from mmspec.zoo.files import fetched, registry
 from mmspec.zoo.files.fetched import FetchedModel, cache_folder, fetch, remove
 from tests.house.tree import ROOT
 from tests.io.tiny_gguf import tiny_model, write_gguf
+from tests.vlm.drafters.trained import make
 
 needs_gguf = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the extra `real`")
 MEMBER = "tiny_words/tiny.gguf"
@@ -64,7 +65,7 @@ def recipe(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModel:
     made = FetchedModel("tiny words", "tiny-words", "0.1", MEMBER, len(content), hashlib.sha256(content).hexdigest(), "MIT",
                         {"eagle3": "EAGLE-3 drafter for tiny"})  # fmt: skip
     monkeypatch.setitem(fetched.FETCHED, "tiny", made)
-    monkeypatch.setitem(registry.LOADERS, "tiny/eagle3", lambda folder: ("drafter", folder.name))
+    monkeypatch.setitem(registry.LOADERS, "tiny/eagle3", lambda folder: None)
     return made
 
 
@@ -233,9 +234,11 @@ def test_a_drafter_that_ships_for_it_drafts_for_auto(
     fetch("tiny", gguf)
     monkeypatch.setattr(registry, "WEIGHTS", tmp_path / "weights")
     (tmp_path / "weights" / "tiny_eagle3").mkdir(parents=True)
-    assert type(offered_drafter(mmspec.zoo.load("tiny")[0])).__name__ == "PromptLookup"
+    monkeypatch.setitem(registry.LOADERS, "tiny/eagle3", lambda folder: make("eagle3"))
+    assert [type(one).__name__ for one in offered_drafters(mmspec.zoo.load("tiny")[0])] == ["PromptLookup"]
     (tmp_path / "weights" / "tiny_eagle3" / "model.safetensors").touch()
-    assert offered_drafter(mmspec.zoo.load("tiny")[0]) == ("drafter", "tiny_eagle3")
+    offered = [type(one).__name__ for one in offered_drafters(mmspec.zoo.load("tiny")[0])]
+    assert offered == ["PromptLookup", "Eagle3", "Merged"]
 
 
 def test_the_cache_folder_is_the_variable_or_xdg_or_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
