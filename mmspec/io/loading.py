@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from mmspec.io.int8_weights import restore_rows
 from mmspec.io.readers import naming, read_shapes, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -34,14 +35,16 @@ def load_module(make: Callable[[], Module], file: str | Path) -> Module:
     Raises ValueError, one sentence that names the file, for a file that is damaged, for missing, unknown and misshapen
     tensors, for integers where numbers belong and the other way round, and for a tensor with NaN or Inf.
     """
-    file, there = Path(file), read_shapes(file)
+    file = Path(file)
     with naming(file):
+        there = restore_rows(read_shapes(file))
         drawn = sketch(make, len(there), file)
     if wrong := mismatch(drawn.state_dict(), there):
         raise ValueError(
             f"{file}: expected the weights of its config, got {wrong}; use the files that were saved together"
         )
-    state = {name: value.float() if value.is_floating_point() else value for name, value in read_tensors(file).items()}
+    stored = restore_rows(read_tensors(file))
+    state = {name: value.float() if value.is_floating_point() else value for name, value in stored.items()}
     if named := non_finite(state):
         raise ValueError(
             f"{file}: expected finite weights, got NaN or Inf in {abbreviated(named)}; save or fetch it again"

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mmspec.io.files import replacing, write_json_atomic
+from mmspec.io.int8_weights import quantise_rows
 from mmspec.io.loading import abbreviated, load_module, non_finite
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import from_fields
@@ -41,10 +42,21 @@ class Pretrained(nn.Module):
         self.config = config
 
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
-        """Writes config.json and model.safetensors into `folder`. dtype: a torch dtype to store weights in."""
+        """Write config.json and model.safetensors into a folder.
+
+        Args:
+            folder: Made where it does not exist.
+            dtype: The torch dtype to store weights in; int8 stores matrices in eight bits with a scale a row. None for their
+                own.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = {k: _as(v.detach(), dtype or v.dtype).contiguous() for k, v in self.state_dict().items()}
+        state = {name: value.detach() for name, value in self.state_dict().items()}
+        if dtype == torch.int8:
+            state = quantise_rows(state)
+        else:
+            state = {name: _as(value, dtype or value.dtype) for name, value in state.items()}
+        state = {name: value.contiguous() for name, value in state.items()}
         with replacing(folder / WEIGHTS) as path:
             save_file(state, path)
         write_json_atomic(folder / CONFIG, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)})
