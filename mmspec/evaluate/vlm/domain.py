@@ -27,7 +27,9 @@ from mmspec.evaluate.vlm.runner import cases, generation_arguments, runner
 from mmspec.evaluate.vlm.same_drafts import same_drafts
 from mmspec.evaluate.vlm.united import ratio_fields, run_columns, united
 
-_ROUNDED = 32  # units of a dtype's spacing at 1 by which logits of passes of two widths may differ
+# units of a dtype's spacing at 1 by which logits of passes of two widths may differ: logits lie between 16 and 32, where the
+# spacing is 16 units, and rounding moves each of two logits by up to two of these
+_ROUNDED = 64
 MEASURED = 4  # requests a drafter is timed alone on
 READINGS = 3  # of every prompt
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.evaluate.vlm.methods import VlmMethod
 from mmspec.evaluate.vlm.real_prompts import TASKS
@@ -64,7 +66,10 @@ def _shaped_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
             ("tree-16", "tree of 16", shaped(TREES[1]), 16),
         )
     ]
-    return (*chains, *trees, *merged)
+    chain = chains[CHAINS.index(_WIDELY_CHAIN)]
+    strict = replace(chain, key=f"{chain.key}-strict", title=f"{chain.title}, strict", widely=False,
+                     strict=True, like="plain-strict", rivals="")  # fmt: skip
+    return (*chains, *trees, *merged, strict)
 
 
 _FREE = (
@@ -76,6 +81,7 @@ _FREE = (
         largest_batch=1,
         widely=True,
     ),
+    VlmMethod("plain-strict", "mmspec plain, strict", strict=True),
     VlmMethod("lookup", "prompt lookup", drafter="lookup", rivals=_RIVALS, widely=True),
     VlmMethod("recycling", "Token Recycling", drafter="recycling", rivals=_RIVALS, widely=True),
     VlmMethod("auto", "auto", drafter="auto", rivals=_RIVALS, controlled=True, widely=True),
