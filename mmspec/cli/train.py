@@ -9,7 +9,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
 from mmspec.cli.options import ZOO, Json, check_at_least, is_of_zoo, open_resources
-from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, sizes_of
+from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
@@ -39,7 +39,11 @@ def vlm_drafter(
         str, typer.Option(help="'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).")
     ] = ZOO,
     data: Annotated[
-        str, typer.Option(help="'zoo', or a JSONL file: a text, a list of image files, maybe an answer on every line.")
+        str,
+        typer.Option(
+            help="'zoo', a JSONL file (a text, a list of image files, maybe an answer on every line), or own:N: the target "
+            "writes N prompts itself (chat models of text)."
+        ),
     ] = ZOO,
     texts: Annotated[Path | None, typer.Option(help="A JSONL file of more examples, without images.")] = None,
     size: Annotated[
@@ -105,18 +109,36 @@ def vlm_drafter(
         precision=precision, start=start, reference=reference, share=share, seed=seed,
         eval_every=max(1, steps // 8) if eval_every is None else eval_every,
     )  # fmt: skip
+    own = own_prompts_of(data)
     with refusing():
-        examples = data_of(data, texts, held_out, seed)
+        examples = None if own else data_of(data, texts, held_out, seed)
     resources = open_resources(target, "--target")
     check_sizes(job, resources.model)
     place, tells = device_of(device)
     resources.model.to(place).requires_grad_(False)
+    if examples is None:
+        file = _own_prompts(resources, own, out / "work" / "prompts.jsonl", seed, tells)
+        examples = data_of(str(file), texts, held_out, seed)
     card = _train(job, resources, examples, out, target, licence or licence_of(target), resume, tells)
     if not tells:
         return
     curve = _curve(out)
     _show(card, curve, out)
     save_json(json, {**card, "curve": curve})
+
+
+def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:
+    """The file of the prompts that the target writes: by one process, while the others wait."""
+    from mmspec.vlm.training.own_prompts import PromptSettings, write_own_prompts
+    from mmspec.vlm.training.run_setup import process_state
+
+    with progress() as bar, process_state(cpu=resources.model.device.type == "cpu").main_process_first(), refusing():
+        task = bar.add_task("prompts", total=count, visible=tells)
+        write_own_prompts(
+            resources.model, resources.processor, count, file, PromptSettings(seed=seed),
+            lambda done: bar.update(task, completed=done),
+        )  # fmt: skip
+    return file
 
 
 def _train(

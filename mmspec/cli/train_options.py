@@ -62,6 +62,16 @@ def check_sizes(job: Job, model: Any) -> None:
         raise BadOption(f"--size: {str(error).removeprefix('sizes: ')}, correct it") from error
 
 
+def own_prompts_of(data: str) -> int:
+    """The N of own:N, 0 for other data.   Raises BadOption where N is no number above 0."""
+    if not data.startswith("own:"):
+        return 0
+    count = data.removeprefix("own:")
+    if not count.isdecimal() or int(count) < 1:
+        raise BadOption(f"--data: expected own:N with a number of prompts, got {data!r}, correct it")
+    return int(count)
+
+
 def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> TrainingData:
     """The zoo's examples or a file's.   Raises BadOption for what is no file."""
     from mmspec.vlm.training.data import TrainingData
@@ -77,7 +87,9 @@ def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> Training
         return TrainingData(pictures, pictures, TextRequests(TEXT_REQUESTS), HeldOutRequests(held_out), "Apache-2.0")
     for name, file in (("--data", Path(data)), ("--texts", texts)):
         if file is not None and not file.is_file():
-            raise BadOption(f"{name}: expected 'zoo' or a JSONL file, got {str(file)!r}, which is none, correct it")
+            raise BadOption(
+                f"{name}: expected 'zoo', own:N or a JSONL file, got {str(file)!r}, which is none, correct it"
+            )
     return read(Path(data), texts, held_out, seed)
 
 

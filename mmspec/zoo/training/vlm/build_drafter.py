@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,8 @@ from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.drafters.mtp.published import write_mtp
 from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.answers import AnswerSettings, generate_target_answers
-from mmspec.vlm.training.data import Batches
+from mmspec.vlm.training.data import Batches, ConcatenatedExamples, ExampleSubset
+from mmspec.vlm.training.own_prompts import write_own_prompts
 from mmspec.vlm.training.recipes import equal_recipe, new_drafter
 from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps
@@ -49,20 +51,49 @@ def training_answers(
     return pictures | texts
 
 
+def with_own_prompts(
+    asked: DrafterData, model: Any, processor: Any, work: Path, batch: int, progress: Progress
+) -> DrafterData:
+    """The data with the prompts that the target writes itself, kept in `work`, among the requests without pictures: batches
+    of one kind, in an order drawn once."""
+    if not asked.own_prompts:
+        return asked
+    folder = work / asked.answers
+    bar = progress.add_task("prompts", total=asked.own_prompts, note="")
+    with locked(folder):
+        own = write_own_prompts(
+            model, processor, asked.own_prompts, folder / "prompts.jsonl",
+            on_batch=lambda done: progress.update(bar, completed=done),
+        )  # fmt: skip
+    progress.update(bar, completed=asked.own_prompts)
+    own = ExampleSubset(own, tuple(range(asked.own_prompts)))
+
+    def requests(count: int) -> ExampleSubset:
+        both = ConcatenatedExamples(asked.text_requests(asked.texts), own)
+        blocks = [range(i, min(i + batch, count)) for i in range(0, count, batch)]
+        random.Random(0).shuffle(blocks)
+        return ExampleSubset(both, tuple(place for block in blocks for place in block))
+
+    return replace(asked, texts=asked.texts + asked.own_prompts, text_requests=requests, own_prompts=0)
+
+
 def build(
     out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe, *, resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the drafter in `work` on the target's own answers; write fp16 weights and the card to `out`; returns the card."""
+    """Train the drafter in `work` on the target's own answers; write its weights and the card to `out`; returns the card."""
     asked = TARGETS[recipe.target]
     target[0].to(device)
     drafter, figures = train_on_answers(name, recipe, target, asked, work, resume)
     if recipe.kind == "mtp":
         write_mtp(drafter, target[0], out, torch.float16)
     else:
-        drafter.save_pretrained(out, dtype=torch.float16)
-    facts = {"target": recipe.target, "muon": recipe.muon,
-             "requests": {"pictures": asked.pictures, "texts": asked.texts}, "steps": recipe.steps, "batch": recipe.batch,
+        drafter.save_pretrained(out, dtype=recipe.weights)
+    requests = {"pictures": asked.pictures, "texts": asked.texts}
+    if asked.own_prompts:
+        requests["own_prompts"] = asked.own_prompts
+    facts = {"target": recipe.target, "muon": recipe.muon, "requests": requests, "steps": recipe.steps,
+             "batch": recipe.batch, "weights": str(recipe.weights).removeprefix("torch."),
              "training": {key: value for key, value in figures.items() if key != "step"}}  # fmt: skip
     return write_card(out, name, drafter, asked.source, **facts)
 
@@ -75,6 +106,7 @@ def train_on_answers(
     model, processor = target
     model.eval().requires_grad_(False)
     with progress_bars() as progress:
+        asked = with_own_prompts(asked, model, processor, work, recipe.batch, progress)
         answers = training_answers(model, processor, asked, work, progress)
         torch.manual_seed(0)
         drafter = _untrained(recipe, model)

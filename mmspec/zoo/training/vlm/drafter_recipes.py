@@ -38,6 +38,7 @@ class DrafterData:
         source: The data in words, for cards.
         dtype: The target's precision while it answers and teaches; None for float32.
         stored: Whether the target's states are stored, so that later epochs do not run the target.
+        own_prompts: The number of further requests without pictures, which the target writes itself.
     """
 
     answers: str
@@ -50,6 +51,7 @@ class DrafterData:
     source: str = ANSWER_SOURCE
     dtype: torch.dtype | None = None
     stored: bool = False
+    own_prompts: int = 0
 
     @property
     def count(self) -> int:
@@ -76,11 +78,12 @@ TARGETS = {
         held_out_instructions(8),
         144,
         pictures=0,
-        texts=6144,
+        texts=2048,
         text_requests=InstructionRequests,
-        source="instructions of mmspec.zoo.world, answered by smollm2 itself at temperatures 0 and 1",
-        dtype=torch.bfloat16,
+        source="instructions of mmspec.zoo.world and prompts written by smollm2 itself, answered by smollm2 itself at "
+        "temperatures 0 and 1",
         stored=True,
+        own_prompts=4096,
     ),
 }
 
@@ -90,7 +93,7 @@ class DrafterRecipe:
     """Everything that decides a drafter beside the `equal_recipe` recipe of its kind.
 
     kind, sizes: as `new_drafter` takes them, or "mtp".   objective: in place of the recipe's.   muon: as in `Schedule`.
-    target: a name in TARGETS.
+    target: a name in TARGETS.   weights: the type that they ship in; int8 is half of float16, see `quantise_rows`.
     """
 
     kind: str
@@ -101,6 +104,7 @@ class DrafterRecipe:
     eval_every: int = 100
     muon: float = 0.0
     target: str = "vlm"
+    weights: torch.dtype = torch.float16
 
 
 # two layers half as wide inside as the target's: about the weights of one layer of it
@@ -110,10 +114,10 @@ RECIPES: dict[str, DrafterRecipe] = {
     "vlm/eagle": DrafterRecipe("eagle2"),
     "vlm/eagle_text": DrafterRecipe("eagle2_text"),
     "vlm/msd": DrafterRecipe("msd"),
-    "vlm/vispec": DrafterRecipe("vispec"),
+    "vlm/vispec": DrafterRecipe("vispec", weights=torch.int8),
     # without the residual the head learns about half as fast
-    "vlm/flash": DrafterRecipe("flash", {"latents": 16, "block": 5, "residual": True}),
-    "vlm/specvlm": DrafterRecipe("specvlm"),
+    "vlm/flash": DrafterRecipe("flash", {"latents": 16, "block": 5, "residual": True}, weights=torch.int8),
+    "vlm/specvlm": DrafterRecipe("specvlm", weights=torch.int8),
     # 160 tokens are 99.9 per cent of what the target answers
     "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
     # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
@@ -121,14 +125,22 @@ RECIPES: dict[str, DrafterRecipe] = {
     # the context of a picture in 16 rows instead of 144
     "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}, muon=4.0),
     # and rows that know the tokens drafted before them
-    "vlm/dspark": DrafterRecipe("dspark", {**_BLOCKS, "mask_token_id": 1, "latents": 16, **_DSPARK_HEAD}, muon=4.0),
+    "vlm/dspark": DrafterRecipe(
+        "dspark", {**_BLOCKS, "mask_token_id": 1, "latents": 16, **_DSPARK_HEAD}, muon=4.0, weights=torch.int8
+    ),
     "vlm/hybrid/dflash": DrafterRecipe(
         "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
     ),
     "vlm/hybrid/mtp": DrafterRecipe("mtp", muon=4.0, target="vlm/hybrid"),
     # the head is the target's own, so that only the layer is stored; a step scores a sixth of the vocabulary
     "smollm2/eagle3": DrafterRecipe(
-        "eagle3", {"draft_vocab_size": 8192, "tied_head": True}, 2000, 16, muon=4.0, target="smollm2"
+        "eagle3",
+        {"draft_vocab_size": 8192, "tied_head": True},
+        1000,
+        16,
+        muon=4.0,
+        target="smollm2",
+        weights=torch.int8,
     ),
     "vlm/smol/msd": DrafterRecipe("msd", target="vlm/smol"),
     "vlm/smol/vispec": DrafterRecipe("vispec", target="vlm/smol"),

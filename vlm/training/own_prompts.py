@@ -1,0 +1,127 @@
+"""Prompts that a chat model writes itself, for training where no prompts are at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mmspec.io.files import append_lines
+from mmspec.io.interrupts import Stopped, stop_requests
+from mmspec.vlm.hf_model import class_generate
+from mmspec.vlm.training.examples import JsonExamples, is_tokenizer, render_chat
+
+_SHORTEST = 4  # tokens: anything below is no request
+_FRUITLESS = 20  # batches in a row without a new prompt, after which there is no hope for one
+_MARK = "\u2042"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSettings:
+    """How prompts are written.
+
+    Attributes:
+        longest: The most tokens of a prompt; longer ones are dropped.
+        batch: Prompts written at a time.
+        seed: Of the draws.
+    """
+
+    longest: int = 110
+    batch: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.longest < _SHORTEST or self.batch < 1:
+            raise ValueError(f"expected longest of at least {_SHORTEST} and batch of at least 1, got {self}")
+
+
+def write_own_prompts(
+    model: nn.Module,
+    tokenizer: Any,
+    count: int,
+    file: Path,
+    how: PromptSettings = PromptSettings(),
+    on_batch: Callable[[int], None] = lambda done: None,
+) -> JsonExamples:
+    """Let a chat model write prompts, at temperature 1, from the opening of a user's turn ("Magpie: Alignment Data Synthesis
+    from Scratch by Prompting Aligned LLMs with Nothing").
+
+    A prompt is dropped where it is cut, too short, or there already, and where its text becomes other tokens than were drawn.
+
+    Args:
+        model: A chat model of text.
+        tokenizer: Its tokenizer, with a chat template.
+        count: The number of prompts.
+        file: A JSONL file of examples. Prompts that are there already are kept, and only the rest are written.
+        how: Lengths and draws.
+        on_batch: Called behind each batch with the number of prompts in the file.
+
+    Returns:
+        The first `count` examples of the file.
+
+    Raises:
+        ValueError: The model is no chat model of text, or 20 batches in a row held no new prompt.
+        Stopped: SIGINT or SIGTERM came; the prompts written so far are kept.
+    """
+    opening = torch.tensor([user_turn_opening(tokenizer)], device=model.device)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    texts = [line["text"] for line in JsonExamples(file).lines] if file.exists() else []
+    known, number, fruitless = set(texts), len(texts), 0
+    with stop_requests() as request:
+        while len(texts) < count:
+            fresh = [
+                text for text in _write_batch(model, tokenizer, opening, how, how.seed + number) if text not in known
+            ]
+            fresh = list(dict.fromkeys(fresh))[: count - len(texts)]
+            append_lines(
+                file, [json.dumps({"key": f"own-{len(texts) + i}", "text": text}) for i, text in enumerate(fresh)]
+            )
+            texts += fresh
+            known |= set(fresh)
+            number, fruitless = number + 1, 0 if fresh else fruitless + 1
+            on_batch(len(texts))
+            if fruitless == _FRUITLESS:
+                raise ValueError(f"prompts: expected {count} different ones, got {len(texts)} and then none in {_FRUITLESS} "
+                                 "batches; ask for fewer, or give a file of prompts")  # fmt: skip
+            if request.signal and len(texts) < count:
+                raise Stopped(f"the prompts written so far ({len(texts)}) are kept in {file}", request.signal)
+    return JsonExamples(file)
+
+
+def user_turn_opening(tokenizer: Any) -> list[int]:
+    """The tokens in front of a user's first text in a chat.
+
+    Raises:
+        ValueError: There is no tokenizer with a chat template, or the template does not keep the text as it is.
+    """
+    if not is_tokenizer(tokenizer) or not getattr(tokenizer, "chat_template", None):
+        raise ValueError("prompts: expected a text model with a chat template to write them, got another; give a file")
+    whole = render_chat(tokenizer, [{"role": "user", "content": [{"type": "text", "text": _MARK}]}])
+    opening, found, _ = whole.partition(_MARK)
+    if not found or not opening:
+        raise ValueError(
+            "prompts: expected a chat template that opens a user's turn, got one that does not; give a file"
+        )
+    return tokenizer(opening, add_special_tokens=False)["input_ids"]
+
+
+@torch.no_grad()
+def _write_batch(model: nn.Module, tokenizer: Any, opening: torch.Tensor, how: PromptSettings, seed: int) -> list[str]:
+    torch.manual_seed(seed)
+    sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": how.longest}
+    ids = opening.expand(how.batch, -1)
+    rows = class_generate(model)(ids, attention_mask=torch.ones_like(ids), **sampling)[:, ids.shape[1] :].tolist()
+    special, texts = set(tokenizer.all_special_ids), []
+    for row in rows:
+        end = next((place for place, token in enumerate(row) if token in special), None)
+        if end is None or end < _SHORTEST:
+            continue
+        text = tokenizer.decode(row[:end])
+        if text == text.strip() and tokenizer(text, add_special_tokens=False)["input_ids"] == row[:end]:
+            texts.append(text)
+    return texts
