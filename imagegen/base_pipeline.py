@@ -23,6 +23,7 @@ from mmspec.core.stats import Stats
 from mmspec.imagegen.jacobi.drafter import SCD
 from mmspec.imagegen.request import PipelineRequest
 from mmspec.io.validation import boolean
+from mmspec.methods import method
 
 
 @dataclass(slots=True)
@@ -136,12 +137,21 @@ def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callabl
     return described
 
 
+@method("ar", domain=("image", "video"), kind="decoding", title="plain", exact=True, about="plain decoding", order=0)
+def plain_decoding() -> None:
+    """No drafts."""
+
+
 LONGEST_WINDOW = 64  # values a pass at most; the controller finds what pays
 # of each pipeline: the layout of its model and the controller
 _controllers: WeakKeyDictionary[object, tuple[tuple, Goodput]] = WeakKeyDictionary()
 _lock = Lock()
 
 
+@method(
+    "auto", domain="image", kind="decoding", title="auto", exact=True,
+    about="coupled Jacobi decoding as long as measured times say that it is faster", order=6,
+)  # fmt: skip
 def auto_decoding() -> Goodput:
     """What `decoding="auto"` is of a model of codes: `SCD`, which needs no training, in windows as long as pays by measured
     time, and plain decoding where none does. Exact, see `Goodput`.

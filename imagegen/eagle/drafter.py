@@ -18,6 +18,7 @@ from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
+from mmspec.methods import Parts, method
 
 # how often the child drawn first, second, ... is kept: only the ratios shape the tree
 KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
@@ -246,3 +247,24 @@ class ImageEagleState(PairState):
             return rows
         batch, count = rows.shape[0] // self.copies, rows.shape[1]
         return rows.view(self.copies, batch, count, -1).permute(1, 2, 0, 3).reshape(batch, count, -1)
+
+
+@method(
+    "eagle", domain=("image", "video"), kind="decoding", title="EAGLE", exact=True, about="a trained drafter",
+    paper="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", needs=("eagle",), order=5,
+)  # fmt: skip
+def eagle_decoding(
+    parts: Parts, nodes: int = 57, depth: int = 5, chain: int = 0,
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
+) -> ImageEagle:  # fmt: skip
+    """The trained drafter of a model.
+
+    Args:
+        parts: The model and its drafter, "eagle".
+        nodes: The drafted nodes of the tree.
+        depth: The levels of the tree.
+        chain: The values of a chain in the tree's place, 0 for the tree.
+        drawn: How siblings are drawn.
+    """
+    shape = Chain(FixedLength(chain)) if chain else StaticTree(deep_tree(nodes, depth), drawn)
+    return parts.part("eagle").with_shape(shape)

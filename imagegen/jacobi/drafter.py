@@ -27,6 +27,7 @@ from mmspec.imagegen.jacobi.initialisation import (
 from mmspec.imagegen.jacobi.tree import Caterpillar, Proactive, caterpillar, with_siblings
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 Coupling = Literal["maximal", "gumbel"]
 
@@ -54,6 +55,10 @@ def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
     return (scores + noise).argmax(-1)
 
 
+@method(
+    "sjd", domain=("image", "video"), kind="decoding", title="SJD", exact=True, about="speculative Jacobi decoding",
+    paper="Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding", order=1,
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class SJD:
     """Speculative Jacobi decoding: a window of drafts, each drawn from the target's own law of the last round. Needs no
@@ -63,23 +68,29 @@ class SJD:
     last committed value and window - 1 drafts in one pass, accepts a prefix, and redraws the positions behind it. Rows
     advance independently; the public code commits the minimum over the batch and filters the residual a second time.
 
-    window: values per pass, the drafts and the root.
-    coupling: None redraws freely. "maximal" and "gumbel" keep a value through the rounds as often as its law allows ("SCD:
-        speculative coupled decoding": `maximal_law`, `gumbel_pick`), so that the contexts of later positions settle. The law
-        of a value is always the newest; the public maximal samplers keep the old law of values that survive, which changes
-        the law of the images. Gumbel noise belongs to a position; the value after a rejection never reads it.
-        Coupled drafts take rules that verify from the root down (token-wise, recursive rejection, K-SEQ).
-    init: the first draft of a position that no pass has scored yet.
-        "random": any code, as published for coupled decoding; q is one-hot.   "uniform": any code, q uniform.
-        "repeat_left", "repeat_up", "repeat_frame": the newest value to the left, above, or at the same place of the frame
-            before; q is one-hot. A random code where there is no neighbour.
-        "sample_left", "sample_up", "sample_frame": the likeliest value of that neighbour's newest law, as in the public
+    A forced position is drafted as its forced value.
+
+    Args:
+        window: The values of a pass, drafts and root.
+        init: The first draft of a position that no pass has scored yet.
+            "random": any code, as published for coupled decoding; q is one-hot.   "uniform": any code, q uniform.
+            "repeat_left", "repeat_up", "repeat_frame": the newest value to the left, above, or at the same place of the
+            frame before; q is one-hot. A random code where there is no neighbour.
+            "sample_left", "sample_up", "sample_frame": the likeliest value of that neighbour's newest law, as in the public
             code; q is one-hot.
-        "left": drawn from the newest law before it in raster order, which is its q.   "up", "frame": from the law of the cell
-            above, or of the frame before; both as "left" where there is none.   "mix": from the average of the laws of "left"
-            and "up".   "frame" and "sample_frame" keep the laws of a whole frame.
-    tree: siblings beside the first values, see `Proactive`.
-    A forced position is drafted as its forced value. Raises ValueError for unknown settings.
+            "left": drawn from the newest law before it in raster order, which is its q.   "up", "frame": from the law of the
+            cell above, or of the frame before; both as "left" where there is none.   "mix": from the average of the laws of
+            "left" and "up".   "frame" and "sample_frame" keep the laws of a whole frame.
+        coupling: How values are drawn anew; None draws freely. "maximal" and "gumbel" keep a value through the rounds as often
+            as its law allows ("SCD: speculative coupled decoding": `maximal_law`, `gumbel_pick`), so that the contexts of
+            later positions settle. The law of a value is always the newest; the public maximal samplers keep the old law of
+            values that survive, which changes the law of the images. Gumbel noise belongs to a position; the value after a
+            rejection never reads it. Coupled drafts take rules that verify from the root down (token-wise, recursive
+            rejection, K-SEQ).
+        tree: Siblings beside the first values, see `Proactive`.
+
+    Raises:
+        ValueError: A setting is unknown.
     """
 
     window: int = 16
@@ -113,10 +124,40 @@ class SJD:
         return JacobiState(self, target)
 
 
+@method(
+    "scd", domain=("image", "video"), kind="decoding", title="SCD", exact=True, about="coupled Jacobi decoding",
+    paper="SCD: speculative coupled decoding", order=2,
+)  # fmt: skip
 def SCD(
     window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", tree: Proactive | None = None
 ) -> SJD:  # fmt: skip
-    """`SJD` with coupled draws and a longer window: "SCD: speculative coupled decoding"."""
+    """`SJD` with coupled draws and a longer window: "SCD: speculative coupled decoding".
+
+    Args:
+        window: The values of a pass, drafts and root.
+        coupling: How values are kept through the rounds.
+        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        tree: Siblings beside the first values, as DEPTHxWIDTH in text.
+    """
+    return SJD(window, init, coupling, tree)
+
+
+@method(
+    "pac", domain=("image", "video"), kind="decoding", title="SJD-PAC", exact=True,
+    about="coupled Jacobi decoding with siblings beside the first values",
+    paper="SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation", order=3,
+)  # fmt: skip
+def PAC(
+    window: int = 64, coupling: Coupling = "maximal", init: Init = "left", tree: Proactive = Proactive()
+) -> SJD:  # fmt: skip
+    """`SJD` with maximal coupling and a tree.
+
+    Args:
+        window: The values of a pass, drafts and root.
+        coupling: How values are kept through the rounds.
+        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        tree: Siblings beside the first values, as DEPTHxWIDTH in text.
+    """
     return SJD(window, init, coupling, tree)
 
 

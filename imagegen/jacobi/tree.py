@@ -38,6 +38,17 @@ class Proactive:
                 f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}; name one of them"
             )
 
+    @classmethod
+    def from_text(cls, text: str) -> Proactive:
+        """The tree of "DEPTHxWIDTH", such as "3x4", with "+" behind it where values are drawn with replacement."""
+        depth, sign, width = text.removesuffix("+").partition("x")
+        if not (sign and depth.isdecimal() and width.isdecimal()):
+            raise ValueError(f"tree: expected DEPTHxWIDTH such as 3x4, with a + behind it for K-SEQ, got {text!r}; write it so")
+        return cls(int(depth), int(width), "with_replacement" if text.endswith("+") else "without_replacement")
+
+    def __str__(self) -> str:
+        return f"{self.depth}x{self.width}{'+' if self.drawn == 'with_replacement' else ''}"
+
     def siblings(self, scores: Tensor, value: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
         """What stands beside the first values: (int64, bool) [B, levels, width - 1], and whether each could be drawn.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +17,11 @@ from mmspec.imagegen.any_order import AnyOrderDecoding, AnyOrderTarget
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.multiscale.local_threshold import LocalThreshold, code_pools, island_order
 from mmspec.imagegen.multiscale.low_resolution import draft_low_resolution
-from mmspec.imagegen.multiscale.upsamplers import Upsampler
+from mmspec.imagegen.multiscale.upsamplers import PixelUpsampler, Upsampler
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.lantern import codebook_table
 from mmspec.io.validation import check_fields
+from mmspec.methods import Parts, method
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +211,24 @@ class MuLoState:
         late = ((last[..., :-1] < total) & (last[..., 1:] != last[..., :-1] + 1)).flatten(0, 1).any(0)
         self.again, *late = torch.cat((first.amin()[None], late.long())).tolist()
         self.late = [bool(x) for x in late]
+
+
+@method(
+    "mulo", domain="image", kind="decoding", title="MuLo-SD", exact=False, about="a small image drafts a large one",
+    paper="Multi-Scale Local Speculative Decoding for Image Generation", needs=("low",), order=22,
+)  # fmt: skip
+def mulo(
+    parts: Parts, threshold: float = 0.05, upsampler: Literal["pixels", "learned"] = "pixels", k: int = 64, radius: int = 1
+) -> MuLo:  # fmt: skip
+    """`MuLo` over the low-resolution model that belongs to a model, with defaults for grids of 16 x 16: as many codes are
+    pooled as LANTERN's borrow from, and the paper's radius of 3 would be a fifth of such a grid.
+
+    Args:
+        parts: The model, "low" (the model of the small image) and, where it is asked for, "upsampler".
+        threshold: The pooled probability that a candidate needs.
+        upsampler: How the small image becomes candidates: through pixels, or by a trained model.
+        k: The codes pooled, the candidate among them.
+        radius: The cells around a failure that are drawn again.
+    """
+    made = parts.part("upsampler") if upsampler == "learned" else PixelUpsampler.of(parts.model.vq)
+    return MuLo(parts.part("low"), made, threshold, k=min(k, parts.model.codes), radius=radius)

@@ -14,11 +14,12 @@ from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sampling import draw
 from mmspec.core.tree import Tree, static_tree
-from mmspec.imagegen.jacobi.drafter import SJD, JacobiState
-from mmspec.imagegen.jacobi.initialisation import ONE_HOT, JacobiWindow, PositionRing
+from mmspec.imagegen.jacobi.drafter import SJD, Coupling, JacobiState
+from mmspec.imagegen.jacobi.initialisation import ONE_HOT, Init, JacobiWindow, PositionRing
 from mmspec.imagegen.jacobi.tree import Caterpillar
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 _PROBES = 2  # draws of a round apart from those of the window and its siblings
 
@@ -146,3 +147,23 @@ def _with_probes(shape: Caterpillar, lead: int, sight: str) -> Tree:
     parents = shape.tree.parent[0].tolist()
     first = int(shape.spine[-1]) if sight == "window" else 0
     return static_tree([*parents, first, *range(len(parents), len(parents) + lead)], shape.tree.parent.device)
+
+
+@method(
+    "rows", domain="image", kind="decoding", title="row drafts", exact=True,
+    about="coupled Jacobi decoding that looks into the next row", order=4,
+)  # fmt: skip
+def coupled_rows(
+    window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", lead: int = 8,
+    sight: Literal["window", "row"] = "window",
+) -> RowDrafts:  # fmt: skip
+    """`RowDrafts` around coupled Jacobi decoding.
+
+    Args:
+        window: The values of a pass, drafts and root.
+        coupling: How values are kept through the rounds.
+        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        lead: The values probed in the row behind the window's.
+        sight: What probes see beside the settled values and their own row.
+    """
+    return RowDrafts(SJD(window, init, coupling), lead, sight)

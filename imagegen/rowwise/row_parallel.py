@@ -19,6 +19,7 @@ from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rowwise.open_rows import OpenRows
 from mmspec.imagegen.rowwise.row_schedule import row_schedule
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 
 class RowParallelRule(AnyOrderRule):
@@ -63,6 +64,10 @@ class RowParallelRule(AnyOrderRule):
         return flat.view_as(p)
 
 
+@method(
+    "pjd", domain="image", kind="decoding", title="PJD", exact=False, about="Jacobi decoding in several rows at once",
+    paper="Parallel Jacobi Decoding", order=21,
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PJD(AnyOrderDecoding):
     """Speculative Jacobi decoding in every open row at once; a row opens when the one above has `context` values. Relaxed:
@@ -74,7 +79,13 @@ class PJD(AnyOrderDecoding):
     row. The rejected value is settled from the residual in the first open row only; elsewhere that draw is the next draft.
     What the paper leaves open: a row whose predecessor is missing starts behind a stand-in, as ZipAR's rows do; at most
     columns / context + 1 rows are open; keys and values of settled values are kept as they were computed (stale).
-    Raises ValueError for a context or window below 1.
+
+    Args:
+        context: The values that the row above has when a row opens.
+        window: The most values that a row drafts.
+
+    Raises:
+        ValueError: A setting is below 1.
     """
 
     context: int = 8
@@ -98,6 +109,10 @@ class PJD(AnyOrderDecoding):
         return OpenRows(target, self.context, self.window)
 
 
+@method(
+    "zipar", domain="image", kind="decoding", title="ZipAR", exact=False, about="several rows at once",
+    paper="ZipAR: Parallel Autoregressive Image Generation through Spatial Locality", order=20,
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class ZipAR(AnyOrderDecoding):
     """Every open row gains a value a round; a row opens when the one above has `window` values. Relaxed: a value is drawn
@@ -107,10 +122,16 @@ class ZipAR(AnyOrderDecoding):
     Its public code feeds the last value of the row before as a stand-in for a row's missing last value, and the stand-in's
     keys and values stay visible until the true value overwrites them; here nobody but the stand-in itself sees them. What a
     row computed before the row above was complete is kept as it is (stale), as in the public code.
-    adaptive: from `window` values on, a row opens as soon as a candidate for its first value stands against the law that
-    one more value of the row above gives: min(1, p_k / p_(k-1)), else a draw from [p_k - p_(k-1)]+ is the next candidate.
-    The candidate is fed while it is judged, so once it stands its row goes on in the same round.
-    Raises ValueError for a window below 1.
+
+    Args:
+        window: The values that the row above has when a row opens.
+        adaptive: Whether a row opens, from `window` values on, as soon as a candidate for its first value is accepted under
+            the law that one more value of the row above gives: min(1, p_k / p_(k-1)), else a draw from [p_k - p_(k-1)]+ is
+            the next candidate. The candidate is fed while it is judged, so once it is accepted its row goes on in the same
+            round.
+
+    Raises:
+        ValueError: The window is below 1.
     """
 
     window: int = 8

@@ -16,8 +16,15 @@ from mmspec.core.rules.siblings import gather_children
 from mmspec.core.sampling import TINY
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
+from mmspec.methods import method
 
 
+@method(
+    "coolsd", domain=("image", "video"), kind="rule", title="Cool-SD", exact=False,
+    about="ratios are raised by a factor that cools down along the draft",
+    paper="Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", order=30,
+    tiny={"delta": 1.5},
+)  # fmt: skip
 class CoolSD(RelaxedRule):
     """Accepts a drafted value at depth i (from 0) with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
     Relaxed: early values of a block more, later ones less.
@@ -26,14 +33,21 @@ class CoolSD(RelaxedRule):
     no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance: for a single draft
     the nearest to the target, see `RelaxedRule`.
 
-    delta: the knob, 1.1 to 2 in the paper.   decay: 0.7 there.
-    floor: factors below it are taken as it. 1 relaxes only: such a step has the target's law whatever the factor, and
-    accepting less than the exact rule just shortens the path. 0 is the formula as printed.
-    mu: None makes the factors of the first `block` depths, floor included, average delta: our reading of a constant that
-    the paper's summary leaves open. A faster decay then moves the relaxation to the front and does not add to it.
     delta 1 at floor 1 is the exact rule, bit for bit, whatever the decay; at other floors it has the target's law with
     decay 0 (mu 0 or None).
-    Raises ValueError for settings out of range, and for a delta below the floor with mu None: no mean lies there.
+
+    Args:
+        delta: The factor at the start, 1.1 to 2 in the paper.
+        decay: How fast the factor falls from value to value, 0.7 in the paper.
+        mu: The constant of the exponent. None makes the factors of the first `block` depths, floor included, average delta:
+            our reading of a constant that the paper's summary leaves open. A faster decay then moves the relaxation to the
+            front and does not add to it.
+        block: The number of depths that `mu` averages over.
+        floor: The least factor. 1 relaxes only: such a step has the target's law whatever the factor, and accepting less than
+            the exact rule just shortens the path. 0 is the formula as printed.
+
+    Raises:
+        ValueError: A setting is out of range, or delta is below the floor with mu None: no mean lies there.
     """
 
     name = "coolsd (relaxed)"

@@ -12,8 +12,14 @@ from mmspec.core.rules import Weights
 from mmspec.core.sampling import TINY, pooled_mass, ranked_window
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
+from mmspec.methods import Parts, method
 
 
+@method(
+    "gsd", domain=("image", "video"), kind="rule", title="GSD", exact=False,
+    about="a code is judged together with the codes that the target finds about as likely",
+    paper="Grouped Speculative Decoding for Autoregressive Image Generation", order=20, tiny={"group": 3},
+)  # fmt: skip
 class GSD(RelaxedRule):
     """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed: what is
     emitted is x, where a redraw inside the group would keep the target's law.
@@ -25,16 +31,23 @@ class GSD(RelaxedRule):
     at least as often (see `RelaxedRule`), which groups of two or three do not always reach. Siblings are tested against what
     earlier ones left of p and q; the ranking stays the target's.
 
-    group: the paper studies 3 to 50; the public code takes 7 below and 6 above, which is 14. 1 is the exact rule, bit for
-        bit. At the ends of the ranking the window has fewer codes (the public code fails there and tests x alone).
-    delta_p: members whose probability differs from x's by delta_p or more are left out.
-    distance, table: members at least `distance` away from x in squared Euclidean distance between rows of table float
-        [K, d] are left out, and so is what has no row (the public code then drops the test; its table is the language
-        model's input embedding, with 0.5).
-    cold: drafts whose law is one-hot, such as fresh Jacobi drafts, have all of q on x and borrow most. "group" treats them
-        as the paper does; "plain" tests them alone.
     x needs p(x) > 0 itself, and so do members: values that top-k cut are in no group (the public code accepts such drafts
-    through their neighbours, and counts the q of such members). Raises ValueError for settings out of range.
+    through their neighbours, and counts the q of such members).
+
+    Args:
+        group: The number of codes in a group. The paper studies 3 to 50; the public code takes 7 below and 6 above, which
+            is 14. 1 is the exact rule, bit for bit. At the ends of the ranking the window has fewer codes (the public code
+            fails there and tests x alone).
+        delta_p: Codes whose probability differs from the draft's by this or more are left out.
+        distance: Codes at least this far from the draft, in squared Euclidean distance between rows of `table`, are left out,
+            and so is a code without a row (the public code then drops the test; its table is the language model's input
+            embedding, with 0.5). None leaves out none.
+        table: float [K, d], the rows of the codes; the model's codebook where the rule is made from text.
+        cold: How drafts with a one-hot law are judged, such as fresh Jacobi drafts, which borrow most. "group" is the paper's
+            way, "plain" tests them alone.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     name = "gsd (relaxed)"
@@ -54,6 +67,11 @@ class GSD(RelaxedRule):
         if cold not in ("group", "plain"):
             raise ValueError(f"cold: expected group or plain, got {cold!r}")
         self.group, self.delta_p, self.distance, self.table, self.cold = group, delta_p, distance, table, cold
+
+    @classmethod
+    def make(cls, settings: dict, parts: Parts) -> GSD:
+        """The rule of these settings; its distances are those between the codes of the model."""
+        return cls(**settings, table=parts.model.codebook() if settings.get("distance") is not None else None)
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
         if self.group == 1:

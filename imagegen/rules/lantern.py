@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ from mmspec.imagegen.any_order import accepted_from_root
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
+from mmspec.methods import Parts, method
 
 ROWS_AT_A_TIME = 512  # codes whose distances are in memory at a time
 
@@ -65,6 +67,11 @@ def codebook_table(model: ImageModel, make: Callable[[Tensor, int], Tensor], k: 
     return table
 
 
+def _raw_neighbours(codebook: Tensor, k: int) -> Tensor:
+    # the published residuals look at one neighbour more
+    return nearest_codes(codebook, min(k + 1, len(codebook) - 1), normalise=False)
+
+
 def published_residual(
     siblings: Siblings, near: Tensor, wipes: Tensor, variant: Literal["static", "dynamic", "lumina"]
 ) -> Tensor:
@@ -92,6 +99,12 @@ def published_residual(
 Residual = Literal["optimal", "static", "dynamic", "lumina"]
 
 
+@method(
+    "lantern", domain=("image", "video"), kind="rule", title="LANTERN", exact=False,
+    about="a code borrows the probability of its nearest codes, up to a fixed mass",
+    paper="LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding", order=10,
+    tiny={"k": 2, "delta": 0.4},
+)  # fmt: skip
 class Lantern(RelaxedRule):
     """Accepts a drafted code x with probability min(1, (p(x) + C) / q(x)), C the mass of its nearest codes. Relaxed.
 
@@ -105,15 +118,21 @@ class Lantern(RelaxedRule):
     The public code decodes with guidance 3, top_k 2000 and top_p 1, k 1000 and delta 0.1, and filters top-p first
     (`filter_order` of a pipeline).
 
-    neighbours: int64 [K, width], see `nearest_codes`; k is capped at its width.   delta: 0 is the exact rule, bit for bit.
-    residual: the law after a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see
-        `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q without the neighbourhood,
-        "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and subtracts q.
-        They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back to the uniform
-        law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
     Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of
     such nodes the longest stands, and what follows it is the target's argmax.
-    Raises ValueError for settings out of range and, on use, for a table of more codes than the target has.
+
+    Args:
+        neighbours: int64 [K, width], see `nearest_codes`; those of the model's codebook where the rule is made from text.
+        k: The most neighbours that a code borrows from, at most the table's width.
+        delta: The most mass that a draft borrows; 0 is the exact rule, bit for bit.
+        residual: The law after a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see
+            `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q without the
+            neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
+            subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
+            to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
+
+    Raises:
+        ValueError: A setting is out of range or, on use, the table has more codes than the target.
     """
 
     def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
@@ -121,6 +140,12 @@ class Lantern(RelaxedRule):
             raise ValueError(f"delta: expected 0 to 1, got {delta}; LanternPlus takes factors above 1")
         self._set("lantern", neighbours, k, residual)
         self.delta = delta
+
+    @classmethod
+    def make(cls, settings: dict, parts: Parts) -> Lantern:
+        """The rule of these settings over the codebook of the model."""
+        k = settings.get("k", signature(cls).parameters["k"].default)
+        return cls(codebook_table(parts.model, _raw_neighbours, k), **settings)
 
     def _set(self, name: str, neighbours: Tensor, k: int, residual: Residual) -> None:
         if neighbours.dim() != 2 or neighbours.dtype != torch.long or not neighbours.shape[1]:
@@ -205,13 +230,27 @@ def _longest_path(draft: Draft, hit: Tensor) -> Tensor:
     return hit * (path | ~path.gather(1, expand_tree(tree.parent, draft.batch)))
 
 
+@method(
+    "lantern++", domain=("image", "video"), kind="rule", title="LANTERN++", exact=False,
+    about="LANTERN with a budget that grows with the draft's own probability",
+    paper="LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
+    order=11, tiny={"k": 2},
+)  # fmt: skip
 class LanternPlus(Lantern):
     """LANTERN with a budget that grows with the draft's own probability: p(x) + C is at most factor * p(x). Relaxed.
 
     "LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models". With the
     optimal residual no value becomes more than `factor` times as likely as under the target, so one step is within
-    1 - 1 / factor of it in total variation. factor 1 is the exact rule, bit for bit. The public code has one flag for both
-    rules and takes values above 1 as factors. Other arguments and errors as for `Lantern`.
+    1 - 1 / factor of it in total variation. The public code has one flag for both rules and takes values above 1 as factors.
+
+    Args:
+        neighbours: int64 [K, width], as of `Lantern`.
+        k: The most neighbours that a code borrows from, at most the table's width.
+        factor: The most that a code's probability is raised by; 1 is the exact rule, bit for bit.
+        residual: The law after a rejection, as of `Lantern`.
+
+    Raises:
+        ValueError: A setting is out of range or, on use, the table has more codes than the target.
     """
 
     def __init__(self, neighbours: Tensor, k: int = 10, factor: float = 3.0, residual: Residual = "optimal"):

@@ -11,8 +11,14 @@ from mmspec.core.rules.base import law_row
 from mmspec.core.sampling import TINY, mass_at
 from mmspec.imagegen.rules.relaxed import RelaxedRule
 from mmspec.io.validation import number, whole
+from mmspec.methods import method
 
 
+@method(
+    "runjoint", domain=("image", "video"), kind="rule", title="run-joint", exact=False,
+    about="neighbouring values whose probabilities rise are judged by the product of their ratios",
+    paper="SJD-SV", order=40, tiny={},
+)  # fmt: skip
 class RunJoint(RelaxedRule):
     """Judges runs of a chain jointly, as "SJD-SV" describes it. Relaxed: enumeration shows that it does not keep the
     target's law, with alpha = 1 neither. The exact form of joint verification is block verification (rule "block").
@@ -28,9 +34,15 @@ class RunJoint(RelaxedRule):
     tested product; here value m is tested on its own with G_m / G_(m-1), which has the same law. A value of probability 0
     never goes along untested. How the paper treats what precedes the suffix once it fails is not known to us.
 
-    alpha: 0.8 in the paper.   longest: cap on the length of a run, None for none; 1 is token-wise verification, bit for
-    bit.   Whether a value stands may depend on later values of its run; since the law is not the target's anyway, reused
-    drafts are taken as the paper takes them.   Raises ValueError for settings out of range.
+    Whether a value stands may depend on later values of its run; since the law is not the target's anyway, reused drafts are
+    taken as the paper takes them.
+
+    Args:
+        alpha: The share of the run's probabilities that the tested suffix holds, 0.8 in the paper.
+        longest: The most values in a run, None for no limit. 1 is token-wise verification, bit for bit.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     name = "runjoint (relaxed)"

@@ -18,9 +18,9 @@ from mmspec.core.draft import Draft, Drawn, Evidence, Law, run_of
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Rule
 from mmspec.core.rules.by_name import resolve
-from mmspec.core.rules.by_name import rule_names as exact_names
-from mmspec.core.rules.typical import TypicalAcceptance
 from mmspec.core.tree import chain, static_tree
+from mmspec.methods import find, methods, names
+from mmspec.methods.registry import ModelParts
 
 SIZE, LENGTH, SCALE, BINS = 2, 2, 0.8, 3
 OFFSETS = {"near": 0.2, "apart": 0.9, "far": 2.5}  # between the drafter's mean and the target's, in deviations
@@ -137,49 +137,18 @@ class _ColumnKeys(Keys):
         return self.column[:, None].expand(-1, *shape)
 
 
-def _neighbours() -> Tensor:
-    return torch.tensor([[1, 2], [0, 2], [1, 0]])
+class _TinyCodes:
+    """A codebook of three codes on a line, for rules in which codes borrow from their neighbours."""
+
+    @staticmethod
+    def codebook() -> Tensor:
+        return torch.tensor([[0.0], [1.0], [2.5]])
 
 
-def _lantern() -> Rule:
-    from mmspec.imagegen.rules.lantern import Lantern
-
-    return Lantern(_neighbours(), k=2, delta=0.4)
-
-
-def _lantern_plus() -> Rule:
-    from mmspec.imagegen.rules.lantern import LanternPlus
-
-    return LanternPlus(_neighbours(), k=2)
-
-
-def _gsd() -> Rule:
-    from mmspec.imagegen.rules.gsd import GSD
-
-    return GSD(group=3)
-
-
-def _coolsd() -> Rule:
-    from mmspec.imagegen.rules.cool import CoolSD
-
-    return CoolSD(delta=1.5)
-
-
-def _runjoint() -> Rule:
-    from mmspec.imagegen.rules.run_joint import RunJoint
-
-    return RunJoint()
-
-
-RELAXED: dict[str, Callable[[], Rule]] = {
-    "coolsd": _coolsd,
-    "gsd": _gsd,
-    "lantern": _lantern,
-    "lantern_plus": _lantern_plus,
-    "runjoint": _runjoint,
-    "typical": TypicalAcceptance,
-}
-GAUSSIAN = ("reflection", "gaussian_block")
+EXACT = names(kind="rule", exact=True)
+RELAXED = tuple(one.name for one in methods(kind="rule", exact=False) if "tiny" in one.facts)
+GAUSSIAN = tuple(name for name in names("continuous", "rule") if name not in names("vlm", "rule"))
+_ATTRIBUTES = {name.replace("++", "_plus"): name for name in (*EXACT, *RELAXED)}
 
 
 def draw_modes(rule: Rule) -> tuple[Drawn, ...]:
@@ -192,15 +161,19 @@ def step_of(name: str, drawn: Drawn | None = None) -> RuleStep | GaussianRule:
     """The rule of that name.   drawn: how its drafts were; None for the first way it is proven for."""
     if name in GAUSSIAN:
         return GaussianRule(resolve(name, greedy=False))
-    rule = RELAXED[name]() if name in RELAXED else resolve(name, greedy=False)
+    if name in RELAXED:
+        found = find(name, kind="rule")
+        rule = found.make(found.facts["tiny"], ModelParts(_TinyCodes))
+    else:
+        rule = resolve(name, greedy=False)
     return RuleStep(rule, drawn or draw_modes(rule)[0])
 
 
 def __getattr__(name: str) -> RuleStep | GaussianRule:
-    if name in RELAXED or name in exact_names():
-        return step_of(name)
-    raise AttributeError(f"module {__name__!r} has no rule {name!r}; it has {', '.join((*exact_names(), *RELAXED))}")
+    if name in _ATTRIBUTES:
+        return step_of(_ATTRIBUTES[name])
+    raise AttributeError(f"module {__name__!r} has no rule {name!r}; it has {', '.join(_ATTRIBUTES)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *exact_names(), *RELAXED})
+    return sorted({*globals(), *_ATTRIBUTES})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mmspec.core.draft import Draft, Evidence
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.gaussian import GaussianBlock, Reflection
-from mmspec.core.rules.rejection import BlockVerification, KSeq, RecursiveRejection, TokenWise, Traversal
+from mmspec.core.rules.rejection import BlockVerification, RecursiveRejection, TokenWise, Traversal
 from mmspec.core.rules.target_match import TargetMatch
+from mmspec.methods import Domain, method, names, parse
+from mmspec.methods.registry import DOMAINS, ModelParts
 
 
+@method(
+    "exact", domain=DOMAINS, kind="rule", title="exact", exact=True,
+    about="the exact rule that accepts most of each draft", order=0,
+)  # fmt: skip
 class BestExact(Rule):
     """Chooses per draft: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
     trees drawn with replacement, for Gaussians block verification too and reflection where one value was drafted, and
@@ -41,36 +45,24 @@ class BestExact(Rule):
         return self.traversal if draft.law.drawn == "without_replacement" else self.replacement
 
 
-_RULES: dict[str, Callable[[], Rule]] = {
-    "exact": BestExact,
-    "token": TokenWise,
-    "block": BlockVerification,
-    "traversal": Traversal,
-    "match": TargetMatch,
-    "recursive": RecursiveRejection,
-    "recursive_replacement": lambda: RecursiveRejection(replacement=True),
-    "kseq": KSeq,
-    "reflection": Reflection,
-    "gaussian_block": GaussianBlock,
-}
-
-
-def rule_names() -> tuple[str, ...]:
-    """The names `resolve` takes."""
-    return tuple(_RULES)
-
-
-def resolve(rule: str | Rule, *, greedy: bool) -> Rule:
-    """The rule of that name; a Rule is taken as it is. Raises ValueError for an unknown name.
+def resolve(rule: str | Rule, *, greedy: bool, domain: Domain | None = None, model: object = None) -> Rule:
+    """The rule that a text asks for; a Rule is taken as it is.
 
     Where the request is greedy the target's laws are one-hot and every exact rule over tokens accepts what target-match
     accepts, so target-match is returned in their place.
+
+    Args:
+        rule: A name with settings, such as "lantern:delta=0.2,k=100", or a rule.
+        greedy: Whether the target takes its likeliest values.
+        domain: Where the name is looked for, None for everywhere.
+        model: The target, whose codebook some rules read; None where there is none.
+
+    Raises:
+        ValueError: The name, a setting or a value is unknown.
     """
     if isinstance(rule, str):
-        if rule not in _RULES:
-            raise ValueError(f"rule: expected one of {', '.join(_RULES)} or a Rule, got {rule!r}")
-        rule = _RULES[rule]()
+        rule = parse(rule, domain, "rule").make(ModelParts(model))
     if not isinstance(rule, Rule):
-        raise ValueError(f"rule: expected one of {', '.join(_RULES)} or a Rule, got {type(rule).__name__}")
+        raise ValueError(f"rule: expected one of {', '.join(names(domain, 'rule'))} or a Rule, got {type(rule).__name__}")
     over_tokens = any(kind != "gaussian" for kind, _ in rule.proven_for)
     return TargetMatch() if greedy and rule.exact and over_tokens else rule

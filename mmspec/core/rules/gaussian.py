@@ -11,10 +11,16 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule, Weights, at_node, keep_live, law_row, live_nodes
 from mmspec.kernels.block_verification import excess_draw, gaussian_block_thresholds
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point, reflect_threshold
+from mmspec.methods import method
 
 SAME_SCALE = 1e-6  # relative; two models reading one noise schedule agree to rounding
 
 
+@method(
+    "reflection", domain="continuous", kind="rule", title="reflection coupling", exact=True,
+    about="a rejected vector is replaced by its mirror image",
+    paper="Accelerated Diffusion Models via Speculative Sampling", order=8,
+)  # fmt: skip
 class Reflection(Rule):
     """Accepts a vector drawn from N(m_q, s^2) with min(1, p / q), else emits its mirror image, which has the law
     N(m_p, s^2). Exact for chains of isotropic Gaussians of equal scale; accepts with probability 2 Phi(-|m_q - m_p| / 2s).
@@ -62,6 +68,11 @@ def same_scale(first: Tensor, second: Tensor) -> Tensor:
     return ((first - second).abs() <= SAME_SCALE * second).squeeze(-1)
 
 
+@method(
+    "gaussian_block", domain="continuous", kind="rule", title="block verification of Gaussians", exact=True,
+    about="the vectors of a chain are tested jointly",
+    paper="Accelerating Speculative Diffusions via Block Verification", order=9,
+)  # fmt: skip
 class GaussianBlock(Rule):
     """Accepts the longest prefix whose joint test passes. Exact for chains of isotropic Gaussians of equal scale, and
     never shorter on average than `Reflection`.

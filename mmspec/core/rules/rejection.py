@@ -24,8 +24,14 @@ from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
 from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings
 from mmspec.kernels.sibling_thresholds import kseq_discount
+from mmspec.methods import method
 
 
+@method(
+    "token", domain=("vlm", "image", "video"), kind="rule", title="token-wise", exact=True,
+    about="values of a chain are tested one after the other",
+    paper="Fast Inference from Transformers via Speculative Decoding", order=1,
+)  # fmt: skip
 class TokenWise(TwoScalarRule):
     """Accepts a value with probability min(1, p / q), on to the first failure. Exact for chains drawn from q.
 
@@ -45,6 +51,11 @@ class TokenWise(TwoScalarRule):
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha, beta)
 
 
+@method(
+    "block", domain=("vlm", "image", "video"), kind="rule", title="block verification", exact=True,
+    about="the values of a chain are tested jointly",
+    paper="Block Verification Accelerates Speculative Decoding", order=2,
+)  # fmt: skip
 class BlockVerification(TwoScalarRule):
     """Accepts the longest prefix whose joint test passes. Exact for chains drawn from q, and never shorter on average than
     token-wise rejection.
@@ -71,6 +82,11 @@ class BlockVerification(TwoScalarRule):
         return Weights(threshold, "post", laws.p, laws.q, weight, is_followed(threshold, laws.live))
 
 
+@method(
+    "recursive", domain=("vlm", "image", "video"), kind="rule", title="recursive rejection", exact=True,
+    about="siblings are tested in the order they were drawn in",
+    paper="Recursive Speculative Decoding", order=5,
+)  # fmt: skip
 class RecursiveRejection(SiblingRule):
     """Tests siblings in draw order against the residual that the earlier ones left, from the root down. Exact.
 
@@ -89,6 +105,20 @@ class RecursiveRejection(SiblingRule):
         return _weigh(laws, tree, (sibling_table(tree),), "descend", self.replacement)
 
 
+@method(
+    "recursive_replacement", domain=("vlm", "image", "video"), kind="rule", title="recursive rejection, with replacement", exact=True,
+    about="siblings drawn with replacement are tested in the order they were drawn in",
+    paper="SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference and Verification", order=6,
+)  # fmt: skip
+def _with_replacement() -> RecursiveRejection:
+    return RecursiveRejection(replacement=True)
+
+
+@method(
+    "traversal", domain=("vlm", "image", "video"), kind="rule", title="traversal verification", exact=True,
+    about="a path of a tree is judged as a whole, leaves before their ancestors",
+    paper="Traversal Verification for Speculative Tree Decoding", order=3,
+)  # fmt: skip
 class Traversal(SiblingRule):
     """Tests leaves before their ancestors, so that a path is judged as a whole. Exact for trees drawn without replacement;
     on a chain it is block verification.
@@ -184,6 +214,11 @@ def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool)
     return torch.cat((both, (both[1] / left).clamp_min_(TINY)[None], left.reciprocal()[None]))
 
 
+@method(
+    "kseq", domain=("vlm", "image", "video"), kind="rule", title="K-SEQ", exact=True,
+    about="siblings drawn independently are tested in turn",
+    paper="SpecTr: Fast Speculative Decoding via Optimal Transport", order=7,
+)  # fmt: skip
 class KSeq(Rule):
     """Accepts each of a node's n children with probability min(1, p / (rho q)), first success wins. Exact for children drawn
     independently from q; n is the number of children really drawn and may differ from node to node.

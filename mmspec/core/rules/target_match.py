@@ -14,8 +14,14 @@ from mmspec.core.tree import Tree
 from mmspec.kernels.law import law_rows, mass_at, row_best
 from mmspec.kernels.log_law import Residual
 from mmspec.kernels.sibling_thresholds import match_thresholds
+from mmspec.methods import method
 
 
+@method(
+    "match", domain=("vlm", "image", "video"), kind="rule", title="target-match", exact=True,
+    about="a value is accepted where the target draws the same",
+    order=4,
+)  # fmt: skip
 class TargetMatch(Rule):
     """Accepts a child with the target's probability of its token among what earlier siblings left. Exact for any draft,
     however it was made; a token that stands twice among siblings counts once.

@@ -10,8 +10,14 @@ from mmspec.core.rules.base import Rule, Weights, at_node, live_nodes
 from mmspec.core.rules.target_match import TargetMatch
 from mmspec.io.validation import number
 from mmspec.kernels.law import law_of, mass_at
+from mmspec.methods import method
 
 
+@method(
+    "typical", domain=("vlm", "image", "video"), kind="rule", title="typical acceptance", exact=False,
+    about="values that the target finds plausible are accepted",
+    paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", order=12, tiny={},
+)  # fmt: skip
 class TypicalAcceptance(Rule):
     """Keeps the longest path on which every token has p(x) > min(threshold, alpha * exp(-H(p))), H the entropy of the
     target's law p at its parent ("Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads").
@@ -21,6 +27,13 @@ class TypicalAcceptance(Rule):
     The defaults are what the public generator passes; its function's own defaults have the two numbers the other way
     round. Exact for greedy requests, which target-match judges. With threshold of at least 1 and infinite alpha no token
     is plausible enough: every round emits one draw from p, which is exact too.
+
+    Args:
+        threshold: The probability above which a token is always plausible.
+        alpha: The factor of exp(-H(p)), above which a token is plausible too.
+
+    Raises:
+        ValueError: A setting is not above 0.
     """
 
     name = "typical (relaxed)"
