@@ -9,7 +9,6 @@ import mmspec
 from mmspec.certify.enumeration import contrasted_tables, inexactness
 from mmspec.core import chain, resolve
 from mmspec.imagegen import SCD, HeadSampling, ScheduledSteps
-from mmspec.imagegen.rules.by_name import rule_from_name
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
 
@@ -47,7 +46,7 @@ def main() -> None:
     print("3. A picture of codes: no drafter's weights, an exact rule and a relaxed one")
     pipe = mmspec.zoo.load("t2i")
     for rule in ("exact", "gsd:group=14"):
-        out = pipe("a red circle", decoding=SCD(window=16), rule=rule_from_name(rule, pipe.model), seed=0)
+        out = pipe("a red circle", decoding=SCD(window=16), rule=rule, seed=0)
         codes, passes = out.tokens.shape[1], out.stats.target_passes
         print(f"   {rule}: {codes} codes in {passes} passes, exact: {out.stats.exact}")
 

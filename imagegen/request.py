@@ -80,7 +80,7 @@ class RasterDecoding:
     def prepare(self, model: Any, request: PipelineRequest) -> tuple[RasterTarget, Drafter | None, Rule]:
         """The target, the drafter and the rule of a resolved request.   Raises ValueError for an unknown rule."""
         target = request.target(model)
-        return target, self.drafter, resolve(request.rule or "exact", greedy=target.greedy)
+        return target, self.drafter, resolve(request.rule or "exact", greedy=target.greedy, model=model)
 
 
 def raster_decoding(decoding: Any) -> Any:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig
 from mmspec.core.drafting.pair_state import PairState
-from mmspec.core.drafting.shapes import ShapeMixin, StaticTree, likeliest_tree
+from mmspec.core.drafting.shapes import Chain, ShapeMixin, StaticTree, likeliest_tree
+from mmspec.core.length import FixedLength
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs

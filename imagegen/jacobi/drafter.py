@@ -142,13 +142,16 @@ def SCD(
     return SJD(window, init, coupling, tree)
 
 
+_TREE = Proactive()
+
+
 @method(
     "pac", domain=("image", "video"), kind="decoding", title="SJD-PAC", exact=True,
     about="coupled Jacobi decoding with siblings beside the first values",
     paper="SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation", order=3,
 )  # fmt: skip
 def PAC(
-    window: int = 64, coupling: Coupling = "maximal", init: Init = "left", tree: Proactive = Proactive()
+    window: int = 64, coupling: Coupling = "maximal", init: Init = "left", tree: Proactive | None = _TREE
 ) -> SJD:  # fmt: skip
     """`SJD` with maximal coupling and a tree.
 

@@ -43,7 +43,7 @@ class Proactive:
         """The tree of "DEPTHxWIDTH", such as "3x4", with "+" behind it where values are drawn with replacement."""
         depth, sign, width = text.removesuffix("+").partition("x")
         if not (sign and depth.isdecimal() and width.isdecimal()):
-            raise ValueError(f"tree: expected DEPTHxWIDTH such as 3x4, with a + behind it for K-SEQ, got {text!r}; write it so")
+            raise ValueError(f"tree: expected DEPTHxWIDTH such as 3x4, or 3x4+ for K-SEQ, got {text!r}; write it so")
         return cls(int(depth), int(width), "with_replacement" if text.endswith("+") else "without_replacement")
 
     def __str__(self) -> str:

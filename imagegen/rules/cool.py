@@ -23,7 +23,7 @@ from mmspec.methods import method
     "coolsd", domain=("image", "video"), kind="rule", title="Cool-SD", exact=False,
     about="ratios are raised by a factor that cools down along the draft",
     paper="Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", order=30,
-    tiny={"delta": 1.5},
+    tiny={"delta": 1.5}, knob="delta", knob_values=(1.1, 1.25, 1.5, 2, 3), knob_shown=1.5, aliases=("cool",),
 )  # fmt: skip
 class CoolSD(RelaxedRule):
     """Accepts a drafted value at depth i (from 0) with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).

@@ -19,6 +19,7 @@ from mmspec.methods import Parts, method
     "gsd", domain=("image", "video"), kind="rule", title="GSD", exact=False,
     about="a code is judged together with the codes that the target finds about as likely",
     paper="Grouped Speculative Decoding for Autoregressive Image Generation", order=20, tiny={"group": 3},
+    knob="group", knob_values=(3, 7, 14, 25, 50), knob_shown=14,
 )  # fmt: skip
 class GSD(RelaxedRule):
     """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed: what is

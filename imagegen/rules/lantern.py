@@ -103,7 +103,7 @@ Residual = Literal["optimal", "static", "dynamic", "lumina"]
     "lantern", domain=("image", "video"), kind="rule", title="LANTERN", exact=False,
     about="a code borrows the probability of its nearest codes, up to a fixed mass",
     paper="LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding", order=10,
-    tiny={"k": 2, "delta": 0.4},
+    tiny={"k": 2, "delta": 0.4}, bench={"k": 64}, knob="delta", knob_values=(0.02, 0.05, 0.1, 0.2, 0.4), knob_shown=0.1,
 )  # fmt: skip
 class Lantern(RelaxedRule):
     """Accepts a drafted code x with probability min(1, (p(x) + C) / q(x)), C the mass of its nearest codes. Relaxed.
@@ -234,7 +234,7 @@ def _longest_path(draft: Draft, hit: Tensor) -> Tensor:
     "lantern++", domain=("image", "video"), kind="rule", title="LANTERN++", exact=False,
     about="LANTERN with a budget that grows with the draft's own probability",
     paper="LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
-    order=11, tiny={"k": 2},
+    order=11, tiny={"k": 2}, bench={"k": 16}, knob="factor", knob_values=(1.5, 2, 3, 5, 10), knob_shown=3,
 )  # fmt: skip
 class LanternPlus(Lantern):
     """LANTERN with a budget that grows with the draft's own probability: p(x) + C is at most factor * p(x). Relaxed.

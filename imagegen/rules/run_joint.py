@@ -17,7 +17,7 @@ from mmspec.methods import method
 @method(
     "runjoint", domain=("image", "video"), kind="rule", title="run-joint", exact=False,
     about="neighbouring values whose probabilities rise are judged by the product of their ratios",
-    paper="SJD-SV", order=40, tiny={},
+    paper="SJD-SV", order=40, tiny={}, benched=False,
 )  # fmt: skip
 class RunJoint(RelaxedRule):
     """Judges runs of a chain jointly, as "SJD-SV" describes it. Relaxed: enumeration shows that it does not keep the

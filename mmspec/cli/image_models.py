@@ -47,7 +47,7 @@ def open_discrete_pipeline(
             flag = flag_of(name)
             raise BadOption(f"{flag}: expected a model of continuous tokens, got {model!r}, leave {flag} out")
     overrides = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
-    overrides["window"] = _window(wishes["window"])
+    overrides = {"window": _window(wishes["window"]), **overrides}
     with spinner("loading the model"):
         resources, decoding, rule = _resolved(model, decoding, wishes["rule"], overrides, load or _image_resources)
     pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
@@ -81,15 +81,13 @@ def _resolved(
     model: str, decoding: str, rule: str | None, wishes: dict, load: Load
 ) -> tuple[ImageResources, object, object]:
     """The resources, the drafter and the rule."""
-    from mmspec.evaluate.image.decodings import ImageDecodingOverrides, check_decoding, decoding_of, short_name
+    from mmspec.evaluate.image.decodings import decoding_of
 
-    decoding = short_name(decoding)
-    wishes |= {name: short_name(wishes[name]) for name in ("drafter", "upsampler") if wishes[name] is not None}
     with refusing():
-        check_decoding(decoding, ImageDecodingOverrides(**wishes))
+        asked = decoding_of(decoding, wishes)
     resources = load(model)
     with refusing():
-        drafts, usual = decoding_of(decoding, resources, ImageDecodingOverrides(**wishes))
+        drafts, usual = asked.make(resources)
         return resources, drafts, resources.rule(rule or usual)
 
 

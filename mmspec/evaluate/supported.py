@@ -7,10 +7,11 @@ from functools import cache
 from pathlib import Path
 
 from mmspec import zoo
-from mmspec.core.rules.by_name import resolve, rule_names
+from mmspec.core.rules.by_name import resolve
 from mmspec.evaluate.vlm.resources import DRAFTERS
 from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.io.readers import read_json
+from mmspec.methods import names
 from mmspec.vlm import supported as architectures
 from mmspec.vlm.drafters import checkpoints  # noqa: F401  registers every kind
 from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, ShapedDrafter
@@ -33,7 +34,7 @@ class DraftForm:
 
     def rules(self, exact: bool) -> list[str]:
         """Names of the exact or the relaxed rules that take it, the one that chooses among others left out."""
-        found = {name: resolve(name, greedy=False) for name in rule_names() if name != "exact"}
+        found = {name: resolve(name, greedy=False) for name in names("vlm", "rule") if name != "exact"}
         return [
             name
             for name, rule in found.items()

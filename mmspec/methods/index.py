@@ -1,4 +1,4 @@
-"""Write the index of methods, so that names and settings are known before torch is imported: `python -m mmspec.methods.index`."""
+"""Write the index of methods: `python -m mmspec.methods.index`. It tells names and settings without an import of torch."""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ class ModelParts:
     def model(self) -> Any:
         """The target.   Raises ValueError where there is none."""
         if self.target is None:
-            raise ValueError("method: expected its model at hand, since it reads its codes, got none; name it in a request")
+            raise ValueError(
+                "method: expected its model at hand, since it reads its codes, got none; name it in a request"
+            )
         return self.target
 
     def part(self, name: str) -> Any:
@@ -119,7 +121,8 @@ class Method:
         """It as JSON."""
         made = {"name": self.name, "domains": list(self.domains), "kind": self.kind, "title": self.title, "exact": self.exact,
                 "about": self.about, "home": self.home, "paper": self.paper, "needs": list(self.needs),
-                "settings": [one.record() for one in self.settings], "aliases": list(self.aliases), "facts": dict(self.facts)}  # fmt: skip
+                "settings": [one.record() for one in self.settings], "aliases": list(self.aliases),
+                "facts": dict(self.facts)}  # fmt: skip
         return {name: value for name, value in made.items() if value not in ("", [], {})}
 
     @classmethod
@@ -148,7 +151,9 @@ def method(
         domains = (domain,) if isinstance(domain, str) else tuple(domain)
         home = f"{made.__module__}:{made.__qualname__}"
         known = settings_of(made)
-        described = Method(name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), facts)
+        described = Method(
+            name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), facts
+        )
         _registered[kind, name, domains] = described
         return made
 
@@ -167,9 +172,7 @@ def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], Method]:
     return {(one.kind, one.name, one.domains): one for one in made}
 
 
-def methods(
-    domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None
-) -> tuple[Method, ...]:
+def methods(domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None) -> tuple[Method, ...]:
     """The methods of a domain, a kind and a law; None for all. Those of modules that users imported come last."""
     every: Iterable[Method] = {**_indexed(), **_registered}.values()
     return tuple(
@@ -186,23 +189,26 @@ def names(domain: Domain | None = None, kind: Kind | None = None, exact: bool | 
     return tuple(dict.fromkeys(one.name for one in methods(domain, kind, exact)))
 
 
-def find(name: str, domain: Domain | None = None, kind: Kind | None = None) -> Method:
+def find(name: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "") -> Method:
     """The method of a name.
 
     Args:
         name: As users write it.
         domain: Where it is looked for, None for everywhere.
         kind: What it is, None for any.
+        what: The argument or option that the name was given for, for errors; the kind by default.
 
     Raises:
         ValueError: There is no such method, or several.
     """
-    what = kind or "method"
+    what = what or kind or "method"
     found = [one for one in methods(domain, kind) if name in (one.name, *one.aliases)]
     if not found:
         known = names(domain, kind)
         raise ValueError(f"{what}: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if len(found) > 1:
         places = ", ".join(f"{one.kind} of {' and '.join(one.domains)}" for one in found)
-        raise ValueError(f"{what}: expected one method of the name {name!r}, got several ({places}); name domain and kind")
+        raise ValueError(
+            f"{what}: expected one method of the name {name!r}, got several ({places}); name domain and kind"
+        )
     return found[0]

@@ -43,7 +43,11 @@ class MethodSetting:
     def expected(self) -> str:
         """The values that it takes, in words."""
         words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}[self.type]
-        words = " or ".join((", ".join(self.choices[:-1]), self.choices[-1])).removeprefix(" or ") if self.choices else words
+        words = (
+            " or ".join((", ".join(self.choices[:-1]), self.choices[-1])).removeprefix(" or ")
+            if self.choices
+            else words
+        )
         return f"{words} or none" if self.optional else words
 
     def read(self, text: str, where: str) -> Scalar:
@@ -74,7 +78,11 @@ class MethodSetting:
 
     def written(self, value: Scalar) -> str:
         """The text that `read` takes back to `value`."""
-        return _NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)  # fmt: skip
+        if value is None:
+            return _NONE
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
     def record(self) -> dict[str, Any]:
         """It as JSON; what has its usual value is left out."""

@@ -33,7 +33,8 @@ class MethodCall:
     def title(self) -> str:
         """What tables call it: "SJD (window 32)"."""
         given = ", ".join(
-            f"{name.replace('_', ' ')} {self.method.setting(name).written(value)}" for name, value in self.settings.items()
+            f"{name.replace('_', ' ')} {self.method.setting(name).written(value)}"
+            for name, value in self.settings.items()
         )
         return self.method.title + (f" ({given})" if given else "")
 
@@ -56,7 +57,9 @@ def split(text: str, what: str = "method") -> tuple[str, dict[str, str], str | N
     name, colon, rest = front.partition(":")
     pairs = [tuple(piece.strip() for piece in part.partition("=")) for part in rest.split(",")] if colon else []
     if not name.strip() or (at and not weights) or not all(key and sign and value for key, sign, value in pairs):
-        raise ValueError(f"{what}: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got {text!r}; write it so")
+        raise ValueError(
+            f"{what}: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got {text!r}; write it so"
+        )
     settings = {key: value for key, _, value in pairs}
     if len(settings) < len(pairs):
         raise ValueError(f"{what}: expected each setting once, got {text!r}; leave one out")
@@ -77,6 +80,6 @@ def parse(text: str, domain: Domain | None = None, kind: Kind | None = None, wha
             there are and says which is nearest.
     """
     name, given, weights = split(text, what or kind or "method")
-    found = find(name, domain, kind)
+    found = find(name, domain, kind, what)
     settings = {key: found.setting(key).read(value, f"{found.kind} {name!r}: {key}") for key, value in given.items()}
     return MethodCall(found, settings, weights)

@@ -14,10 +14,10 @@ from mmspec.core.draft import Draft, Drawn, Evidence, Verdict
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules import Reflection, Weights
 from mmspec.core.rules.base import at_node
-from mmspec.core.rules.by_name import resolve, rule_names
-from mmspec.imagegen.rules.by_name import relaxed_names
+from mmspec.core.rules.by_name import resolve
+from mmspec.methods import names
 
-EXACT = tuple(name for name in rule_names() if name not in GAUSSIAN)
+EXACT = tuple(name for name in names(kind="rule", exact=True) if name not in GAUSSIAN)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,11 @@ def test_relaxed_rules_fail_with_the_distance_that_enumeration_gives(name: str) 
 
 
 def test_no_rule_is_left_out() -> None:
-    assert set(GAUSSIAN) < set(rule_names())
-    assert {name.replace("_plus", "++") for name in RELAXED} == {*relaxed_names(), "typical"}
-    assert all(callable(getattr(rules, name)) for name in (*EXACT, *RELAXED)) and set(EXACT) < set(dir(rules))
+    assert set(GAUSSIAN) < set(names(kind="rule", exact=True))
+    assert set(RELAXED) == set(names(kind="rule", exact=False))
+    assert all(callable(getattr(rules, name.replace("++", "_plus"))) for name in (*EXACT, *RELAXED)) and set(
+        EXACT
+    ) < set(dir(rules))
     with pytest.raises(AttributeError, match="no rule 'nonsense'"):
         rules.nonsense  # noqa: B018
 

@@ -118,14 +118,14 @@ def test_the_page_on_images_runs(
 
 
 def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
-    from mmspec.evaluate.image.decodings import DECODINGS
-    from mmspec.imagegen.rules.by_name import relaxed_names
+    from mmspec.evaluate.image.decodings import decoding_names
+    from mmspec.methods import names
 
     page = IMAGES.read_text()
     decodings, rules = page.split("## Rules")
     named = set(re.findall(r"`([a-z]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", decodings, re.M))))
-    assert named == set(DECODINGS)
-    assert set(re.findall(r"^\| `([a-z+]+):", rules, re.M)) == set(relaxed_names())
+    assert named == set(decoding_names())
+    assert set(re.findall(r"^\| `([a-z+]+):", rules, re.M)) == set(names("image", "rule", exact=False))
 
 
 def test_the_page_on_continuous_tokens_runs(

@@ -63,6 +63,8 @@ def resolve(rule: str | Rule, *, greedy: bool, domain: Domain | None = None, mod
     if isinstance(rule, str):
         rule = parse(rule, domain, "rule").make(ModelParts(model))
     if not isinstance(rule, Rule):
-        raise ValueError(f"rule: expected one of {', '.join(names(domain, 'rule'))} or a Rule, got {type(rule).__name__}")
+        raise ValueError(
+            f"rule: expected one of {', '.join(names(domain, 'rule'))} or a Rule, got {type(rule).__name__}"
+        )
     over_tokens = any(kind != "gaussian" for kind, _ in rule.proven_for)
     return TargetMatch() if greedy and rule.exact and over_tokens else rule

@@ -106,9 +106,11 @@ class RecursiveRejection(SiblingRule):
 
 
 @method(
-    "recursive_replacement", domain=("vlm", "image", "video"), kind="rule", title="recursive rejection, with replacement", exact=True,
+    "recursive_replacement", domain=("vlm", "image", "video"), kind="rule",
+    title="recursive rejection, with replacement", exact=True,
     about="siblings drawn with replacement are tested in the order they were drawn in",
-    paper="SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference and Verification", order=6,
+    paper="SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference and Verification",
+    order=6,
 )  # fmt: skip
 def _with_replacement() -> RecursiveRejection:
     return RecursiveRejection(replacement=True)

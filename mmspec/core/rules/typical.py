@@ -14,7 +14,7 @@ from mmspec.methods import method
 
 
 @method(
-    "typical", domain=("vlm", "image", "video"), kind="rule", title="typical acceptance", exact=False,
+    "typical", domain="vlm", kind="rule", title="typical acceptance", exact=False,
     about="values that the target finds plausible are accepted",
     paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", order=12, tiny={},
 )  # fmt: skip

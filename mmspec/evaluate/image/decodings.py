@@ -1,46 +1,19 @@
-"""Ways to decode an image by name, as the command line and the benches make them."""
+"""A decoding of codes as text asks for it: the drafts, and the rule that a relaxed one brings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mmspec.core.loop import Drafter
-from mmspec.evaluate.engine.config import check_choice, check_overrides
-from mmspec.evaluate.image.methods import mulo
 from mmspec.evaluate.image.resources import ImageResources
-from mmspec.imagegen.jacobi import SJD, Proactive
-from mmspec.imagegen.rowwise import PJD, RowDrafts, ZipAR
+from mmspec.imagegen.request import AUTO
+from mmspec.methods import Domain, MethodCall, find, methods, names, parse
+from mmspec.methods.settings import nearest
+from mmspec.methods.text import split
 
-
-@dataclass(frozen=True, slots=True)
-class ImageDecodingOverrides:
-    """What a user asked of a decoding; None leaves it as the decoding has it.
-
-    window: values a pass.   coupling: "gumbel" or "maximal".   init: of `SJD`.   drafter: "sjd", "scd" or "eagle".
-    upsampler: "pixels" or "learned".
-    """
-
-    window: int | None = None
-    coupling: str | None = None
-    init: str | None = None
-    drafter: str | None = None
-    upsampler: str | None = None
-
-
-ImageDecodingFactory = Callable[[ImageResources, ImageDecodingOverrides], Drafter | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ImageDecodingSpec:
-    """A decoding as the command line offers it.   takes: the wishes it can grant.   rule: where none is named."""
-
-    about: str
-    make: ImageDecodingFactory
-    takes: tuple[str, ...] = ()
-    rule: str | None = None
-
-
+DRAFTS = ("sjd", "scd", "eagle")  # whose drafts a relaxed rule can judge
 _SHORT = {"t2i/eagle": "eagle", "t2i/upsampler": "learned"}
 
 
@@ -49,74 +22,100 @@ def short_name(name: str) -> str:
     return _SHORT.get(name, name)
 
 
-def _jacobi(**settings: object) -> ImageDecodingFactory:
-    """A maker of `SJD` with these settings where the user names none."""
-
-    def make(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-        named = {name: getattr(wishes, name) for name in _JACOBI}
-        return SJD(**settings | {name: value for name, value in named.items() if value is not None})
-
-    return make
+def decoding_names(domain: Domain = "image") -> tuple[str, ...]:
+    """What can be asked for: the decodings, and the relaxed rules, which judge Jacobi drafts where nothing else is said."""
+    decodings = names(domain, "decoding")
+    return (*decodings, *(one for one in names(domain, "rule", exact=False) if one not in decodings))
 
 
-def _windowed(kind: Callable[..., Drafter]) -> ImageDecodingFactory:
-    """A maker of a decoding whose only setting is its window."""
-    return lambda resources, wishes: kind() if wishes.window is None else kind(window=wishes.window)
+@dataclass(frozen=True, slots=True)
+class ImageDecoding:
+    """A decoding with its settings.
 
-
-def _eagle(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    return resources.part("eagle")
-
-
-def _mulo(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    return mulo(learned=wishes.upsampler == "learned")(resources)
-
-
-_JACOBI = ("window", "coupling", "init")
-_SCD = _jacobi(window=32, coupling="gumbel")
-_PAC = _jacobi(window=64, coupling="maximal", tree=Proactive())
-_DRAFTS = {"sjd": _jacobi(window=16), "scd": _SCD, "eagle": _eagle}
-UPSAMPLERS = ("pixels", "learned")
-
-
-def _drafted(resources: ImageResources, wishes: ImageDecodingOverrides) -> Drafter:
-    """The drafts that a relaxed rule judges: SJD's, or those of another drafter."""
-    return _DRAFTS[wishes.drafter or "sjd"](resources, wishes)
-
-
-DECODINGS: dict[str, ImageDecodingSpec] = {
-    "ar": ImageDecodingSpec("plain decoding", lambda resources, wishes: None),
-    "sjd": ImageDecodingSpec("speculative Jacobi decoding; exact", _DRAFTS["sjd"], _JACOBI),
-    "scd": ImageDecodingSpec("coupled Jacobi decoding; exact", _SCD, _JACOBI),
-    "pac": ImageDecodingSpec("coupled Jacobi decoding with a tree; exact", _PAC, _JACOBI),
-    "rows": ImageDecodingSpec("coupled Jacobi decoding that looks into the next row; exact",
-                              lambda resources, wishes: RowDrafts(_SCD(resources, wishes)), _JACOBI),
-    "eagle": ImageDecodingSpec("a trained drafter; exact", _eagle),
-    "lantern": ImageDecodingSpec("codes borrow from their neighbours; relaxed", _drafted, (*_JACOBI, "drafter"), "lantern"),
-    "gsd": ImageDecodingSpec("codes are judged in groups; relaxed", _drafted, (*_JACOBI, "drafter"), "gsd"),
-    "cool": ImageDecodingSpec("annealed ratios; relaxed", _drafted, (*_JACOBI, "drafter"), "coolsd"),
-    "zipar": ImageDecodingSpec("several rows at once; relaxed", _windowed(ZipAR), ("window",)),
-    "pjd": ImageDecodingSpec("Jacobi decoding in several rows at once; relaxed", _windowed(PJD), ("window",)),
-    "mulo": ImageDecodingSpec("a small picture drafts a large one; relaxed", _mulo, ("upsampler",)),
-    "auto": ImageDecodingSpec("coupled Jacobi decoding as far as it pays by measured time; exact",
-                              lambda resources, wishes: resources.pipeline.automatic),
-}  # fmt: skip
-
-
-def check_decoding(name: str, wishes: ImageDecodingOverrides = ImageDecodingOverrides()) -> None:
-    """Raises ValueError for an unknown name and for a wish it cannot grant."""
-    check_choice("--decoding", name, DECODINGS)
-    check_overrides(wishes, f"--decoding {name}", DECODINGS[name].takes, drafter=_DRAFTS, upsampler=UPSAMPLERS)
-    if wishes.drafter == "eagle":
-        check_overrides(wishes, "--drafter eagle", ("drafter",))
-
-
-def decoding_of(
-    name: str, resources: ImageResources, wishes: ImageDecodingOverrides = ImageDecodingOverrides()
-) -> tuple[Drafter | None, str | None]:
-    """The drafter called `name` and the text of its rule, None for the decoding's own or the exact one.
-
-    Raises ValueError as `check_decoding` does, for settings a drafter refuses, and where the weights it needs are missing.
+    Attributes:
+        drafts: What drafts.
+        rule: The relaxed rule that was asked for by its name; None where the drafts' own or another holds.
     """
-    check_decoding(name, wishes)
-    return DECODINGS[name].make(resources, wishes), DECODINGS[name].rule
+
+    drafts: MethodCall
+    rule: MethodCall | None = None
+
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        return self.drafts.title if self.rule is None else self.rule.title
+
+    @property
+    def about(self) -> str:
+        """What it does and whether it is exact, in a line."""
+        return about(self.drafts if self.rule is None else self.rule)
+
+    def make(self, resources: ImageResources) -> tuple[Drafter | None, str | None]:
+        """The drafter, None for plain decoding, and the text of its rule, None for the drafter's own.
+
+        Raises:
+            ValueError: A setting is refused, or the weights it needs are not at hand.
+        """
+        if self.drafts.method.name == AUTO:
+            return resources.pipeline.automatic, None
+        return self.drafts.make(resources), None if self.rule is None else str(self.rule)
+
+
+def about(call: MethodCall) -> str:
+    """What a method does and whether it is exact."""
+    return f"{call.method.about}; {'exact' if call.method.exact else 'relaxed'}"
+
+
+def decoding_of(text: str, options: Mapping[str, Any] | None = None, domain: Domain = "image") -> ImageDecoding:
+    """The decoding that a text asks for.
+
+    Args:
+        text: A decoding with its settings, or a relaxed rule with its own and those of its drafts.
+        options: Settings from options of the command line by name; None is one that was left out. "drafter" names whose
+            drafts a relaxed rule judges.
+        domain: "image", or "video" for videos of codes.
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown.
+    """
+    given = {name: short_name(str(value)) for name, value in (options or {}).items() if value is not None}
+    name, written, weights = split(short_name(text), "--decoding")
+    if name not in names(domain, "decoding") and _is_relaxed_rule(name, domain):
+        return _relaxed(name, written, given, domain)
+    if name not in decoding_names(domain):
+        known = decoding_names(domain)
+        raise ValueError(f"--decoding: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
+    found = find(name, domain, "decoding")
+    takes = [one.name for one in found.settings]
+    for option, value in given.items():
+        if option not in takes:
+            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
+            raise ValueError(f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it "
+                             "out")  # fmt: skip
+    return ImageDecoding(_call(name, written | given, weights, domain, "decoding"))
+
+
+def _is_relaxed_rule(name: str, domain: Domain) -> bool:
+    return any(name in (one.name, *one.aliases) for one in methods(domain, "rule", exact=False))
+
+
+def _relaxed(name: str, written: dict[str, str], given: dict[str, str], domain: Domain) -> ImageDecoding:
+    """A relaxed rule over drafts."""
+    rule = find(name, domain, "rule")
+    own = {one.name for one in rule.settings}
+    drafter = given.pop("drafter", written.pop("drafter", DRAFTS[0]))
+    if drafter not in DRAFTS:
+        raise ValueError(f"--drafter: expected one of {', '.join(DRAFTS)}, got {drafter!r}{nearest(drafter, DRAFTS)}")
+    others = {key: value for key, value in written.items() if key not in own} | given
+    if drafter == "eagle" and others:
+        option, value = next(iter(others.items()))
+        raise ValueError(f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it "
+                         "out")  # fmt: skip
+    mine = {key: value for key, value in written.items() if key in own}
+    drafts = _call(drafter, others, None, domain, "decoding")
+    return ImageDecoding(drafts, _call(rule.name, mine, None, domain, "rule"))
+
+
+def _call(name: str, settings: Mapping[str, str], weights: str | None, domain: Domain, kind: str) -> MethodCall:
+    text = ",".join(f"{key}={value}" for key, value in settings.items())
+    return parse(name + (f":{text}" if text else "") + (f"@{weights}" if weights else ""), domain, kind)

@@ -13,9 +13,9 @@ from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.imagegen.pipeline import ImagePipeline
-from mmspec.imagegen.rules.by_name import rule_from_name
 from mmspec.io.checkpoints import load_model, load_part
 from mmspec.io.readers import read_json
+from mmspec.methods import parse
 from mmspec.zoo.world.image import HELD_OUT, class_names, image_prompt, sample_image_scene
 from mmspec.zoo.world.language import with_article
 
@@ -96,6 +96,11 @@ class ImageResources(PictureResources):
         config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
         return getattr(config, "model_type", None) != "c2i"
 
+    @property
+    def model(self) -> Any:
+        """The pipeline's model."""
+        return self.pipeline.model
+
     def part(self, name: str) -> Any:
         """What the zoo has for its model: "eagle", "low"...   Raises ValueError where the model is another one."""
         if not self.zoo:
@@ -108,7 +113,7 @@ class ImageResources(PictureResources):
         """The rule of "name" or "name:setting=value,...", made once; None of None."""
         if text is None:
             return None
-        return self.once(f"rule {text}", lambda: rule_from_name(text, self.pipeline.model))
+        return self.once(f"rule {text}", lambda: parse(text, "image", "rule", "--rule").make(self))
 
 
 def zoo_resources(name: str = "t2i") -> ImageResources:

@@ -25,7 +25,7 @@ DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageO
 
 def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> DrawImages:
     """A function of (prompts, seed) that generates their images. What it needs is loaded now."""
-    decoding, rule = method.make(resources), None if method.rule == "exact" else resources.rule(method.rule)
+    decoding, rule = method.make(resources), method.rule_of(resources)
 
     def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
         given = [one.given for one in asked]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +11,10 @@ import numpy as np
 from PIL import Image
 
 from mmspec import zoo
-from mmspec.core.loop import Drafter
-from mmspec.core.rules.by_name import rule_names as exact_names
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.image.config import ImageSetting
-from mmspec.evaluate.image.decodings import DECODINGS, ImageDecodingOverrides, check_decoding, decoding_of, short_name
+from mmspec.evaluate.image.decodings import decoding_names, decoding_of
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import (
     FIRST,
@@ -30,14 +28,11 @@ from mmspec.evaluate.image.resources import (
 from mmspec.evaluate.image.runner import sampler
 from mmspec.evaluate.image.suites import SUITES
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
-from mmspec.imagegen.rules.by_name import relaxed_names
+from mmspec.methods import MethodCall, parse
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import CLASSES, class_image_scene, named_objects, render_image_scene, sample_image_scene
 
 GUIDANCE = 4.0  # of the zoo's models, as benches judge them; a model of a folder has its own
-TITLES = {"ar": "plain", "sjd": "SJD", "scd": "SCD", "pac": "SJD-PAC", "eagle": "EAGLE", "lantern": "LANTERN",
-          "lantern++": "LANTERN++", "gsd": "GSD", "cool": "Cool-SD", "coolsd": "Cool-SD", "runjoint": "run-joint",
-          "zipar": "ZipAR", "pjd": "PJD", "mulo": "MuLo-SD", "rows": "row drafts"}  # fmt: skip
 _DEFAULTS = (
     ("ar", ""),
     ("sjd:window=32", ""),
@@ -56,26 +51,20 @@ def defaults(model: str) -> list[tuple[str, str]]:
 
 def method(model: str, decoding: str, rule: str) -> ImageMethod:
     """A decoding of `mmspec image` with its settings, "sjd:window=32,init=up", or a row of the benches by its key."""
-    spec = MethodText.read(short_name(decoding), "--decoding")
-    if rule and MethodText.read(rule, "--rule").name not in (known := (*exact_names(), *relaxed_names())):
-        raise ValueError(f"--rule: expected one of {', '.join(known)} for codes, got {rule!r}, pick one of these")
-    rows = (
-        one for suite in SUITES.values() for one in suite.methods if one.key == decoding and decoding not in DECODINGS
-    )
-    found = next(rows, None)
+    judged = parse(rule, "image", "rule", "--rule") if rule else None
+    rows = (one for suite in SUITES.values() for one in suite.methods if one.key == decoding)
+    found = next(rows, None) if decoding not in decoding_names() else None
     if found is not None:
-        title = found.title if not rule else f"{found.title} + {MethodText.read(rule, '--rule').said(TITLES)}"
-        return replace(found, rule=rule or found.rule, title=title)
-    wishes = ImageDecodingOverrides(
-        **spec.values("--decoding", **{one.name: str for one in fields(ImageDecodingOverrides)} | {"window": int})
-    )
-    check_decoding(spec.name, wishes)
-    own = DECODINGS[spec.name].rule
+        return replace(found, rule=rule or found.rule, title=_title(found.title, judged))
+    asked = decoding_of(decoding)
+    own = judged or asked.rule
+    title = _title(asked.title, judged)
+    return ImageMethod(decoding, title, "exact" if own is None else str(own), decoding=str(asked.drafts))
 
-    def make(resources: ImageResources) -> Drafter | None:
-        return decoding_of(spec.name, resources, wishes)[0]
 
-    return ImageMethod(decoding, method_title(decoding, rule, TITLES), rule or own or "exact", make=make)
+def _title(decoding: str, rule: MethodCall | None) -> str:
+    """What tables call a decoding under a rule: "SJD (window 32) + LANTERN (delta 0.2)"; the usual exact rule has no name."""
+    return decoding if rule is None or rule.method.name == "exact" else f"{decoding} + {rule.title}"
 
 
 def setting(model: str, temperature: float, wishes: SamplingOverrides) -> ImageSetting:

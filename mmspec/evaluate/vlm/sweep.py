@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
-from mmspec.core.rules.by_name import rule_names
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
@@ -33,6 +31,7 @@ from mmspec.evaluate.vlm.resources import (
 from mmspec.evaluate.vlm.runner import generation_arguments, run_ours, run_peer
 from mmspec.evaluate.vlm.suites import SUITES
 from mmspec.evaluate.vlm.variants import chained
+from mmspec.methods import parse
 from mmspec.zoo.world.captions import parse_caption, truth
 from mmspec.zoo.world.documents import Document, page, sample_document, words_right
 from mmspec.zoo.world.render import render
@@ -64,10 +63,10 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
     rows = (one for suite in suites for one in suite.rows() if one.key == decoding and decoding not in own)
     found = next(rows, None)
     if found is not None:
-        rule_of(rule or found.rule)
+        parse(rule or found.rule, "vlm", "rule", "--rule")
         return replace(found, rule=rule or found.rule)
     rule = rule or "exact"
-    rule_of(rule)
+    judged = parse(rule, "vlm", "rule", "--rule")
     if spec.name in ("ar", "none", PEER):
         spec.values("--decoding")
         engine, title = ("transformers", "transformers") if spec.name == PEER else ("mmspec", "plain")
@@ -77,21 +76,8 @@ def method(model: str, decoding: str, rule: str) -> VlmMethod:
         check_choice("--decoding", spec.name, ("ar", PEER, *ours), f" for {model}")
     length = spec.values("--decoding", length=int).get("length")
     title = title_of(name) + (f" (chain of {length})" if length else "")
-    title += "" if rule == "exact" else f" + {MethodText.read(rule, '--rule').said({})}"
+    title += "" if rule == "exact" else f" + {judged.title}"
     return VlmMethod(decoding, title, rule, drafter=name, change=chained(length) if length else None)
-
-
-def rule_of(text: str) -> Any:
-    """An exact rule's name as it is, or the relaxed rule of "typical:threshold=..,alpha=..".   Raises ValueError for
-    others."""
-    spec = MethodText.read(text, "--rule")
-    if spec.name in rule_names():
-        spec.values("--rule")
-        return spec.name
-    check_choice("--rule", spec.name, (*rule_names(), *RELAXED), " for texts")
-    from mmspec.core.rules.typical import TypicalAcceptance
-
-    return TypicalAcceptance(**spec.values("--rule", threshold=float, alpha=float))
 
 
 def setting(model: str, temperature: float, wishes: SamplingOverrides) -> VlmSetting:
@@ -134,7 +120,7 @@ def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> 
         options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
         decode = partial(run_peer, model, **asked, **options)
     else:
-        drafter, rule = method.build_drafter(resources), rule_of(method.rule)
+        drafter, rule = method.build_drafter(resources), method.rule
         decode = partial(run_ours, model, drafter=drafter, rule=rule, **asked)
 
     def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:

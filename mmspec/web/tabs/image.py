@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from mmspec.methods import names
 from mmspec.web.lanes import markup
 from mmspec.web.lanes.image import ImageLane, ImageLaneRequest, image_lanes, layout, same_tokens
 from mmspec.web.lanes.pixels import difference_view, enlarged
@@ -16,8 +17,7 @@ from mmspec.web.tabs.controls import QUIET, checked_law, law_switch, prompt_row,
 from mmspec.web.tabs.lane_tab import LaneReport, LaneTab
 
 MODEL = "t2i"
-# in raster order, whose rounds fill what the grid shows
-OFFERED = {"exact": ("scd", "sjd", "pac", "rows", "eagle"), "relaxed": ("lantern", "gsd", "cool")}
+_NOT_OFFERED = ("ar", "auto")  # the other lane, and what stands for another
 EXAMPLES = ("a large red star on a navy background", "a small cyan circle above a large orange square", "a yellow 7")
 
 
@@ -55,7 +55,7 @@ class ImageTab(PictureTab):
         return partial(
             self._load,
             law,
-            checked_choice("decoding", decoding, OFFERED[law]),
+            checked_choice("decoding", decoding, tuple(name for _, name in offered(law))),
             checked_text("prompt", prompt, self.page.limits),
             checked_number("temperature", temperature, 0, 2),
             checked_whole("seed", seed, 0, LARGEST_SEED),
@@ -66,7 +66,7 @@ class ImageTab(PictureTab):
 
         resources = self.page.model_cache.image_resources(MODEL)
         (given,) = resources.given([prompt])
-        drafter, rule = decoding_of(decoding, resources)
+        drafter, rule = decoding_of(decoding).make(resources)
         plain = {"temperature": temperature}
         fast = {**plain, "decoding": drafter, "rule": resources.rule(rule)}
         title = drafter.name if law == "exact" else f"{drafter.name}, {decoding}"
@@ -107,10 +107,14 @@ class PictureReport(LaneReport):
 
 
 def offered(law: str) -> list[tuple[str, str]]:
-    """(title, name) of the decodings of a law."""
-    from mmspec.evaluate.image.decodings import DECODINGS
+    """(title, name) of the decodings of a law: those in raster order, whose rounds fill what the grid shows."""
+    from mmspec.evaluate.image.decodings import decoding_names, decoding_of
 
-    return [(f"{name}: {DECODINGS[name].about}", name) for name in OFFERED[law]]
+    exact = [name for name in names("image", "decoding", exact=True) if name not in _NOT_OFFERED]
+    chosen = (
+        exact if law == "exact" else [name for name in decoding_names() if name in names("image", "rule", exact=False)]
+    )
+    return [(f"{name}: {decoding_of(name).about}", name) for name in chosen]
 
 
 @small_handler

@@ -9,8 +9,8 @@ from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, Target
 from mmspec.core.rules import Rule, resolve
-from mmspec.core.rules.by_name import rule_names
 from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.methods import names
 from tests.core.domains.blocks import Film, RewardThreshold
 from tests.core.domains.canvas import Canvas, CellByCell
 from tests.core.domains.gaussians import Chain
@@ -40,13 +40,13 @@ DOMAINS = {
     "blocks": lambda: Film(torch.ones(3), 2, 4),
 }
 RULES = {
-    **{name: lambda name=name: resolve(name, greedy=False) for name in rule_names()},
+    **{name: lambda name=name: resolve(name, greedy=False) for name in names(kind="rule", exact=True)},
     "typical": TypicalAcceptance,
     "cells": CellByCell,
     "reward": lambda: RewardThreshold(0.5),
 }
 OVER_VECTORS = {"reflection", "gaussian_block"}
-OVER_TOKENS = set(rule_names()) - OVER_VECTORS | {"typical"}
+OVER_TOKENS = set(names(kind="rule", exact=True)) - OVER_VECTORS | {"typical"}
 FIT = {
     "tokens": OVER_TOKENS,
     "greedy tokens": OVER_TOKENS,

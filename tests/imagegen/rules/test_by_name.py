@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.rules.by_name import rule_names
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
 from mmspec.imagegen.multiscale.local_threshold import code_pools
-from mmspec.imagegen.rules.by_name import relaxed_names, rule_from_name
+from mmspec.methods import names, parse
+from mmspec.methods.registry import ModelParts
 from tests.imagegen.rules.cases import codebook
 
 
@@ -17,6 +17,10 @@ class Codes:
 
     def codebook(self) -> torch.Tensor:
         return codebook(50)
+
+
+def rule_from_name(text: str, model: Codes):
+    return parse(text, "image", "rule").make(ModelParts(model))
 
 
 def test_names_with_settings() -> None:
@@ -47,25 +51,23 @@ def test_neighbours_lie_in_the_models_own_geometry() -> None:
     assert torch.equal(code_pools(rows, 4)[:, 1:], apart.topk(3, largest=False).indices)
 
 
-def test_every_name_works_alone_and_exact_ones_are_passed_on() -> None:
-    for name in relaxed_names():
-        assert not rule_from_name(name, Codes()).exact
-    for name in rule_names():
-        assert rule_from_name(name, Codes()) == name
+def test_every_name_works_alone() -> None:
+    for name in names("image", "rule"):
+        assert rule_from_name(name, Codes()).exact == (name in names("image", "rule", exact=True))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("fast", "expected one of exact, token.*lantern.*got 'fast'"),
-        ("token:k=3", "settings behind ':' for relaxed ones"),
-        ("gsd:k=3", "expected settings of group, delta_p"),
-        ("gsd:group", "expected settings of group, delta_p"),
+        ("token:k=3", "expected no settings of token, got 'k'"),
+        ("gsd:k=3", "expected a setting of gsd .group, delta_p"),
+        ("gsd:group", "expected NAME, NAME:setting=value"),
         ("gsd:group=2.5", "group: expected a whole number, got '2.5'"),
         ("lantern:delta=x", "delta: expected a number, got 'x'"),
         ("lantern:delta=2", "delta: expected 0 to 1, got 2.0"),
         ("lantern:k=0", "k: expected"),
-        ("lantern:residual=best", "residual: expected one of optimal"),
+        ("lantern:residual=best", "residual: expected optimal, static"),
     ],
 )
 def test_what_it_refuses(text: str, message: str) -> None:
