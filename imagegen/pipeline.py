@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -11,18 +11,28 @@ from mmspec.core.goodput import Goodput
 from mmspec.core.loop import Drafter
 from mmspec.imagegen.base_pipeline import BasePipeline, auto_controller
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.request import AUTO, PipelineRequest, derived, raster_decoding
+from mmspec.imagegen.request import AUTO, PipelineRequest, decoding_from_text, derived, raster_decoding
 from mmspec.imagegen.target import FilterOrder, Guidance, ImageTarget, Warp
 from mmspec.io.validation import LARGEST_SCALE, number, whole
+
+
+def _eagle(weights: str, pipe: ImagePipeline) -> Any:
+    from mmspec.imagegen.eagle.loading import load_drafter
+
+    return load_drafter(weights, target=pipe)
+
+
+_LOADERS = {"eagle": _eagle}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRequest(PipelineRequest):
     """The settings of a request to an `ImagePipeline`.
 
-    decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`. "auto" drafts windows as
-        long as pays by measured time, and nothing where nothing pays; the values of a seed may then differ from run to run.
-    rule: a rule's name or a Rule; None for "exact". Relaxed rules must be named. A decoding in an order of its own (row
+    decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`, or its text, "sjd:window=32"
+        or "eagle@FOLDER" (`mmspec methods` lists them). "auto" drafts windows as long as pays by measured time, and nothing
+        where nothing pays; the values of a seed may then differ from run to run.
+    rule: a Rule or its text, "lantern:delta=0.2,k=100"; None for "exact". Relaxed rules must be named. A decoding in an order of its own (row
         parallel, multi-scale) brings its rule and takes no other.
     guidance_scale: a number or a `Guidance` schedule; None for the pipeline's default.
     temperature: 0 is greedy.
@@ -31,7 +41,7 @@ class ImageRequest(PipelineRequest):
     filter_order: which of the two comes first; "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
     """
 
-    decoding: Drafter | Literal["auto"] | None = None
+    decoding: Drafter | str | None = None
     guidance_scale: float | Guidance | None = None
     temperature: float = 1.0
     top_k: int | None = None
@@ -47,7 +57,8 @@ class ImageRequest(PipelineRequest):
         top_k = pipe.top_k if top_k is None else whole("top_k", top_k)
         temperature, top_p = number("temperature", self.temperature, 0), number("top_p", self.top_p, 0, 1)
         warp = Warp(temperature, top_k, top_p, self.filter_order)
-        decoding = raster_decoding(pipe.automatic if self.decoding == AUTO else self.decoding)
+        asked = pipe.automatic if self.decoding == AUTO else self.decoding
+        decoding = raster_decoding(decoding_from_text(asked, pipe, _LOADERS))
         model, condition = pipe.model, pipe.model.prepare(prompts)
         rows = model.rows(condition)
         return self.with_rows(condition, rows, model.device, guidance_scale=guidance, warp=warp, decoding=decoding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
 from mmspec.imagegen.target import RasterTarget
+from mmspec.methods import MethodCall, parse
 
 AUTO = "auto"
 
@@ -81,6 +82,41 @@ class RasterDecoding:
         """The target, the drafter and the rule of a resolved request.   Raises ValueError for an unknown rule."""
         target = request.target(model)
         return target, self.drafter, resolve(request.rule or "exact", greedy=target.greedy, model=model)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineParts:
+    """What a decoding that is asked for by text is made of.
+
+    Attributes:
+        pipe: The pipeline.
+        call: The text, as it was read.
+        loaders: The reader of each part's weights.
+    """
+
+    pipe: Any
+    call: MethodCall
+    loaders: Mapping[str, Callable[[str, Any], Any]]
+
+    @property
+    def model(self) -> Any:
+        """The pipeline's model."""
+        return self.pipe.model
+
+    def part(self, name: str) -> Any:
+        """The part from the weights that the text names.   Raises ValueError where it names none."""
+        if self.call.weights is None or name not in self.loaders:
+            raise ValueError(f"decoding {self.call.method.name!r}: expected weights of {name!r} behind @, as in "
+                             f"{self.call.method.name}@FOLDER, got {str(self.call)!r}; name them or pass an object")  # fmt: skip
+        return self.loaders[name](self.call.weights, self.pipe)
+
+
+def decoding_from_text(decoding: Any, pipe: Any, loaders: Mapping[str, Callable[[str, Any], Any]]) -> Any:
+    """A decoding as it is, or the one that a text such as "scd:window=64" asks for.   Raises ValueError as `parse`."""
+    if not isinstance(decoding, str):
+        return decoding
+    call = parse(decoding, "image", "decoding")
+    return call.make(PipelineParts(pipe, call, loaders))
 
 
 def raster_decoding(decoding: Any) -> Any:

@@ -11,6 +11,7 @@ from mmspec.cli.convert import convert
 from mmspec.cli.demo import demo
 from mmspec.cli.evaluate import evaluate
 from mmspec.cli.image import image
+from mmspec.cli.methods import methods
 from mmspec.cli.report import report
 from mmspec.cli.supported import supported
 from mmspec.cli.video import video
@@ -35,6 +36,7 @@ app.command()(report)
 app.add_typer(zoo.app, name="zoo")
 app.command()(convert)
 app.command()(certify)
+app.command()(methods)
 app.command()(supported)
 app.command()(web)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,6 +22,7 @@ from mmspec.io.loading import abbreviated, load_module, non_finite
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import from_fields
 
+ZOO = "zoo:"
 CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
 
 
@@ -90,10 +92,19 @@ def _as(value: Tensor, dtype: object) -> Tensor:
 
 
 def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.safetensors")) -> Path:
-    """A folder itself, or that of a hub repository named by its id, of which the files of those patterns are fetched.
+    """The folder of weights.
 
-    Raises ValueError for neither.
+    Args:
+        path_or_repo: A folder, the id of a hub repository (the only case that uses the network), or "zoo:NAME".
+        patterns: The files that are fetched of a repository.
+
+    Raises:
+        ValueError: It is none of these, or the zoo has no weights of that name.
     """
+    if str(path_or_repo).startswith(ZOO):
+        # by name: the zoo stands on this module
+        registry = import_module("mmspec.zoo.files.registry")
+        return registry.folder_with_weights(str(path_or_repo).removeprefix(ZOO))
     folder = Path(path_or_repo)
     if folder.exists():
         return folder
