@@ -107,7 +107,7 @@ class PipelineParts:
         """The part from the weights that the text names.   Raises ValueError where it names none."""
         if self.call.weights is None or name not in self.loaders:
             raise ValueError(f"decoding {self.call.method.name!r}: expected weights of {name!r} behind @, as in "
-                             f"{self.call.method.name}@FOLDER, got {str(self.call)!r}; name them or pass an object")  # fmt: skip
+                             f"{self.call.method.name}@FOLDER, got {str(self.call)!r}; name them")  # fmt: skip
         return self.loaders[name](self.call.weights, self.pipe)
 
 

@@ -130,8 +130,8 @@ def _kind_of(hint: Any) -> tuple[str, tuple[str, ...], bool] | None:
     """Type, choices and whether None is allowed; None of a type that no text stands for."""
     if get_origin(hint) in (Union, UnionType):
         options = [one for one in get_args(hint) if one is not NoneType]
-        inner = _kind_of(options[0]) if len(options) == 1 else None
-        return None if inner is None else (*inner[:2], True)
+        kinds = [kind for kind in map(_kind_of, options) if kind is not None]
+        return (*kinds[0][:2], NoneType in get_args(hint)) if len(kinds) == 1 else None
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         return ("str", choices, False) if all(isinstance(one, str) for one in choices) else None

@@ -39,8 +39,13 @@ class MethodCall:
         return self.method.title + (f" ({given})" if given else "")
 
     def make(self, parts: Parts | None = None) -> Any:
-        """The object, see `Method.make`."""
-        return self.method.make(self.settings, parts)
+        """The object.   Raises ValueError where a setting is refused or a part is not at hand; it names the method."""
+        try:
+            return self.method.make(self.settings, parts)
+        except ValueError as error:
+            if type(error) is not ValueError:
+                raise
+            raise ValueError(f"{self.method.kind} {self.method.name!r}: {error}") from error
 
 
 def split(text: str, what: str = "method") -> tuple[str, dict[str, str], str | None]:
@@ -82,4 +87,9 @@ def parse(text: str, domain: Domain | None = None, kind: Kind | None = None, wha
     name, given, weights = split(text, what or kind or "method")
     found = find(name, domain, kind, what)
     settings = {key: found.setting(key).read(value, f"{found.kind} {name!r}: {key}") for key, value in given.items()}
+    if missing := [one.name for one in found.settings if one.required and one.name not in settings]:
+        form = ",".join(f"{one.name}=..." for one in found.settings if one.required)
+        raise ValueError(
+            f"{what or found.kind}: expected {name}:{form}, got {text!r}; name {' and '.join(missing)} too"
+        )
     return MethodCall(found, settings, weights)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mmspec.io.pretrained import Pretrained
 from mmspec.io.validation import number
+from mmspec.methods import method
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.rewards.scores import Reduction, reduced
 from mmspec.video.routing.routers import BlockEvidence, Router, ScoringNeeds
@@ -105,6 +106,20 @@ class Learned(Router):
     def accept(self, evidence: BlockEvidence) -> Tensor:
         rows = evidence.features
         return self.model(rows.to(self.model.mean.device)).to(rows.device) <= self.gain
+
+
+@method(
+    "learned", domain="video", kind="router", title="learned gain", exact=False, order=6,
+    about="drafts are kept where a small model predicts that the target would gain little",
+)  # fmt: skip
+def learned(model: str, gain: float = 0.0) -> Learned:
+    """`Learned` with a saved model.
+
+    Args:
+        model: The folder of the model that predicts the gain.
+        gain: The most that the target may gain where a draft is kept.
+    """
+    return Learned(Advantage.from_pretrained(model), gain)
 
 
 _FEWEST = 10

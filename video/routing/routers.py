@@ -14,6 +14,7 @@ from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.io.validation import number, whole
+from mmspec.methods import method
 
 
 @dataclass(slots=True)
@@ -105,12 +106,20 @@ class TargetAlone(Router):
         return torch.zeros_like(evidence.run, dtype=torch.float64)
 
 
+@method(
+    "threshold", domain="video", kind="router", title="SDVG", exact=False, order=0,
+    about="drafts whose score is high enough are kept",
+    paper="Speculative Decoding for Autoregressive Video Generation",
+)  # fmt: skip
 class Threshold(Router):
     """A draft stands where its score is `least` or more: "Speculative Decoding for Autoregressive Video Generation" (SDVG),
-    where the score is the least of its frames' and tau lies in -1.0..-0.7 of ImageReward. Relaxed; infinity is the target
-    alone.
+    where the score is the least of its frames' and tau lies in -1.0..-0.7 of ImageReward. Relaxed.
 
-    Raises ValueError for NaN.
+    Args:
+        least: The score that a draft needs, in the unit of the reward; infinity is the target alone.
+
+    Raises:
+        ValueError: It is NaN.
     """
 
     def __init__(self, least: float):
@@ -129,13 +138,22 @@ class Threshold(Router):
         return evidence.reward[:, 1] >= self.least
 
 
+@method(
+    "relative", domain="video", kind="router", title="relative to the first block", exact=False, order=1,
+    about="drafts are kept whose score is near that of the first block",
+)  # fmt: skip
 class Relative(Router):
-    """A draft stands where its score is no more than `margin` below that of the target's block that began the prompt. Relaxed;
-    minus infinity is the target alone.
+    """A draft stands where its score is no more than `margin` below that of the target's block that began the prompt. Relaxed.
 
     Rewards tell more of prompts than of pictures, so that one number for all videos redraws those that are hard to please
     from end to end; the forced first block knows what this one can reach. Its frames are fewer where a video's first latent
-    stands for one: the least of few is higher, so take the mean there, or a wider margin.   Raises ValueError for NaN.
+    stands for one: the least of few is higher, so take the mean there, or a wider margin.
+
+    Args:
+        margin: How far below the first block's score a draft's may be; minus infinity is the target alone.
+
+    Raises:
+        ValueError: It is NaN.
     """
 
     needs = ScoringNeeds(target_blocks="anchors")
@@ -168,8 +186,15 @@ def threshold_for_share(share: float, scores: Sequence[float]) -> float:
 
 
 class Budget(Router):
-    """A base. budget: blocks of a video that are the target's, those counted that begin a prompt; or one such number a row,
-    as another router has used them. As many as the video has is the target alone.   Raises ValueError for less than 1."""
+    """A base.
+
+    Args:
+        budget: The number of blocks of a video that the target draws, those that begin a prompt included; or such a number for
+            each row, as another router has used them. As many as the video has is the target alone.
+
+    Raises:
+        ValueError: A number is below 1.
+    """
 
     needs = ScoringNeeds(reward=False)
 
@@ -195,9 +220,18 @@ class Budget(Router):
         return torch.ones_like(evidence.run, dtype=torch.float64)
 
 
+@method(
+    "strided", domain="video", kind="router", title="evenly spaced", exact=False, order=2,
+    about="the target draws every so many blocks",
+    paper="StrideAR (SpecAR)",
+)  # fmt: skip
 class Strided(Budget):
     """The target's blocks stand at even distances, which bounds the longest run of drafts: what StrideAR (SpecAR) reaches
-    without any reward, and what a reward has to beat at equal budget. Relaxed."""
+    without any reward, and what a reward has to beat at equal budget. Relaxed.
+
+    Args:
+        budget: The number of blocks of a video that the target draws.
+    """
 
     def drafts(self, position: BlockPosition) -> bool:
         block, blocks = position.block, position.blocks
@@ -205,9 +239,17 @@ class Strided(Budget):
         return block > 0 and block * budget // blocks == (block - 1) * budget // blocks
 
 
+@method(
+    "random", domain="video", kind="router", title="at random", exact=False, order=3,
+    about="the target draws as many blocks, at random places",
+)  # fmt: skip
 class Random(Budget):
     """The target's blocks are drawn at random, each set of as many with the first among them as likely as any other.
-    Relaxed."""
+    Relaxed.
+
+    Args:
+        budget: The number of blocks of a video that the target draws.
+    """
 
     def drafts(self, position: BlockPosition) -> bool:
         left, places = self.of(position.row) - position.target_blocks, position.blocks - position.block
@@ -238,10 +280,34 @@ class Hybrid(Router):
         return self.veto.accept(evidence)
 
 
+@method(
+    "hybrid", domain="video", kind="router", title="runs and a threshold", exact=False, order=4,
+    about="at most so many drafts in a row, and fewer where scores are low",
+)  # fmt: skip
+def hybrid(run: int, least: float) -> Hybrid:
+    """`Hybrid` with a threshold.
+
+    Args:
+        run: The most drafts in a row.
+        least: The score that a draft needs.
+    """
+    return Hybrid(run, Threshold(least))
+
+
+@method(
+    "explore", domain="video", kind="router", title="tried out", exact=False, order=5,
+    about="drafts are kept at random, and all are scored",
+)  # fmt: skip
 class Explore(Router):
     """A draft stands with probability `rate`, whatever its score; both it and the block that takes its place are scored, which
     gives pairs to train `Learned` on along videos that drafts have a part in. At a rate that another router accepts at,
-    SDVG's own random baseline. Relaxed; a rate of 0 is the target alone.   Raises ValueError for a rate outside 0..1.
+    SDVG's own random baseline. Relaxed.
+
+    Args:
+        rate: The probability that a draft is kept; 0 is the target alone.
+
+    Raises:
+        ValueError: It lies outside 0 to 1.
     """
 
     needs = ScoringNeeds(target_blocks="all", features=True)

@@ -15,7 +15,7 @@ from mmspec import zoo
 from mmspec.core.length import FixedLength
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.image.config import ImageSetting
-from mmspec.evaluate.image.methods import ImageMethod, jacobi, scd
+from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import ImageResources
 from mmspec.evaluate.image.runner import cases, runner
 from mmspec.evaluate.machine.measure import comparison_rows
@@ -187,6 +187,7 @@ def _pipeline(sizes: GpuImageSizes, folder: Path, device: torch.device) -> Llama
 def _methods(sizes: GpuImageSizes) -> list[ImageMethod]:
     made = [ImageMethod(PLAIN, PLAIN)]
     for window in sizes.windows:
-        for name, make in ((f"SJD {window}", jacobi(window)), (f"SCD {window}", scd(window))):
-            made.append(ImageMethod(name, name, make=make))
+        for name in ("SJD", "SCD"):
+            title = f"{name} {window}"
+            made.append(ImageMethod(title, title, decoding=f"{name.lower()}:window={window}"))
     return made

@@ -2,55 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from mmspec.evaluate.engine.config import check_choice, check_overrides
 from mmspec.evaluate.video.methods import PipelineCall, routed
 from mmspec.evaluate.video.resources import VideoResources
-from mmspec.io.validation import number_in_text
-from mmspec.video.routing.learned import Advantage, Learned
-from mmspec.video.routing.routers import Explore, Hybrid, Random, Relative, Router, Strided, Threshold
-
-
-def _hybrid(run: int, least: float) -> Router:
-    return Hybrid(run, Threshold(least))
-
-
-def _learned(model: str, gain: float = 0.0) -> Router:
-    return Learned(Advantage.from_pretrained(model), gain)
-
-
-# name -> (maker, what its settings are read as, how many of them must be named)
-ROUTERS: dict[str, tuple[Callable[..., Router], dict[str, type], int]] = {
-    "threshold": (Threshold, {"least": float}, 1),
-    "relative": (Relative, {"margin": float}, 1),
-    "strided": (Strided, {"budget": int}, 1),
-    "random": (Random, {"budget": int}, 1),
-    "hybrid": (_hybrid, {"run": int, "least": float}, 2),
-    "explore": (Explore, {"rate": float}, 1),
-    "learned": (_learned, {"model": str, "gain": float}, 1),
-}
+from mmspec.methods import parse
+from mmspec.video.routing.routers import Router, Threshold
 
 
 def router_of(text: str) -> Router:
-    """The router of "name:setting=value,...", such as "strided:budget=3" or "hybrid:run=3,least=0.2".
+    """The router that a text asks for, such as "strided:budget=3" or "hybrid:run=3,least=0.2".
 
-    Raises ValueError for unknown names and settings, missing ones, and values that the router refuses.
+    Raises:
+        ValueError: A name, a setting or a value is unknown, or a setting is missing.
     """
-    name, _, rest = text.partition(":")
-    check_choice("--router", name, ROUTERS)
-    make, types, needed = ROUTERS[name]
-    given = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    if not set(given) <= set(types) or not set(list(types)[:needed]) <= set(given):
-        shown = ",".join(f"{one}=..." for one in types)
-        raise ValueError(f"--router: expected {name}:{shown}, got {text!r}, write it so")
-    try:
-        return make(**{one: number_in_text(one, value, types[one]) for one, value in given.items()})
-    except ValueError as error:
-        raise ValueError(
-            f"--router: expected settings of {name} that fit, got {text!r} ({error}), correct them"
-        ) from error
+    return parse(text, "video", "router", "--router").make()
 
 
 DECODINGS = {

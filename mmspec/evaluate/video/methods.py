@@ -11,10 +11,10 @@ import torch
 
 from mmspec.evaluate.engine.drawn import DrawnMethod
 from mmspec.evaluate.engine.runs import raise_errors
-from mmspec.evaluate.image.methods import ImageDrafterFactory
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.resources import CALIBRATION, VideoResources, motion_prompts
+from mmspec.methods import parse
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.decoding.sdvg import SDVG
 from mmspec.video.rewards.scores import Reduction, reduced
@@ -127,9 +127,10 @@ def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") ->
     return make
 
 
-def codes(make: ImageDrafterFactory) -> VideoDecodingFactory:
-    """A maker of a decoding of codes, as images have it."""
-    return lambda resources, setting: PipelineCall(resources.pipeline, {"decoding": make(resources.codes)})
+def codes(decoding: str) -> VideoDecodingFactory:
+    """A maker of a decoding of codes from its text."""
+    call = parse(decoding, "video", "decoding")
+    return lambda resources, setting: PipelineCall(resources.pipeline, {"decoding": call.make(resources.codes)})
 
 
 def fixed(least: float) -> RouterFactory:

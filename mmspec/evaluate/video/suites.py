@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mmspec.evaluate.engine.drawn import DrawnSuite
-from mmspec.evaluate.image import methods as of_codes
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
 from mmspec.evaluate.video.methods import (
     ALONE,
@@ -85,16 +84,16 @@ def at_threshold(least: float) -> VideoMethod:
 _CODES = (
     VideoMethod(PLAIN, "plain", kind=CODES),
     *(
-        VideoMethod(f"sjd-{n}", f"SJD {n}", "exact", "sjd", kind=CODES, make=codes(of_codes.jacobi(n, init=_INIT)), knob=n)
+        VideoMethod(f"sjd-{n}", f"SJD {n}", "exact", "sjd", kind=CODES, make=codes(f"sjd:window={n},init={_INIT}"), knob=n)
         for n in (16, 64)
     ),
     *(
-        VideoMethod(f"scd-{n}", f"SCD {n}", "exact", "scd", kind=CODES, make=codes(of_codes.scd(n, init=_INIT)), knob=n)
+        VideoMethod(f"scd-{n}", f"SCD {n}", "exact", "scd", kind=CODES, make=codes(f"scd:window={n},init={_INIT}"), knob=n)
         for n in (16, 32, 64, 128)
     ),
     *(
         VideoMethod(f"scd-maximal-{n}", f"SCD {n}, maximal coupling", "exact", "scd-maximal", kind=CODES,
-                    make=codes(of_codes.scd(n, "maximal", init=_INIT)), knob=n)
+                    make=codes(f"scd:window={n},coupling=maximal,init={_INIT}"), knob=n)
         for n in (64, 128)
     ),
 )  # fmt: skip

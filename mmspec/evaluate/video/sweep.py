@@ -65,8 +65,8 @@ def method(model: str, decoding: str, rule: str) -> VideoMethod:
 
 def _codes(made: ImageMethod) -> VideoDecodingFactory:
     def make(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-        rule = None if made.rule == "exact" else resources.codes.rule(made.rule)
-        return PipelineCall(resources.pipeline, {"decoding": made.make(resources.codes), "rule": rule})
+        asked = {"decoding": made.make(resources.codes), "rule": made.rule_of(resources.codes)}
+        return PipelineCall(resources.pipeline, asked)
 
     return make
 

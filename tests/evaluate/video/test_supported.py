@@ -13,7 +13,7 @@ from mmspec import video
 from mmspec.cli import app
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
 from mmspec.evaluate.supported_decodings import router_records, video_model_records
-from mmspec.evaluate.video.decodings import ROUTERS
+from mmspec.methods import names
 from mmspec.video.routing.learned import Advantage, AdvantageConfig
 from tests.evaluate.tiny_video import tiny_video_zoo, use_tiny_video
 from tests.video.decoding.tiny import bright
@@ -42,7 +42,7 @@ def test_every_router_of_the_command_line_is_listed_once() -> None:
     asked = [(one["videos of"], one["asked by"]) for one in RECORDS]
     assert len(set(asked)) == len(asked) and all(one["tested by"] for one in RECORDS)
     named = {text.split("--router ")[1].split(":")[0] for _, text in asked if "--router" in text}
-    assert named | {"threshold", "learned"} == set(ROUTERS)
+    assert named | {"threshold", "learned"} == set(names("video", "router"))
 
 
 def test_models_are_classes_that_exist() -> None:
