@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from time import perf_counter
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +29,7 @@ from mmspec.vlm.streaming import ending
 def generate(
     model: nn.Module,
     *,
-    drafter: Drafter | Literal["auto"] | None = None,
+    drafter: Drafter | str | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
@@ -44,8 +43,10 @@ def generate(
 
     inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...);
         `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
-    drafter: None decodes plainly through the same loop; "auto" drafts with what is at hand for the model as long as it pays
-        by measured time, see `mmspec.vlm.auto`.   rule: "exact" or a rule's name or object.
+    drafter: None decodes plainly through the same loop; else a drafter or its text, "lookup:longest=3" or
+        "eagle3:chain=4@FOLDER" (`mmspec methods` lists them). "auto" drafts with what is at hand for the model as long as
+        measured times say that it is faster, see `mmspec.vlm.auto`.
+    rule: "exact", the text of another rule, or a Rule.
     seed: an int, one int per row, or None to draw one from torch's global generator.
     capture: True runs decode rounds without the host, as a CUDA graph on a GPU (see `mmspec.vlm.Rounds`, which keeps such
         rounds from request to request); what cannot be captured runs as ever, and a warning says why.
@@ -72,7 +73,7 @@ def generate(
 def start(
     model: nn.Module,
     *,
-    drafter: Drafter | Literal["auto"] | None = None,
+    drafter: Drafter | str | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
@@ -94,7 +95,7 @@ def decode(
     logits_processor: LogitsProcessorList | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
     generation_config: GenerationConfig | None = None,
-    drafter: Drafter | Literal["auto"] | None = None,
+    drafter: Drafter | str | None = None,
     rule: str | Rule = "exact",
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,

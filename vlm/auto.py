@@ -12,6 +12,7 @@ from torch import nn
 from mmspec.core.fingerprint import layout_of
 from mmspec.core.loop import Drafter
 from mmspec.core.portfolio import GoodputPortfolio
+from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
 from mmspec.vlm.hf_model import unwrapped
 
@@ -80,3 +81,23 @@ def automatic(model: nn.Module) -> GoodputPortfolio:
                 _controls[inner] = made
             known = _controls[inner]
     return known[1]
+
+
+@method(
+    AUTO, domain="vlm", kind="drafter", title="auto", exact=True, order=0,
+    about="what is at hand for the model, as long as measured times say that it is faster",
+)  # fmt: skip
+def auto(parts: MethodParts) -> GoodputPortfolio:
+    """The controller of a model.
+
+    Args:
+        parts: The model.
+    """
+    return automatic(parts.model)
+
+
+@method(
+    "none", domain="vlm", kind="drafter", title="plain", exact=True, order=30, about="plain decoding", aliases=("ar",)
+)
+def none() -> None:
+    """No drafts."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -16,7 +15,6 @@ from mmspec.core.rules.by_name import resolve
 from mmspec.core.stats import Stats
 from mmspec.io.validation import boolean
 from mmspec.vlm.admission import admit, check_numbers, take_apart
-from mmspec.vlm.auto import AUTO, automatic
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.conversation.turn import Turn
 from mmspec.vlm.graphs.rounds import Rounds
@@ -37,7 +35,7 @@ class RequestSettings:
         ValueError: for a `capture` that is no switch and no Rounds, and for switches that are no truth values.
     """
 
-    drafter: Drafter | Literal["auto"] | None = None
+    drafter: Drafter | str | None = None
     rule: str | Rule = "exact"
     seed: int | Sequence[int] | None = None
     capture: bool | Rounds = False
@@ -56,9 +54,12 @@ class RequestSettings:
         boolean("strict", self.strict)
 
     def drafter_for(self, model: nn.Module) -> Drafter | None:
-        """The drafter object; with "auto", that of the model's controller."""
-        is_auto = isinstance(self.drafter, str) and self.drafter == AUTO
-        return automatic(model) if is_auto else self.drafter
+        """The drafter object, that of a text made for the model.   Raises ValueError for an unknown text."""
+        if not isinstance(self.drafter, str):
+            return self.drafter
+        from mmspec.vlm.drafters.from_text import drafter_from_text
+
+        return drafter_from_text(self.drafter, model)
 
 
 @dataclass

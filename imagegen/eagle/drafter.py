@@ -19,7 +19,7 @@ from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
-from mmspec.methods import Parts, method
+from mmspec.methods import MethodParts, method
 
 # how often the child drawn first, second, ... is kept: only the ratios shape the tree
 KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
@@ -255,7 +255,7 @@ class ImageEagleState(PairState):
     paper="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", needs=("eagle",), order=5,
 )  # fmt: skip
 def eagle_decoding(
-    parts: Parts, nodes: int = 57, depth: int = 5, chain: int = 0,
+    parts: MethodParts, nodes: int = 57, depth: int = 5, chain: int = 0,
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
 ) -> ImageEagle:  # fmt: skip
     """The trained drafter of a model.

@@ -21,7 +21,7 @@ from mmspec.imagegen.multiscale.upsamplers import PixelUpsampler, Upsampler
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.lantern import codebook_table
 from mmspec.io.validation import check_fields
-from mmspec.methods import Parts, method
+from mmspec.methods import MethodParts, method
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,8 @@ class MuLoState:
     paper="Multi-Scale Local Speculative Decoding for Image Generation", needs=("low",), order=22,
 )  # fmt: skip
 def mulo(
-    parts: Parts, threshold: float = 0.05, upsampler: Literal["pixels", "learned"] = "pixels", k: int = 64, radius: int = 1
+    parts: MethodParts, threshold: float = 0.05, upsampler: Literal["pixels", "learned"] = "pixels", k: int = 64,
+    radius: int = 1,
 ) -> MuLo:  # fmt: skip
     """`MuLo` over the low-resolution model that belongs to a model, with defaults for grids of 16 x 16: as many codes are
     pooled as LANTERN's borrow from, and the paper's radius of 3 would be a fifth of such a grid.

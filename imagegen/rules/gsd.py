@@ -12,7 +12,7 @@ from mmspec.core.rules import Weights
 from mmspec.core.sampling import TINY, pooled_mass, ranked_window
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
-from mmspec.methods import Parts, method
+from mmspec.methods import MethodParts, method
 
 
 @method(
@@ -70,7 +70,7 @@ class GSD(RelaxedRule):
         self.group, self.delta_p, self.distance, self.table, self.cold = group, delta_p, distance, table, cold
 
     @classmethod
-    def make(cls, settings: dict, parts: Parts) -> GSD:
+    def make(cls, settings: dict, parts: MethodParts) -> GSD:
         """The rule of these settings; its distances are those between the codes of the model."""
         return cls(**settings, table=parts.model.codebook() if settings.get("distance") is not None else None)
 

@@ -20,7 +20,7 @@ from mmspec.imagegen.any_order import accepted_from_root
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
-from mmspec.methods import Parts, method
+from mmspec.methods import MethodParts, method
 
 ROWS_AT_A_TIME = 512  # codes whose distances are in memory at a time
 
@@ -142,7 +142,7 @@ class Lantern(RelaxedRule):
         self.delta = delta
 
     @classmethod
-    def make(cls, settings: dict, parts: Parts) -> Lantern:
+    def make(cls, settings: dict, parts: MethodParts) -> Lantern:
         """The rule of these settings over the codebook of the model."""
         k = settings.get("k", signature(cls).parameters["k"].default)
         return cls(codebook_table(parts.model, _raw_neighbours, k), **settings)

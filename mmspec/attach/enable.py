@@ -26,7 +26,8 @@ def enable(
 
     obj: a model of transformers that generates, adapters around it or not, or a pipeline of this package (images, videos). It
         stays the same object of the same class; what is added stands in its `__dict__` alone and `disable` takes it out.
-    drafter: of a model a drafter, the folder or hub id of one, or "auto": what is at hand for it, as much as pays (see
+    drafter: of a model a drafter, its text ("lookup:longest=3", "eagle3@FOLDER"), the folder or hub id of
+        one, or "auto": what is at hand for it, as much as pays (see
         `mmspec.vlm.auto`). Of a pipeline a decoding, such as `SJD(window=16)`, or "auto": what the pipeline takes that for.
         None decodes plainly through the same loop.
     mode: "exact" keeps the law: a decoding or rule that does not is refused, here or, where a call names another, then.
@@ -125,9 +126,9 @@ def _drafter(model: Any, drafter: Any) -> Any:
         automatic(model)
         return AUTO
     if isinstance(drafter, str | Path):
-        from mmspec.vlm.drafters.checkpoints import load_drafter
+        from mmspec.vlm.drafters.from_text import drafter_from_text
 
-        return load_drafter(drafter, target=model)
+        return drafter_from_text(str(drafter), model)
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
         raise ValueError(f"drafter: expected None, 'auto', a folder or a drafter, got {drafter!r}; make one, such as "
                          "PromptLookup()")  # fmt: skip

@@ -10,7 +10,7 @@ from mmspec.cli.console import refusing, reports_errors, save_json, screen
 from mmspec.cli.options import Json
 
 if TYPE_CHECKING:
-    from mmspec.methods import Method
+    from mmspec.methods import MethodInfo
 
 _WORDS = {"vlm": "text", "image": "images", "continuous": "continuous images", "video": "videos"}
 
@@ -48,7 +48,7 @@ def methods(
     save_json(json, {"methods": [one.record() for one in found]})
 
 
-def _list(found: list[Method]) -> None:
+def _list(found: list[MethodInfo]) -> None:
     from rich.table import Table
 
     console = screen()
@@ -62,12 +62,12 @@ def _list(found: list[Method]) -> None:
     console.print("mmspec methods NAME shows the settings of one", soft_wrap=True)
 
 
-def law(one: Method) -> str:
+def law(one: MethodInfo) -> str:
     """What becomes of the target's distribution, in a word."""
     return "exact" if one.exact else "relaxed"
 
 
-def _show(one: Method) -> None:
+def _show(one: MethodInfo) -> None:
     from rich.table import Table
 
     console = screen()
@@ -92,7 +92,7 @@ def _show(one: Method) -> None:
     line(f"  example: {example(one)}")
 
 
-def example(one: Method) -> str:
+def example(one: MethodInfo) -> str:
     """A text that asks for it, with its first setting."""
     shown: Any = next(iter(one.settings), None)
     if shown is None:

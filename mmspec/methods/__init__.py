@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from mmspec.methods.registry import Domain, Kind, Method, Parts, find, method, methods, names
+from mmspec.methods.registry import Domain, Kind, MethodInfo, MethodParts, find, method, methods, names
 from mmspec.methods.settings import MethodSetting
 from mmspec.methods.text import MethodCall, parse
 
 __all__ = [
     "Domain",
     "Kind",
-    "Method",
+    "MethodInfo",
     "MethodCall",
     "MethodSetting",
-    "Parts",
+    "MethodParts",
     "find",
     "method",
     "methods",

@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 INDEX = "index.json"
 
 
-class Parts(Protocol):
+class MethodParts(Protocol):
     """What a method is made of beside its settings."""
 
     @property
@@ -56,7 +56,7 @@ class ModelParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class MethodInfo:
     """The description of a method.
 
     Attributes:
@@ -68,7 +68,7 @@ class Method:
         about: What it does, in a line.
         home: Module and name of its class, "module:Name".
         paper: The title of the paper.
-        needs: Parts that have to be at hand: trained weights, a reward, a smaller model.
+        needs: MethodParts that have to be at hand: trained weights, a reward, a smaller model.
         settings: What can be set.
         aliases: Other names that it is found by.
         facts: More that views of its kind read, such as the rule that a decoding takes by itself.
@@ -101,7 +101,7 @@ class Method:
         module, _, name = self.home.partition(":")
         return getattr(import_module(module), name)
 
-    def make(self, settings: Mapping[str, Scalar], parts: Parts | None = None) -> Any:
+    def make(self, settings: Mapping[str, Scalar], parts: MethodParts | None = None) -> Any:
         """The method with these settings.
 
         Args:
@@ -126,32 +126,33 @@ class Method:
         return {name: value for name, value in made.items() if value not in ("", [], {})}
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> Method:
+    def of_record(cls, record: Mapping[str, Any]) -> MethodInfo:
         """The method that `record` was made of."""
         settings = tuple(map(MethodSetting.of_record, record.get("settings", ())))
         lists = {name: tuple(record.get(name, ())) for name in ("domains", "needs", "aliases")}
         return cls(**{**record, **lists, "settings": settings})
 
 
-_registered: dict[tuple[Kind, str, tuple[Domain, ...]], Method] = {}
+_registered: dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo] = {}
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def method(
     name: str, *, domain: Domain | tuple[Domain, ...], kind: Kind, title: str, exact: bool, about: str, paper: str = "",
-    needs: tuple[str, ...] = (), aliases: tuple[str, ...] = (), **facts: Any,
+    needs: tuple[str, ...] = (), aliases: tuple[str, ...] = (), takes: Callable[..., Any] | None = None, **facts: Any,
 ) -> Callable[[Made], Made]:  # fmt: skip
-    """Describe a class as a method, see `Method`. It can be found by name from then on.
+    """Describe a class as a method, see `MethodInfo`. It can be found by name from then on.
 
     A class with a function `make(settings, parts)` is made by it, any other by its constructor. A function may be a method
-    too; where it has an argument `parts`, it gets what `Parts` describes.
+    too; where it has an argument `parts`, it gets what `MethodParts` describes. `takes` is what settings are read off where
+    that is not the constructor.
     """
 
     def describe(made: Made) -> Made:
         domains = (domain,) if isinstance(domain, str) else tuple(domain)
         home = f"{made.__module__}:{made.__qualname__}"
-        known = settings_of(made)
-        described = Method(
+        known = settings_of(takes or made)
+        described = MethodInfo(
             name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), facts
         )
         _registered[kind, name, domains] = described
@@ -160,21 +161,23 @@ def method(
     return describe
 
 
-def registered() -> tuple[Method, ...]:
+def registered() -> tuple[MethodInfo, ...]:
     """The methods whose modules are imported."""
     return tuple(_registered.values())
 
 
 @cache
-def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], Method]:
+def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo]:
     text = files(__package__).joinpath(INDEX).read_text(encoding="utf-8")
-    made = map(Method.of_record, json.loads(text))
+    made = map(MethodInfo.of_record, json.loads(text))
     return {(one.kind, one.name, one.domains): one for one in made}
 
 
-def methods(domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None) -> tuple[Method, ...]:
+def methods(
+    domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None
+) -> tuple[MethodInfo, ...]:
     """The methods of a domain, a kind and a law; None for all. Those of modules that users imported come last."""
-    every: Iterable[Method] = {**_indexed(), **_registered}.values()
+    every: Iterable[MethodInfo] = {**_indexed(), **_registered}.values()
     return tuple(
         one
         for one in every
@@ -189,7 +192,7 @@ def names(domain: Domain | None = None, kind: Kind | None = None, exact: bool | 
     return tuple(dict.fromkeys(one.name for one in methods(domain, kind, exact)))
 
 
-def find(name: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "") -> Method:
+def find(name: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "") -> MethodInfo:
     """The method of a name.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 Scalar = bool | int | float | str | None
 _TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
@@ -89,8 +89,10 @@ class MethodSetting:
         default = str(self.default) if isinstance(self.default, float) and math.isinf(self.default) else self.default
         made = {"name": self.name, "type": self.type, "default": default, "about": self.about,
                 "choices": list(self.choices), "optional": self.optional, "required": self.required}  # fmt: skip
-        return {name: value for name, value in made.items() if name in ("name", "type") or value not in (None, "", [], False)
-                or name == "default" and value is False}  # fmt: skip
+        usual = {"default": None, "about": "", "choices": [], "optional": False, "required": False}
+        return {
+            name: value for name, value in made.items() if name not in usual or value is not usual[name] and value != []
+        }
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> MethodSetting:
@@ -107,8 +109,7 @@ def settings_of(make: Callable[..., Any]) -> tuple[MethodSetting, ...]:
     Args:
         make: The class, a dataclass or another. Its docstring has a line for each argument.
     """
-    constructor = make.__init__ if inspect.isclass(make) else make
-    hints, about = get_type_hints(constructor), _lines_about(make)
+    hints, about = _hints(make), _lines_about(make)
     found = []
     for name, parameter in inspect.signature(make).parameters.items():
         kind = _kind_of(hints.get(name))
@@ -124,6 +125,17 @@ def settings_of(make: Callable[..., Any]) -> tuple[MethodSetting, ...]:
             default = float(default)
         found.append(MethodSetting(name, kind[0], default, about.get(name, ""), kind[1], kind[2], required))
     return tuple(found)
+
+
+def _hints(make: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the arguments; those whose names are not defined yet, which no text stands for, are left out."""
+    constructor, found = make.__init__ if inspect.isclass(make) else make, {}
+    for name, written in getattr(constructor, "__annotations__", {}).items():
+        try:
+            found[name] = eval(written, constructor.__globals__) if isinstance(written, str) else written
+        except NameError:
+            continue
+    return found
 
 
 def _kind_of(hint: Any) -> tuple[str, tuple[str, ...], bool] | None:
@@ -142,8 +154,7 @@ def _kind_of(hint: Any) -> tuple[str, tuple[str, ...], bool] | None:
 
 def converted(make: Callable[..., Any], settings: Mapping[str, Scalar]) -> dict[str, Any]:
     """The settings with texts in the place of objects made into these, by the `from_text` of their class."""
-    hints = get_type_hints(make.__init__ if inspect.isclass(make) else make)
-    made = dict(settings)
+    hints, made = _hints(make), dict(settings)
     for name, value in settings.items():
         kinds = (hints.get(name), *get_args(hints.get(name)))
         read = next((kind.from_text for kind in kinds if hasattr(kind, "from_text")), None)

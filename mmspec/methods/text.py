@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmspec.methods.registry import Domain, Kind, Method, Parts, find
+from mmspec.methods.registry import Domain, Kind, MethodInfo, MethodParts, find
 from mmspec.methods.settings import Scalar
 
 
@@ -20,7 +20,7 @@ class MethodCall:
         weights: A folder, a hub id or "zoo:NAME"; None where none are named.
     """
 
-    method: Method
+    method: MethodInfo
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     weights: str | None = None
 
@@ -38,7 +38,7 @@ class MethodCall:
         )
         return self.method.title + (f" ({given})" if given else "")
 
-    def make(self, parts: Parts | None = None) -> Any:
+    def make(self, parts: MethodParts | None = None) -> Any:
         """The object.   Raises ValueError where a setting is refused or a part is not at hand; it names the method."""
         try:
             return self.method.make(self.settings, parts)

@@ -123,7 +123,7 @@ def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
 
     page = IMAGES.read_text()
     decodings, rules = page.split("## Rules")
-    named = set(re.findall(r"`([a-z]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", decodings, re.M))))
+    named = set(re.findall(r"`([a-z+]+)`", "\n".join(re.findall(r"^\| (`.*?) \|", decodings, re.M))))
     assert named == set(decoding_names())
     assert set(re.findall(r"^\| `([a-z+]+):", rules, re.M)) == set(names("image", "rule", exact=False))
 
@@ -205,7 +205,9 @@ def test_the_page_on_certificates_names_mistakes_and_rules_that_exist() -> None:
     assert set(re.findall(r"^\| (`.*?`) \|", page.split("## What")[0], re.M)) == {
         *(f"`{name}`" for name in ARGUMENTS if name not in ("q_uncut", "top_k")), "`q_uncut`, `top_k`"
     }  # fmt: skip
-    assert set(re.findall(r"`(\w+)`", page.split("relaxed ones (")[1].split(") fail")[0])) == set(RELAXED)
+    assert set(re.findall(r"`(\w+)`", page.split("relaxed ones (")[1].split(") fail")[0])) == {
+        name.replace("++", "_plus") for name in RELAXED
+    }
 
 
 def test_the_page_on_enabling_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

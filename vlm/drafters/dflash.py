@@ -7,13 +7,20 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_base
+from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
 from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
+@method(
+    "dflash", domain="vlm", kind="drafter", title="DFlash", exact=True, needs=("weights",), takes=shape_of, order=8,
+    about="the tokens of a block in one pass",
+    paper="DFlash: Block Diffusion for Flash Speculative Decoding",
+)  # fmt: skip
 class DFlash(BlockDrafter):
     """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding").
 

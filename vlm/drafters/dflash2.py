@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import LayerConfig, rms_norm
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer
 from mmspec.vlm.drafters.dflash import (
@@ -123,6 +125,10 @@ class DFlash2Config(BlockDrafterConfig):
             raise ValueError(f"draft_vocab_size: expected 0, codebooks have every token, got {self.draft_vocab_size}")
 
 
+@method(
+    "dflash2", domain="vlm", kind="drafter", title="DFlash 2", exact=True, needs=("weights",), takes=shape_of, order=9,
+    about="a path through the likeliest tokens of a block",
+)  # fmt: skip
 class DFlash2(BlockDrafter):
     """Follows a path through each row's best tokens (z-lab's DFlash2, as vLLM runs it). Exact in every shape.
 

@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
 from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
@@ -121,6 +123,11 @@ class DSparkConfig(BlockDrafterConfig):
                              f"{self.markov_rank} and {self.markov_head_type!r}")  # fmt: skip
 
 
+@method(
+    "dspark", domain="vlm", kind="drafter", title="DSpark", exact=True, needs=("weights",), takes=shape_of, order=10,
+    about="the tokens of a block, each corrected for the one before it",
+    paper="DSpark",
+)  # fmt: skip
 class DSpark(BlockDrafter):
     """Adds to a row's scores what the token before says of the next ("DSpark"), so that the law of a level is conditional; it
     is what goes on record, and every node of a tree has its own. By default the root's row drafts too.

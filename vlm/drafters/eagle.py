@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import drafter_sizes, fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 
@@ -24,6 +26,11 @@ class EagleConfig(FeatureConfig):
             raise ValueError(f"pictures: expected 'fused' or 'left_out', got {self.pictures!r}")
 
 
+@method(
+    "eagle", domain="vlm", kind="drafter", title="EAGLE", exact=True, needs=("weights",), takes=shape_of, order=1,
+    about="a layer over the target's hidden states; pictures fused like text",
+    paper="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
+)  # fmt: skip
 class Eagle(FeatureDrafter):
     """Drafts from features ("EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees").
 

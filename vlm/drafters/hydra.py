@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
@@ -68,6 +70,11 @@ class HydraConfig(HeadConfig):
         return LayerConfig.of(self)
 
 
+@method(
+    "hydra", domain="vlm", kind="drafter", title="Hydra", exact=True, needs=("weights",), takes=shape_of, order=12,
+    about="heads on the target's last state that read the tokens before them",
+    paper="Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
+)  # fmt: skip
 class Hydra(HeadDrafter):
     """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"). Exact in every shape.
 

@@ -6,12 +6,19 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
 from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
+@method(
+    "medusa", domain="vlm", kind="drafter", title="Medusa", exact=True, needs=("weights",), takes=shape_of, order=11,
+    about="independent heads on the target's last state",
+    paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+)  # fmt: skip
 class Medusa(HeadDrafter):
     """Predicts each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
     Decoding Heads"): residual blocks x + SiLU(Wx + b), then a linear map to the vocabulary without bias.

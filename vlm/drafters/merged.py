@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.drafting.merge import with_copied_paths
-from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree
+from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree, shape_of
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
 from mmspec.core.tree import chain
 from mmspec.io.validation import whole
+from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.prompt_lookup import LookupState, PromptLookup
 from mmspec.vlm.target import TextTarget
@@ -98,3 +99,24 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
     if greedy or isinstance(shape, DynamicTree) or shape.drawn == "deterministic":
         return Law("deterministic")
     return Law(shape.drawn, reused=isinstance(shape, StaticTree) and shape.shared)
+
+
+@method(
+    "both", domain="vlm", kind="drafter", title="prompt lookup + a trained drafter", exact=True, needs=("weights",), order=23,
+    about="prompt lookup and a trained drafter in one tree", paper="Graft",
+)  # fmt: skip
+def both(
+    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, alone_from: int | None = 8
+) -> Merged:  # fmt: skip
+    """`Merged` over a trained drafter.
+
+    Args:
+        parts: The model and the trained drafter, "weights".
+        chain: The tokens of the drafter's chain.
+        nodes: The nodes of the drafter's dynamic tree.
+        depth: The levels of that tree.
+        width: The nodes expanded in a level of that tree.
+        alone_from: The length of a match from which the copied continuation goes alone.
+    """
+    drafter, shape = parts.part("weights"), shape_of(chain, nodes, depth, width)
+    return Merged(drafter if shape is None else drafter.with_shape(shape), alone_from=alone_from)

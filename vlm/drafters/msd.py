@@ -6,11 +6,18 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 
 
+@method(
+    "msd", domain="vlm", kind="drafter", title="MSD", exact=True, needs=("weights",), takes=shape_of, order=2,
+    about="a layer over the target's hidden states; pictures as raw vision embeddings",
+    paper="Speculative Decoding Reimagined for Multimodal Large Language Models",
+)  # fmt: skip
 class Msd(FeatureDrafter):
     """Keeps text and vision apart inside the drafter ("Speculative Decoding Reimagined for Multimodal Large Language
     Models"). Exact in every shape.

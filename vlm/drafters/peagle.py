@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import gather_nodes
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
-from mmspec.core.drafting.shapes import Chain
+from mmspec.core.drafting.shapes import Chain, shape_of
 from mmspec.core.length import FixedLength
 from mmspec.io.pretrained import fill_drafter, layer_names
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
@@ -48,6 +49,11 @@ class PEagleConfig(Eagle3Config):
                              f"{self}")  # fmt: skip
 
 
+@method(
+    "peagle", domain="vlm", kind="drafter", title="P-EAGLE", exact=True, needs=("weights",), takes=shape_of, order=7,
+    about="all tokens of a draft in one pass of EAGLE-3's layers",
+    paper="P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
+)  # fmt: skip
 class PEagle(Eagle3):
     """Drafts all depths in one pass ("P-EAGLE: Parallel-Drafting EAGLE with Scalable Training").
 

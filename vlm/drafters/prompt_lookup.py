@@ -11,9 +11,14 @@ from mmspec.core.draft import Draft, Evidence, Law, Preview, Verdict, root_only
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chain
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 
 
+@method(
+    "lookup", domain="vlm", kind="drafter", title="prompt lookup", exact=True, order=20,
+    about="n-grams of the prompt and the text so far", paper="Prompt Lookup Decoding",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
     """Chain drafts from n-gram matches, without a model ("Prompt Lookup Decoding", Saxena 2023).
@@ -21,8 +26,16 @@ class PromptLookup:
     The last `max_ngram` tokens of a row (then fewer, down to `min_ngram`) are sought in its prompt and answer; up to
     `longest` tokens after their most recent occurrence become the draft. Never proposes ids of visual placeholders.
     Deterministic, so exact with every exact rule for deterministic drafts.
-    doubling: a match of n tokens copies at most 2^n, since the continuation of a short match is seldom right for long.
-    Raises ValueError unless 1 <= min_ngram <= max_ngram and longest >= 1.
+
+    Args:
+        longest: The most tokens of a draft.
+        max_ngram: The longest n-gram that is sought.
+        min_ngram: The shortest n-gram that is sought.
+        doubling: Whether a match of n tokens copies at most 2^n, since the continuation of a short match is seldom right for
+            long.
+
+    Raises:
+        ValueError: Unless 1 <= min_ngram <= max_ngram and longest >= 1.
     """
 
     longest: int = 5

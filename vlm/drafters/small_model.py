@@ -15,6 +15,7 @@ from mmspec.core.layer_plan import attention_masks
 from mmspec.core.length import FixedLength, LengthControl
 from mmspec.core.sampling import draw, law_of
 from mmspec.core.tree import chain
+from mmspec.methods import MethodParts, method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.hf_model import unwrapped
@@ -247,3 +248,17 @@ def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
         if placeholder < scores.shape[-1]:
             scores[..., placeholder] = float("-inf")
     return scores
+
+
+@method(
+    "small", domain="vlm", kind="drafter", title="small model chain", exact=True, needs=("model",), order=22,
+    about="a chain from a smaller model", paper="Fast Inference from Transformers via Speculative Decoding",
+)  # fmt: skip
+def small(parts: MethodParts, chain: int = 5) -> SmallModel:
+    """`SmallModel` over a model at hand.
+
+    Args:
+        parts: The target and the smaller model, "model".
+        chain: The tokens of a draft.
+    """
+    return SmallModel(parts.part("model"), FixedLength(chain))

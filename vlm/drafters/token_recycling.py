@@ -12,6 +12,7 @@ from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.keys import Keys
 from mmspec.core.tree import Tree, static_tree
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 
 # how often the target's next token is a table row's entry of rank 0, 1, ...: only the ratios shape the tree
@@ -28,14 +29,23 @@ def paper_template() -> tuple[int, ...]:
     return likeliest_tree(80, 6, HIT_RATES)
 
 
+@method(
+    "recycling", domain="vlm", kind="drafter", title="Token Recycling", exact=True, order=21,
+    about="a tree from the target's earlier candidates",
+    paper="Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class TokenRecycling:
     """Tree drafts from a table of successors, without a model ("Turning Trash into Treasure: Accelerating Inference of
     Large Language Models with Token Recycling"). Deterministic, so exact.
 
-    width: successors per token.   template: parents of the draft tree, root first; a node's sibling rank picks the successor.
-    table: None gives every row of a request an empty table; all requests of this drafter share a RecyclingTable.
-    Raises ValueError for a template wider than the table.
+    Args:
+        width: The successors that are kept of a token.
+        template: The parents of the draft tree, root first; a node's sibling rank picks the successor.
+        table: None gives every row of a request an empty table; all requests of this drafter share a RecyclingTable.
+
+    Raises:
+        ValueError: The template is wider than the table.
     """
 
     width: int = 8

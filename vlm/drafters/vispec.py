@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import LayerConfig
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
@@ -55,6 +57,11 @@ class ViSpecConfig(FeatureConfig):
             raise ValueError(f"num_q: expected at least 2 (one row and the global vector), got {self.num_q}")
 
 
+@method(
+    "vispec", domain="vlm", kind="drafter", title="ViSpec", exact=True, needs=("weights",), takes=shape_of, order=3,
+    about="a layer over the target's hidden states; one compressed row and one global vector a picture",
+    paper="ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding",
+)  # fmt: skip
 class ViSpec(FeatureDrafter):
     """Compresses pictures ("ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding"). Exact.
 

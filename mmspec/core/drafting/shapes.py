@@ -215,3 +215,22 @@ class ShapeMixin:
     def shape_for(self, greedy: bool) -> Shape:
         """The shape a request gets."""
         return self.shapes[0 if greedy else 1]
+
+
+def shape_of(chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4) -> Shape | None:
+    """The shape that settings ask for, None where they ask for none.
+
+    Args:
+        chain: The tokens of a chain.
+        nodes: The nodes of a dynamic tree.
+        depth: The levels of that tree.
+        width: The nodes expanded in a level of that tree.
+
+    Raises:
+        ValueError: Both a chain and a tree are asked for, or a number is out of range.
+    """
+    if chain and nodes:
+        raise ValueError(f"chain: expected it or nodes, got both ({chain} and {nodes}); leave one out")
+    if chain:
+        return Chain(FixedLength(chain))
+    return DynamicTree(nodes, depth, width) if nodes else None

@@ -92,6 +92,9 @@ class RecursiveRejection(SiblingRule):
 
     "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
     residual after any number of rejections is [alpha p - beta q]+ with two scalars per node.
+
+    Args:
+        replacement: Whether siblings were drawn with replacement.
     """
 
     exact = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mmspec.evaluate.engine.drawn import DrawnSuite
 from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.image.methods import PLAIN, ImageMethod
-from mmspec.methods import Method, methods
+from mmspec.methods import MethodInfo, methods
 
 _TIMED = (
     "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
@@ -68,7 +68,7 @@ _ORDERED = {
 }  # fmt: skip
 
 
-def _relaxed(rule: Method, drafts: str, *, swept: bool) -> tuple[ImageMethod, ...]:
+def _relaxed(rule: MethodInfo, drafts: str, *, swept: bool) -> tuple[ImageMethod, ...]:
     """Rows of a relaxed rule over one kind of drafts: at the values of its knob, or as it is where it names none."""
     below, decoding = _DRAFTS[drafts]
     family, others = f"{drafts}-{rule.name}", rule.facts.get("bench", {})

@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree, shape_of
 from mmspec.io.pretrained import Pretrained
+from mmspec.methods import MethodParts
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import unwrapped
@@ -51,6 +52,19 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     def __init__(self, config: object):
         super().__init__(config)
         self.shapes = (DynamicTree(), StaticTree())
+
+    @classmethod
+    def make(cls, settings: dict[str, int], parts: MethodParts) -> Self:
+        """A drafter of this kind with weights at hand, in the shape that settings ask for, see `shape_of`.
+
+        Raises:
+            ValueError: There are no weights, they are another drafter's, or the settings are refused.
+        """
+        drafter = parts.part("weights")
+        if not isinstance(drafter, cls):
+            raise ValueError(f"weights: expected those of a drafter of kind {cls.kind}, got {type(drafter).__name__}")
+        shape = shape_of(**settings)
+        return drafter if shape is None else drafter.with_shape(shape)
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
         """See `ShapeMixin.with_shape`; dynamic trees are cut to the levels a draft can have, chains end there by themselves.

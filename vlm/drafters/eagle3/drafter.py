@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
+from mmspec.core.drafting.shapes import shape_of
+from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
@@ -76,6 +78,11 @@ def levels_of(layers: int) -> tuple[int, int, int]:
     return (layers - 1) // 3, 2 * (layers - 1) // 3, layers - 1
 
 
+@method(
+    "eagle3", domain="vlm", kind="drafter", title="EAGLE-3", exact=True, needs=("weights",), takes=shape_of, order=6,
+    about="a layer over three levels of the target's states",
+    paper="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
+)  # fmt: skip
 class Eagle3(FeatureDrafter):
     """Drafts from low, middle and high states of the target ("EAGLE-3: Scaling up Inference Acceleration of Large Language
     Models via Training-Time Test"). Exact in every shape.

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
@@ -58,6 +60,11 @@ class FlashConfig(FeatureConfig):
         )
 
 
+@method(
+    "flash", domain="vlm", kind="drafter", title="FLASH", exact=True, needs=("weights",), takes=shape_of, order=4,
+    about="several tokens a pass over compressed pictures",
+    paper="FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for Multimodal Tasks",
+)  # fmt: skip
 class Flash(FeatureDrafter):
     """Drafts from pooled pictures, k tokens a pass ("FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for
     Multimodal Tasks"). Exact in every shape.

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
+from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import fill_drafter
+from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.head_drafter import HeadState
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
@@ -62,6 +64,11 @@ class Gemma4AssistantConfig:
         return self.head_dim if kind == SLIDING else self.global_head_dim
 
 
+@method(
+    "gemma4_assistant", domain="vlm", kind="drafter", title="Gemma 4 assistant", exact=True, needs=("weights",),
+    takes=shape_of, order=14,
+    about="layers that read the target's own keys and values",
+)  # fmt: skip
 class Gemma4Assistant(ShapedDrafter):
     """Drafts token by token from [embedding of the last token ; state]; the first state is the target's behind the token
     before the root, the next are its own. Exact.

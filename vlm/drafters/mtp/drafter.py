@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.shapes import shape_of
+from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
@@ -30,6 +32,11 @@ class MtpConfig:
     states_first: bool = False
 
 
+@method(
+    "mtp", domain="vlm", kind="drafter", title="MTP layer", exact=True, needs=("weights",), takes=shape_of, order=13,
+    about="one more layer of the target's own class",
+    paper="DeepSeek-V3 Technical Report",
+)  # fmt: skip
 class Mtp(ShapedDrafter):
     """One more decoder layer of the target's class, from the target's own checkpoint ("DeepSeek-V3 Technical Report").
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.shapes import shape_of
+from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.specvlm.compositions import (
@@ -68,6 +70,11 @@ class SpecVlmConfig(FeatureConfig):
             raise ValueError(f"gumbel_temperature: expected more than 0, got {self.gumbel_temperature}")
 
 
+@method(
+    "specvlm", domain="vlm", kind="drafter", title="SpecVLM", exact=True, needs=("weights",), takes=shape_of, order=5,
+    about="a layer over the target's hidden states; pictures compressed in a learned way",
+    paper="SpecVLM: Fast Speculative Decoding in Vision-Language Models",
+)  # fmt: skip
 class SpecVlm(FeatureDrafter):
     """EAGLE-2's drafter with a norm in front of its layer and an elastic compressor of pictures ("SpecVLM: Fast Speculative
     Decoding in Vision-Language Models"). Exact in every shape.

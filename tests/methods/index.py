@@ -1,4 +1,4 @@
-"""Write the index of methods: `python -m mmspec.methods.index`. It tells names and settings without an import of torch."""
+"""Write the index of methods: `python -m tests.methods.index`. It tells names and settings without an import of torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from mmspec.methods import registry
 from mmspec.methods.registry import INDEX, KINDS, registered
 
 _MARK = "\n@method("
@@ -41,7 +42,7 @@ def index_text() -> str:
 
 def write_index() -> bool:
     """Write the index where it differs; whether it did."""
-    file, text = Path(__file__).with_name(INDEX), index_text()
+    file, text = Path(registry.__file__).with_name(INDEX), index_text()
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return False
     file.write_text(text, encoding="utf-8")

@@ -1,0 +1,173 @@
+"""A method is one file: a toy drafter, a toy relaxed rule and a toy router in a copy of the product appear in every view."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("mmspec", "kernels", "vlm", "imagegen", "video")
+
+DECODING = '''
+"""A toy decoding."""
+
+from __future__ import annotations
+
+from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.methods import method
+
+
+@method("toydrafts", domain="image", kind="decoding", title="toy drafts", exact=True, about="windows of three")
+def toy_drafts(window: int = 3) -> SJD:
+    """Short windows.
+
+    Args:
+        window: The values of a pass.
+    """
+    return SJD(window)
+'''
+RULE = '''
+"""A toy relaxed rule."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft
+from mmspec.core.rules import Weights
+from mmspec.imagegen.rules.relaxed import RelaxedRule
+from mmspec.methods import method
+
+
+@method("toyrule", domain="image", kind="rule", title="toy rule", exact=False, about="accepts nearly everything", tiny={})
+class ToyRule(RelaxedRule):
+    """Accepts with a probability that is raised.
+
+    Args:
+        boost: What is added to the probability.
+    """
+
+    name = "toyrule (relaxed)"
+
+    def __init__(self, boost: float = 0.9):
+        self.boost = boost
+
+    def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
+        return (weights.threshold + self.boost).clamp_max(1)
+'''
+ROUTER = '''
+"""A toy router."""
+
+from __future__ import annotations
+
+from mmspec.methods import method
+from mmspec.video.routing.routers import Threshold
+
+
+@method("toyrouter", domain="video", kind="router", title="toy router", exact=False, about="keeps what scores above zero")
+class ToyRouter(Threshold):
+    """A threshold of zero."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+'''
+VIEWS = """
+import json
+from typer.testing import CliRunner
+from mmspec import zoo
+from mmspec.certify.rules import RELAXED, step_of
+from mmspec.certify import certify
+from mmspec.cli import app
+from mmspec.evaluate.image.decodings import decoding_names
+from mmspec.evaluate.image.suites import SUITES
+from mmspec.evaluate.video.decodings import router_of
+from mmspec.methods import names
+
+said = CliRunner().invoke(app, ["methods"]).stdout
+shown = CliRunner().invoke(app, ["methods", "toyrule"]).stdout
+wrong = CliRunner().invoke(app, ["image", "a red circle", "--decoding", "nonsense"]).stderr
+print(json.dumps({
+    "methods": [name in said for name in ("toydrafts", "toyrule", "toyrouter")],
+    "shown": "What is added" in shown,
+    "choices": [name in wrong for name in ("toydrafts", "toyrule")],
+    "bench": sorted({one.key for one in SUITES["all"].methods if "toy" in one.key}),
+    "decodings": [name in decoding_names() for name in ("toydrafts", "toyrule")],
+    "certify": "toyrule" in RELAXED and not certify(step_of("toyrule"), laws=("far",)).exact,
+    "router": router_of("toyrouter").least,
+}))
+"""
+DRAWN = """
+import json, torch
+from mmspec.imagegen import ImagePipeline
+from mmspec.imagegen.geometry import Geometry
+from tests.imagegen.tiny import TinyModel
+
+pipe = ImagePipeline(TinyModel(Geometry.square(4)))
+asked = {"pixels": False, "seed": 3}
+plain, toy = (pipe([0, 1], decoding=name, temperature=0.0, **asked) for name in (None, "toydrafts"))
+loose = pipe([0, 1], decoding="toydrafts:window=4", rule="toyrule:boost=0.5", **asked)
+print(json.dumps([torch.equal(plain.tokens, toy.tokens), toy.stats.exact, loose.stats.exact]))
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The product with three more files, its index written anew."""
+    root = tmp_path_factory.mktemp("product")
+    skip = shutil.ignore_patterns("weights", "__pycache__", "static")
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, root / room, ignore=skip)
+    (root / "mmspec" / "zoo" / "weights").symlink_to(ROOT / "mmspec" / "zoo" / "weights")
+    (root / "imagegen" / "toy_drafts.py").write_text(DECODING.lstrip())
+    (root / "imagegen" / "rules" / "toy_rule.py").write_text(RULE.lstrip())
+    (root / "video" / "routing" / "toy_router.py").write_text(ROUTER.lstrip())
+    (root / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        "from importlib.machinery import PathFinder\n"
+        f"HOMES = {{'mmspec.kernels': {str(root / 'kernels' / 'ops')!r}, 'mmspec.vlm': {str(root / 'vlm')!r},\n"
+        f"         'mmspec.imagegen': {str(root / 'imagegen')!r}, 'mmspec.video': {str(root / 'video')!r}}}\n"
+        "class Finder:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        "        if name not in HOMES:\n"
+        "            return None\n"
+        "        home = HOMES[name]\n"
+        "        return importlib.util.spec_from_file_location(\n"
+        "            name, home + '/__init__.py', submodule_search_locations=[home])\n"
+        "sys.meta_path.insert(0, Finder)\n"
+    )
+    run(root, "from tests.methods.index import write_index; assert write_index()")
+    return root
+
+
+def run(root: Path, code: str) -> str:
+    """What a script prints, with the copy in front of everything."""
+    paths = {"PYTHONPATH": f"{root}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(root)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=paths, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_copy_is_what_runs(copy: Path) -> None:
+    said = run(copy, "import mmspec, mmspec.imagegen, mmspec.video; print(mmspec.__file__, mmspec.imagegen.__file__)")
+    assert said.split() == [str(copy / "mmspec" / "__init__.py"), str(copy / "imagegen" / "__init__.py")]
+
+
+@pytest.mark.slow
+def test_one_file_each_is_in_every_view(copy: Path) -> None:
+    views = json.loads(run(copy, VIEWS).splitlines()[-1])
+    assert all(views["methods"]) and views["shown"] and all(views["choices"]) and all(views["decodings"])
+    assert views["bench"] == ["eagle-toyrule", "scd-64-toyrule", "scd-toyrule", "sjd-toyrule"]
+    assert views["certify"] and views["router"] == 0.0
+
+
+@pytest.mark.slow
+def test_the_toys_decode_by_their_text(copy: Path) -> None:
+    assert json.loads(run(copy, DRAWN).splitlines()[-1]) == [True, True, False]

@@ -1,0 +1,124 @@
+"""The registry of methods: what is described, how it is found, and the index that tells it without an import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import mmspec.methods as registry
+from mmspec.methods import MethodSetting, find, method, methods, names, parse
+from mmspec.methods.registry import INDEX, ModelParts, _registered
+from mmspec.methods.settings import settings_of
+from tests.methods.index import index_text, modules_with_methods
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A method of the tests.
+
+    Args:
+        size: How large it is. A second sentence is left out.
+        mode: How it works,
+            on two lines.
+        share: A part, if any.
+        quiet: Whether it says nothing.
+        shape: Something that no text gives.
+    """
+
+    size: int
+    mode: Literal["fast", "slow"] = "fast"
+    share: float | None = 0.5
+    quiet: bool = False
+    shape: tuple[int, ...] = (1, 2)
+
+
+@pytest.fixture
+def toy():
+    described = dict(_registered)
+    method("toy", domain="image", kind="decoding", title="Toy", exact=True, about="a toy", aliases=("plaything",))(Toy)
+    yield find("toy")
+    _registered.clear()
+    _registered.update(described)
+
+
+def test_the_index_is_what_the_classes_say() -> None:
+    stored = (Path(registry.__file__).parent / INDEX).read_text(encoding="utf-8")
+    assert stored == index_text(), "python -m tests.methods.index"
+    assert "mmspec.imagegen.rules.gsd" in list(modules_with_methods())
+
+
+def test_every_method_of_the_index_is_found_and_its_class_is_there() -> None:
+    for one in methods():
+        assert find(one.name, one.domains[0], one.kind) == one and callable(one.load())
+        assert one.about and one.title and not one.about.endswith(".")
+        assert all(setting.about for setting in one.settings), one.name
+
+
+def test_names_are_known_without_torch() -> None:
+    code = "import sys, mmspec.methods as m; print(len(m.names()), 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert int(said[0]) > 20 and said[1] == "False"
+
+
+def test_settings_are_read_off_the_class() -> None:
+    size, mode, share, quiet = settings_of(Toy)
+    assert size == MethodSetting("size", "int", None, "How large it is", required=True)
+    assert mode == MethodSetting("mode", "str", "fast", "How it works, on two lines", ("fast", "slow"))
+    assert share == MethodSetting("share", "float", 0.5, "A part, if any", optional=True)
+    assert quiet == MethodSetting("quiet", "bool", False, "Whether it says nothing")
+
+
+def test_a_text_and_its_method(toy) -> None:
+    call = parse("toy:size=3,share=none,quiet=true", "image", "decoding")
+    assert call.make() == Toy(3, share=None, quiet=True) and call.title == "Toy (size 3, share none, quiet true)"
+    assert parse(str(call)) == call and str(call) == "toy:size=3,share=none,quiet=true"
+    assert parse("plaything:size=3@runs/my-toy").weights == "runs/my-toy"
+    assert str(parse("toy: size = 3 @runs/x")) == "toy:size=3@runs/x"
+
+
+def test_what_is_kept_of_a_method_comes_back(toy) -> None:
+    assert registry.MethodInfo.of_record(toy.record()) == toy
+    for one in methods():
+        assert registry.MethodInfo.of_record(one.record()) == one
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("toi:size=3", "decoding: expected one of .*toy.*, got 'toi'; did you mean 'toy'"),
+        ("toy:sise=3", r"decoding 'toy': expected a setting of toy \(size, mode, .*, got 'sise'; did you mean 'size'"),
+        ("toy:size=big", "decoding 'toy': size: expected a whole number, got 'big'"),
+        ("toy:size=3,mode=fasst", "mode: expected fast or slow, got 'fasst'; did you mean 'fast'"),
+        ("toy:size=3,share=nan", "share: expected a number or none, got 'nan'"),
+        ("toy:size=3,quiet=maybe", "quiet: expected true or false, got 'maybe'"),
+        ("toy", "decoding: expected toy:size=..., got 'toy'; name size too"),
+        ("toy:size", "decoding: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got 'toy:size'"),
+        ("toy:size=3@", "decoding: expected NAME"),
+        (":size=3", "decoding: expected NAME"),
+        ("toy:size=3,size=4", "decoding: expected each setting once"),
+    ],
+)  # fmt: skip
+def test_a_wrong_text_is_named_with_what_there_is(text: str, sentence: str, toy) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}" if sentence.startswith("decoding") else sentence):
+        parse(text, "image", "decoding")
+
+
+def test_a_name_of_several_kinds_needs_one(toy) -> None:
+    method("toy", domain="vlm", kind="drafter", title="Toy", exact=True, about="another toy")(Toy)
+    with pytest.raises(ValueError, match="expected one method of the name 'toy', got several"):
+        find("toy")
+    assert find("toy", kind="drafter").domains == ("vlm",) and "toy" in names("vlm", "drafter")
+
+
+def test_what_a_class_refuses_names_the_method() -> None:
+    with pytest.raises(ValueError, match="^decoding 'sjd': window: expected 2 or more, got 1"):
+        parse("sjd:window=1", "image", "decoding").make()
+    with pytest.raises(ValueError, match="^rule 'lantern': method: expected its model at hand"):
+        parse("lantern", "image", "rule").make(ModelParts())
+    with pytest.raises(ValueError, match="^decoding 'eagle': method: expected 'eagle' at hand"):
+        parse("eagle", "image", "decoding").make(ModelParts())

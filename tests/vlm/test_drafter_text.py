@@ -1,0 +1,87 @@
+"""Drafters by text, in `generate` and `enable`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import mmspec
+from mmspec.vlm import generate
+from mmspec.vlm.auto import offer
+from mmspec.vlm.drafters import Merged, PromptLookup
+from mmspec.vlm.drafters.from_text import drafter_from_text
+from mmspec.vlm.training.initialisation import new_drafter
+from tests.vlm.tiny import tiny
+
+IDS = torch.tensor([[3, 4, 5, 6, 3, 4, 5, 6, 3, 4]])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return tiny("llama")
+
+
+@pytest.fixture
+def folder(model, tmp_path: Path) -> Path:
+    new_drafter("eagle2", model).save_pretrained(tmp_path / "eagle")
+    return tmp_path / "eagle"
+
+
+@pytest.mark.parametrize("text", ("lookup", "lookup:longest=3,doubling=true", "recycling", "none", "auto"))
+def test_greedy_text_is_that_of_plain_decoding(text: str, model) -> None:
+    plain = generate(model, input_ids=IDS, max_new_tokens=12, do_sample=False)
+    assert torch.equal(generate(model, input_ids=IDS, drafter=text, max_new_tokens=12, do_sample=False), plain)
+
+
+def test_settings_and_weights_reach_the_drafter(model, folder: Path) -> None:
+    assert drafter_from_text("lookup:longest=3", model) == PromptLookup(longest=3)
+    made = drafter_from_text(f"eagle:chain=3@{folder}", model)
+    assert made.shape_for(True).longest == 3 and drafter_from_text(f"eagle:chain=3@{folder}", model) is made
+    tree = drafter_from_text(f"eagle:nodes=9,depth=4,width=2@{folder}", model)
+    assert (tree.shapes[0].nodes, tree.shapes[0].depth, tree.shapes[0].width) == (9, 4, 2)
+    both = drafter_from_text(f"both:chain=2,alone_from=none@{folder}", model)
+    assert isinstance(both, Merged) and both.alone_from is None and both.drafter.shapes[0].longest == 2
+    out = generate(model, input_ids=IDS, drafter=f"eagle:chain=3@{folder}", max_new_tokens=6, return_dict=True)
+    assert out.stats.drafter == "eagle"
+
+
+def test_a_folder_alone_is_a_drafter_and_an_offered_one_needs_no_folder(model, folder: Path) -> None:
+    found = drafter_from_text(str(folder), model)
+    assert type(found).__name__ == "Eagle"
+    offer(model, lambda: (PromptLookup(), found))
+    assert type(drafter_from_text("eagle:chain=2", model)).__name__ == "Eagle"
+
+
+def test_an_enabled_model_takes_the_text(model) -> None:
+    mmspec.enable(model, "lookup:longest=4")
+    out = model.generate(IDS, max_new_tokens=8, do_sample=False)
+    assert mmspec.summary(model).calls == 1 and out.shape[1] > IDS.shape[1]
+    mmspec.disable(model)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("lookdown", "drafter: expected one of auto, .*lookup.*, got 'lookdown'; did you mean 'lookup'"),
+        (
+            "lookup:longst=3",
+            r"drafter 'lookup': expected a setting of lookup \(longest, max_ngram.*did you mean 'longest'",
+        ),
+        ("lookup:longest=0", "drafter 'lookup': longest: expected at least 1, got 0"),
+        ("medusa", "drafter 'medusa': expected its weights behind @, as in 'medusa@FOLDER', got none"),
+        ("eagle@no/such/folder", "expected a folder or a hub id"),
+    ],
+)
+def test_a_wrong_text_is_one_sentence(text: str, sentence: str, model) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        generate(model, input_ids=IDS, drafter=text, max_new_tokens=4)
+
+
+def test_weights_of_another_kind_are_refused(model, folder: Path) -> None:
+    with pytest.raises(
+        ValueError, match="drafter 'medusa': weights: expected those of a drafter of kind medusa, got Eagle"
+    ):
+        drafter_from_text(f"medusa@{folder}", model)
