@@ -36,7 +36,7 @@ _PUBLIC = {
     "Relaxation": "mmspec.imagegen.continuous.cspd.acceptance",
     "RowDrafts": "mmspec.imagegen.rowwise.row_drafts",
     "RunJoint": "mmspec.imagegen.rules.run_joint",
-    "SCD": "mmspec.imagegen.jacobi.drafter",
+    "SCD": "mmspec.imagegen.jacobi.coupled",
     "SJD": "mmspec.imagegen.jacobi.drafter",
     "ScheduledSteps": "mmspec.imagegen.continuous.schedules.scheduled_steps",
     "Warp": "mmspec.imagegen.target",

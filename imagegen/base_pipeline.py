@@ -20,7 +20,7 @@ from mmspec.core.fingerprint import layout_of, modules_of
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import DecodingRun, Target, run_to_end
 from mmspec.core.stats import Stats
-from mmspec.imagegen.jacobi.drafter import SCD
+from mmspec.imagegen.jacobi.coupled import SCD
 from mmspec.imagegen.request import PipelineRequest
 from mmspec.io.validation import boolean
 from mmspec.methods import method

@@ -81,5 +81,7 @@ def test_the_zoo_offers_its_best_drafter() -> None:
 
 
 def test_other_words_are_refused(model: torch.nn.Module) -> None:
-    with pytest.raises(ValueError, match="drafter: expected None, 'auto' or a drafter object, got 'eagle'"):
+    with pytest.raises(
+        ValueError, match="drafter 'eagle': expected its weights behind @, as in 'eagle@FOLDER', got none"
+    ):
         mmspec.generate(model, drafter="eagle", max_new_tokens=2, **prompt("llava", images=1))

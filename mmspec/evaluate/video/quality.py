@@ -95,7 +95,7 @@ class VideoReference:
 
     def _at_equal_budget(self, way: PipelineCall, own: VideoFigures) -> dict:
         """reward_above_strided..: mean differences, and their intervals."""
-        from mmspec.video.routing.routers import Random, Strided
+        from mmspec.video.routing.budgets import Random, Strided
 
         decoding, row = way.arguments.get("decoding"), {}
         routed = decoding is not None and decoding.needs.reward

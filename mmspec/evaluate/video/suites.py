@@ -23,7 +23,7 @@ from mmspec.evaluate.video.methods import (
     routed,
     threshold,
 )
-from mmspec.video.routing.routers import Random, Strided
+from mmspec.video.routing.budgets import Random, Strided
 
 _TIMED = (
     "method", "law", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",

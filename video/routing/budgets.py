@@ -1,0 +1,83 @@
+"""Routers without a reward: so many blocks of a video are the target's, at even distances or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mmspec.io.validation import whole
+from mmspec.methods import method
+from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, ScoringNeeds
+
+
+class Budget(Router):
+    """A base.
+
+    Args:
+        budget: The number of blocks of a video that the target draws, those that begin a prompt included; or such a number for
+            each row, as another router has used them. As many as the video has is the target alone.
+
+    Raises:
+        ValueError: A number is below 1.
+    """
+
+    needs = ScoringNeeds(reward=False)
+
+    def __init__(self, budget: int | Sequence[int]):
+        many = isinstance(budget, Sequence) and not isinstance(budget, str)
+        self.budgets = tuple(whole("budget", one) for one in (budget if many else [budget]))
+        self.by_row = many
+        if not self.budgets or min(self.budgets) < 1:
+            raise ValueError(
+                f"budget: expected 1 or more, since the first block is the target's, got {budget}; raise it"
+            )
+        self.name = f"{type(self).__name__.lower()} {', '.join(map(str, self.budgets))} (relaxed)"
+
+    def of(self, row: int) -> int:
+        """The budget of a row."""
+        return self.budgets[row if self.by_row else 0]
+
+    def check_rows(self, rows: int, blocks: int) -> None:
+        if self.by_row and len(self.budgets) != rows:
+            raise ValueError(f"budget: expected one number or {rows}, one a row, got {len(self.budgets)}; correct it")
+
+    def accept(self, evidence: BlockEvidence) -> Tensor:
+        return torch.ones_like(evidence.run, dtype=torch.float64)
+
+
+@method(
+    "strided", domain="video", kind="router", title="evenly spaced", exact=False, order=2,
+    about="the target draws every so many blocks",
+    paper="StrideAR (SpecAR)",
+)  # fmt: skip
+class Strided(Budget):
+    """The target's blocks stand at even distances, which bounds the longest run of drafts: what StrideAR (SpecAR) reaches
+    without any reward, and what a reward has to beat at equal budget. Relaxed.
+
+    Args:
+        budget: The number of blocks of a video that the target draws.
+    """
+
+    def drafts(self, position: BlockPosition) -> bool:
+        block, blocks = position.block, position.blocks
+        budget = min(self.of(position.row), blocks)
+        return block > 0 and block * budget // blocks == (block - 1) * budget // blocks
+
+
+@method(
+    "random", domain="video", kind="router", title="at random", exact=False, order=3,
+    about="the target draws as many blocks, at random places",
+)  # fmt: skip
+class Random(Budget):
+    """The target's blocks are drawn at random, each set of as many with the first among them as likely as any other.
+    Relaxed.
+
+    Args:
+        budget: The number of blocks of a video that the target draws.
+    """
+
+    def drafts(self, position: BlockPosition) -> bool:
+        left, places = self.of(position.row) - position.target_blocks, position.blocks - position.block
+        return position.block > 0 and position.uniform * places >= left
