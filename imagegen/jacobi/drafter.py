@@ -107,9 +107,7 @@ class SJD:
         if self.coupling not in (None, *get_args(Coupling)):
             raise ValueError(f"coupling: expected None, 'maximal' or 'gumbel', got {self.coupling!r}; name one of them")
         if not isinstance(self.tree, Proactive | None):
-            raise ValueError(
-                f"tree: expected None or a Proactive, got {type(self.tree).__name__}; pass Proactive(3, 4)"
-            )
+            raise ValueError(f"tree: expected None or a Proactive, got {self.tree!r:.40}; pass Proactive(3, 4)")
 
     @property
     def name(self) -> str:
@@ -132,8 +130,7 @@ class JacobiState:
 
     The length of a window may change from round to round, down to none, as long as only emitted values decide it: positions
     left out are later drawn as positions that no pass has scored.
-    deepest: the most values of a draft.   lengths: the lengths that a
-    controller compares.   settling: rounds until a window of another length has scored its positions.
+    deepest: the most values of a draft.   settling: rounds until a window of another length has scored its positions.
     laws: `PositionRing` of the newest law of each position, as scores.   unread: of rounds without a draft, the position
     int64 [B] and the law float [B, 1, V], as many as a window looks back for.
     known: int64 [B], positions behind the root that the last pass has scored; None for none.
