@@ -107,7 +107,7 @@ class SJD:
         if self.coupling not in (None, *get_args(Coupling)):
             raise ValueError(f"coupling: expected None, 'maximal' or 'gumbel', got {self.coupling!r}; name one of them")
         if not isinstance(self.tree, Proactive | None):
-            raise ValueError(f"tree: expected None or a Proactive, got {self.tree!r:.40}; pass Proactive(3, 4)")
+            raise ValueError(f"tree: expected None or a Proactive, got {type(self.tree).__name__}; make one")
 
     @property
     def name(self) -> str:
