@@ -123,5 +123,5 @@ def test_an_unknown_argument_is_refused_with_the_known_ones(entry: str) -> None:
 
 @pytest.mark.parametrize("entry", CALLS)
 def test_a_decoding_that_is_none_is_refused(entry: str) -> None:
-    for value in (3, "scd", True):
+    for value in (3, "scdd", True):
         refused(partial(CALLS[entry][0](), pixels=False), "decoding", value)
