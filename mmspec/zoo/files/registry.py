@@ -207,7 +207,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 # that no weights ship for: `names` lists them once they are built
 UNSHIPPED = (
     "vlm/eagle_text", "vlm/eagle3", "vlm/dflash", "vlm/dflash_vision", "vlm/specdecpp", "car/draft", "vlm/smol",
-    *(f"vlm/smol/{name}" for name in SMOL_DRAFTERS), *FETCHED_DRAFTERS,
+    *(f"vlm/smol/{name}" for name in SMOL_DRAFTERS),
 )  # fmt: skip
 # whose weights transformers reads; importing it takes longer than drawing a picture
 _OF_TRANSFORMERS = ("vlm", "vlm/small", "vlm/hybrid", "vlm/hybrid/mtp", "vlm/smol")

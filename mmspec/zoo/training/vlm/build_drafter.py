@@ -142,7 +142,7 @@ def _train(
     folder = work / name.replace("/", "_")
     with locked(folder):
         store = TeacherStore(folder / "states", teacher.parts.embed) if asked.stored else None
-        stored = progress.add_task("states", total=len(batches.needed), visible=asked.stored)
+        stored = progress.add_task("states", total=len(batches.needed), visible=asked.stored, note="")
         teacher_batches = batches_of_steps(
             teacher, batches, store, lambda done, total: progress.update(stored, completed=done)
         )
