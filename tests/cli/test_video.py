@@ -71,7 +71,10 @@ def test_blocks_size_and_switch_are_passed_on() -> None:
         (("--decoding", "sdvg", "--threshold", "nan"), "threshold: expected a number or an infinity, got nan"),
         (("--decoding", "sdvg", "--router", "magic"), "--router: expected one of threshold, relative, strided"),
         (("--decoding", "sdvg", "--router", "strided"), "--router: expected strided:budget=..., got 'strided'"),
-        (("--decoding", "sdvg", "--router", "strided:budget=x"), "--router: expected settings of strided that fit"),
+        (
+            ("--decoding", "sdvg", "--router", "strided:budget=x"),
+            "router 'strided': budget: expected a whole number, got 'x'",
+        ),
         (("--decoding", "sdvg", "--router", "strided:budget=0"), "expected 1 or more, since the first block"),
         (("--decoding", "sdvg", "--router", "hybrid:run=2"), "--router: expected hybrid:run=...,least=..."),
         (

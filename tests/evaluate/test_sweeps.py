@@ -15,7 +15,7 @@ from mmspec.evaluate.sweep.plan import SweepPlan, cell_groups, domain_of_model
 from mmspec.evaluate.sweep.run import SweepWork, run_work
 from mmspec.evaluate.sweep.shards import Records
 from mmspec.evaluate.vlm.sweep import AnswerRight, ObjectsRight, combined_run
-from mmspec.evaluate.vlm.sweep import rule_of as text_rule
+from mmspec.evaluate.vlm.sweep import method as text_method
 from mmspec.zoo.world.captions import caption
 from mmspec.zoo.world.scene import sample_scene
 from tests.evaluate.tiny_continuous import use_tiny_continuous
@@ -86,7 +86,7 @@ def test_a_decoding_or_a_rule_that_no_model_has_is_refused(monkeypatch: pytest.M
     use_tiny_images(monkeypatch)
     for named, said in (
         ({"decodings": ("magic",)}, "--decoding: expected one of ar, sjd"),
-        ({"decodings": ("sjd:colour=3",)}, "--decoding: expected settings that sjd takes"),
+        ({"decodings": ("sjd:colour=3",)}, "decoding .sjd.: expected a setting of sjd"),
     ):
         with pytest.raises(ValueError, match=said):
             cell_groups(SweepPlan(folder=Path("x"), models=("t2i",), **named))
@@ -177,10 +177,12 @@ def test_objects_and_answers_are_told_from_texts() -> None:
 
 
 def test_rules_of_texts_are_read_from_one_line() -> None:
-    assert text_rule("block") == "block" and text_rule("typical:threshold=0.2").threshold == 0.2
+    assert text_method("vlm", "lookup", "block").title == "prompt lookup + block verification"
+    made = text_method("vlm", "lookup", "typical:threshold=0.2")
+    assert made.rule == "typical:threshold=0.2" and made.title == "prompt lookup + typical acceptance (threshold 0.2)"
     for text in ("magic", "block:k=3", "typical:k=3"):
-        with pytest.raises(ValueError, match="--rule: expected"):
-            text_rule(text)
+        with pytest.raises(ValueError, match="^(--rule|rule '[a-z]+'): expected"):
+            text_method("vlm", "lookup", text)
 
 
 def test_several_turns_need_a_template(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ _PUBLIC = {
     "DFlash2": "mmspec.vlm.drafters.dflash2",
     "DSpark": "mmspec.vlm.drafters.dspark",
     "DynamicTree": "mmspec.core.drafting.shapes",
-    "drafter_from_text": "mmspec.vlm.drafters.from_text",
     "Eagle": "mmspec.vlm.drafters.eagle",
     "Eagle3": "mmspec.vlm.drafters.eagle3",
     "Flash": "mmspec.vlm.drafters.flash.drafter",
