@@ -11,7 +11,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
 from mmspec.cli.image_models import open_continuous_pipeline, open_discrete_pipeline
-from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, refuse_unreadable
+from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, listed, refuse_unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,14 +31,14 @@ def image(
     decoding: Annotated[
         str | None,
         typer.Option(
-            help="auto, ar, sjd, scd, pac, rows, eagle; relaxed: lantern, gsd, cool, zipar, pjd, mulo. Of mar and car: ar, "
-            "head, cspd, stack, small. When left out auto, and scd where values are sampled, so that a seed gives its picture "
+            help=f"{listed('image', 'decoding', 'rule')}; settings behind a colon: scd:window=64. Of mar and car: ar, head, "
+            "cspd, stack, small. When left out auto, and scd where values are sampled, so that a seed gives its picture "
             "again; ar of mar and car."
         ),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="exact or the name of a rule; relaxed ones take settings: lantern:delta=0.2,k=100."),
+        typer.Option(help=f"{listed('image', 'rule')}; settings behind a colon: lantern:delta=0.2,k=100."),
     ] = None,
     window: Annotated[
         str | None, typer.Option(metavar="N", help="Values a pass; of cspd patch or truncate, of head states a call.")

@@ -13,6 +13,7 @@ import typer
 
 from mmspec.cli.console import BadOption, quiet_transformers, refusing, spinner
 from mmspec.io.validation import LARGEST_SCALE
+from mmspec.methods import Domain, Kind, methods, names
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
@@ -30,6 +31,22 @@ Drafter = Annotated[
     ),
 ]
 MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
+
+
+def listed(domain: Domain, *kinds: Kind) -> str:
+    """The names of methods for a help text: exact ones, then relaxed ones. Only the first kind brings its exact ones."""
+    exact = names(domain, kinds[0], exact=True)
+    relaxed = dict.fromkeys(name for kind in kinds for name in names(domain, kind, exact=False))
+    return ", ".join(exact) + ("; relaxed: " if exact and relaxed else "") + ", ".join(relaxed)
+
+
+def forms(domain: Domain, kind: Kind) -> str:
+    """The text forms of methods for a help text, with the settings that have no default: "strided:budget=..."."""
+    shown = []
+    for one in methods(domain, kind):
+        needed = ",".join(f"{setting.name}=..." for setting in one.settings if setting.required)
+        shown.append(one.name + (f":{needed}" if needed else ""))
+    return " ".join(shown)
 
 
 def check_at_least(name: str, value: float, least: float, most: float = float("inf")) -> None:

@@ -9,7 +9,17 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, reports_errors, save_json, screen
 from mmspec.cli.media import video_file
-from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, flag_of, refuse_unreadable
+from mmspec.cli.options import (
+    Json,
+    check_at_least,
+    check_filters,
+    check_scale,
+    drawn_seed,
+    flag_of,
+    forms,
+    listed,
+    refuse_unreadable,
+)
 
 if TYPE_CHECKING:
     from mmspec.cli.video_generation import VideoResult
@@ -26,7 +36,7 @@ def video(
     decoding: Annotated[
         str | None,
         typer.Option(
-            help="Of blocks: ar, draft; relaxed: sdvg. Of tokens as `mmspec image` has them: ar, sjd, scd, pac, rows... "
+            help=f"Of blocks: ar, draft; relaxed: sdvg. Of tokens: {listed('video', 'decoding')}; "
             "ar when left out, or scd."
         ),
     ] = None,
@@ -35,10 +45,7 @@ def video(
     ] = None,
     router: Annotated[
         str | None,
-        typer.Option(
-            help="Of sdvg instead: relative:margin=R, strided:budget=N, random:budget=N, hybrid:run=N,least=R, explore:rate=P "
-            "or learned:model=FOLDER,gain=R."
-        ),
+        typer.Option(help=f"Of sdvg instead: {forms('video', 'router')}."),
     ] = None,
     reduction: Annotated[
         str | None, typer.Option(help="Of sdvg: a block's score is the min or the mean of its frames'.")
