@@ -137,7 +137,10 @@ def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callabl
     return described
 
 
-@method("ar", domain=("image", "video"), kind="decoding", title="plain", exact=True, about="plain decoding", order=0)
+@method(
+    "ar", domain=("image", "continuous", "video"), kind="decoding", title="plain", exact=True, about="plain decoding", order=0,
+    models=("masked", "causal"),
+)  # fmt: skip
 def plain_decoding() -> None:
     """No drafts."""
 

@@ -123,16 +123,14 @@ def open_continuous_pipeline(
     _check_continuous(model, wishes, settings)
     check_scale("--temperature", settings["temperature"])
     with spinner("loading the model"):
-        from mmspec.evaluate.continuous.decodings import ContinuousDecodingOverrides, decoding_of
+        from mmspec.evaluate.continuous.decodings import decoding_of
         from mmspec.evaluate.continuous.resources import open_continuous
         from mmspec.evaluate.model_kinds import MASKED
 
         with refuse_unreadable(model, "a folder with a saved pipeline"):
             resources = open_continuous(model, wishes["draft"])
         with refusing():
-            overrides = ContinuousDecodingOverrides(
-                **{name: wishes[name] for name in ("window", "gamma", "tolerance", "rule")}
-            )
+            overrides = {name: wishes[name] for name in ("window", "gamma", "tolerance", "rule")}
             if wishes["draft"] is not None and decoding not in ("cspd", "small"):
                 raise BadOption(f"--draft: expected options that --decoding {decoding} takes, got {wishes['draft']!r}, leave "
                                 "it out")  # fmt: skip

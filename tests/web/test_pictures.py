@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mmspec  # noqa: E402
-from mmspec.evaluate.continuous.decodings import ContinuousDecodingOverrides
 from mmspec.evaluate.continuous.decodings import decoding_of as vectors_of
 from mmspec.evaluate.continuous.resources import open_continuous
 from mmspec.evaluate.image.decodings import decoding_of
@@ -124,7 +123,7 @@ def test_vectors_fill_every_cell_once_too(name: str) -> None:
     resources = open_continuous(way.model)
     plain = {"temperature": 1.0, **({"num_iter": 8} if way.model == "mar" else {})}
     (given,) = resources.given(["red circle"])
-    fast = plain | vectors_of(way.decoding, resources, ContinuousDecodingOverrides(**way.wishes))
+    fast = plain | vectors_of(way.decoding, resources, way.wishes)
     one, other = last(resources.pipeline, ImageLaneRequest(given, plain, fast, way.title, 1))
     for lane in (one, other):
         check_cells(lane, resources.total)
@@ -143,7 +142,7 @@ def test_vectors_are_the_public_calls(name: str) -> None:
     asked = ImageLaneRequest(
         given,
         plain,
-        plain | vectors_of(way.decoding, resources, ContinuousDecodingOverrides(**way.wishes)),
+        plain | vectors_of(way.decoding, resources, way.wishes),
         way.title,
         4,
     )

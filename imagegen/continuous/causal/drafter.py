@@ -15,6 +15,7 @@ from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.head import Head
 from mmspec.io.validation import check_fields
+from mmspec.methods import MethodParts, method
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +100,19 @@ class SmallCausalState:
         # the class and what stands before the root; the rest is forgotten by not counting it
         self.cache.length = (target.last + 1).repeat(target.copies)
         self.cache.lengths = self.cache.length.tolist()
+
+
+@method(
+    "small", domain="continuous", kind="decoding", title="small causal", exact=True, models=("causal",), needs=("draft",),
+    rule="gaussian_block",
+    about="a smaller causal model drafts tokens", order=4,
+    paper="Accelerated Diffusion Models via Speculative Sampling",
+)  # fmt: skip
+def small(parts: MethodParts, gamma: int = 4) -> SmallCausal:
+    """`SmallCausal` with the smaller model of a model.
+
+    Args:
+        parts: The model and the smaller one, "draft".
+        gamma: The tokens of a draft.
+    """
+    return SmallCausal(parts.part("draft").model.transformer, gamma)

@@ -89,15 +89,19 @@ class CausalRequest(PipelineRequest):
     def resolved(self, pipe: ContinuousARPipeline, prompts: object) -> Self:
         scale = pipe.guidance_scale if self.guidance_scale is None else self.guidance_scale
         scale, temperature = _scale("guidance_scale", scale), _scale("temperature", self.temperature)
-        if self.head_sampling is not None and self.head_sampling.annealing is not None:
+        decoding, sampling = None if self.decoding == AUTO else self.decoding, self.head_sampling
+        if isinstance(decoding, HeadSampling):
+            if sampling is not None:
+                raise ValueError("head_sampling: expected it or a decoding that is one, got both; leave one out")
+            decoding, sampling = None, decoding
+        if sampling is not None and sampling.annealing is not None:
             raise ValueError("head_sampling: expected as many steps for every token, got annealing; leave it out")
-        decoding = None if self.decoding == AUTO else self.decoding
         prepared = raster_decoding(decoding)
         if decoding is not None and temperature == 0:
             raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
         labels = pipe.model.prepare(prompts)
         return self.with_rows(labels, len(labels), pipe.model.device, decoding=prepared, guidance_scale=scale,
-                              temperature=temperature)  # fmt: skip
+                              temperature=temperature, head_sampling=sampling)  # fmt: skip
 
     def target(self, model: CausalModel) -> CausalTarget:
         """The target of a resolved request."""

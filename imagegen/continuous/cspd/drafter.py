@@ -19,12 +19,17 @@ from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
 from mmspec.imagegen.continuous.cspd.target import Context, StepwiseTarget, WindowTarget
 from mmspec.imagegen.continuous.cspd.window import WindowDraft, WindowPlan, plan_window, reshape_rows
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
+from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
 from mmspec.imagegen.continuous.schedules.scheduled_steps import Schedules
+from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from mmspec.io.validation import number
+from mmspec.methods import MethodParts, method
 
 Window = Literal["patch", "truncate"]
+SHORTER = 10  # a last annealed walk is as many times shorter than the first; in the paper 50 steps become 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +192,39 @@ class CSpDState:
 
     def observe(self, target: MaskedTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         return None
+
+
+@method(
+    "cspd", domain="continuous", kind="decoding", title="CSpD", exact=False, models=("masked",), needs=("draft",), order=2,
+    about="a smaller masked model drafts windows; a tolerance of 0 is exact",
+    paper="Continuous Speculative Decoding for Autoregressive Image Generation",
+)  # fmt: skip
+def cspd(
+    parts: MethodParts, window: Window | None = None, gamma: int = 8, tolerance: float | None = None
+) -> CSpD:  # fmt: skip
+    """`CSpD` with the smaller model of a model.
+
+    Args:
+        parts: The model and the smaller one, "draft".
+        window: What a rejection means; "truncate" beside a tolerance, else "patch".
+        gamma: The autoregressive steps of a window.
+        tolerance: How far drafts may be from the target's own draws, which are emitted then; 0 is plain decoding's output.
+    """
+    chosen = window or ("patch" if tolerance is None else "truncate")
+    return CSpD(parts.part("draft"), chosen, gamma, tolerance=tolerance)
+
+
+@method(
+    "stack", domain="continuous", kind="decoding", title="CSpD stack", exact=False, models=("masked",), needs=("draft",),
+    about="CSpD with annealed heads, a checkerboard, and the null branch cached", order=3,
+)  # fmt: skip
+def stack(parts: MethodParts, gamma: int = 8) -> CSpD:
+    """`CSpD` with the schedules that were faster in every bench.
+
+    Args:
+        parts: The model and the smaller one, "draft".
+        gamma: The autoregressive steps of a window.
+    """
+    steps = parts.part("head").steps
+    annealed = HeadSampling(1, Annealing(steps, max(2, steps // SHORTER)))
+    return CSpD(parts.part("draft"), "patch", gamma, head_sampling=annealed, reconstruct=1, lazy=Lazy())

@@ -16,6 +16,7 @@ from mmspec.imagegen.continuous.head_sampling.speculation import speculate
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 
 class Noise(Protocol):
@@ -154,3 +155,16 @@ class HeadSampling:
         )
         request.calls += made.calls
         return made.trajectory
+
+
+@method(
+    "head", domain="continuous", kind="decoding", title="head", exact=True, models=("masked", "causal"), order=1,
+    about="the head drafts its own denoising steps",
+)  # fmt: skip
+def head(window: int = 8) -> HeadSampling:
+    """`HeadSampling` without annealing.
+
+    Args:
+        window: The states that one call of the head evaluates of a token.
+    """
+    return HeadSampling(window)

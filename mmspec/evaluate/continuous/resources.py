@@ -30,6 +30,15 @@ class ContinuousResources(PictureResources):
     num_sampling_steps: str | None = None
 
     @property
+    def model(self) -> Any:
+        """The pipeline's model."""
+        return self.pipeline.model
+
+    def part(self, name: str) -> Any:
+        """ "draft", the smaller pipeline, or "head", the head as requests have it.   Raises ValueError without a drafter."""
+        return self.head if name == "head" else self.drafter()
+
+    @property
     def transformer(self) -> Any:
         return self.pipeline.model.transformer
 

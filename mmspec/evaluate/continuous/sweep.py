@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.decodings import DECODINGS, RULES, ContinuousDecodingOverrides, decoding_of
+from mmspec.evaluate.continuous.decodings import RULES, decoding_call, decoding_names, decoding_of
 from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArguments
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
 from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.image.resources import GenerationRequest
 from mmspec.evaluate.image.sweep import ObjectsDrawn, class_prompts
 from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
+from mmspec.methods import parse
 
 GUIDANCE, STEPS = 2.0, 64
-TITLES = {"ar": "plain", "head": "head", "small": "small causal", "cspd": "CSpD", "stack": "CSpD stack"}
 _CAUSAL = (
     ("ar", ""),
     ("head:window=8", ""),
@@ -42,28 +40,23 @@ def defaults(model: str) -> list[tuple[str, str]]:
 
 def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     """A decoding of `mmspec image` with its settings, "small:gamma=4", or a row of the benches by its key."""
-    kind, spec, rule = continuous_kind(model), MethodText.read(decoding, "--decoding"), "" if rule == "exact" else rule
+    kind, rule = continuous_kind(model), "" if rule == "exact" else rule
     rows = (one for suite in SUITES.values() for one in suite.methods if one.key == decoding and one.kind in ("", kind))
     found = next(rows, None)
-    if found is not None and not rule and decoding not in DECODINGS:
+    if found is not None and not rule and decoding not in decoding_names():
         return found
-    known = [name for name, choice in DECODINGS.items() if kind in choice.kinds]
-    check_choice("--decoding", spec.name, known, f" for {model}")
-    kinds = {one.name: str for one in fields(ContinuousDecodingOverrides)} | {"gamma": int, "tolerance": float}
-    wishes = ContinuousDecodingOverrides(**spec.values("--decoding", **kinds))
-    if rule and "rule" not in DECODINGS[spec.name].takes:
-        raise ValueError(f"--rule: expected none for --decoding {spec.name}, which judges by its own, got {rule!r}, leave it "
-                         "out")  # fmt: skip
+    call, own = decoding_call(decoding, kind, {}, model)
+    if rule and own is None:
+        raise ValueError(f"--rule: expected none for --decoding {call.method.name}, which judges by its own, got {rule!r}, "
+                         "leave it out")  # fmt: skip
     if rule:
         check_choice("--rule", rule, RULES, " for vectors")
-    wishes = replace(wishes, rule=rule or wishes.rule)
+    title = f"{call.title} + {parse(rule, kind='rule').title}" if rule else call.title
 
     def make(resources: ContinuousResources) -> PipelineArguments:
-        return decoding_of(spec.name, resources, wishes)
+        return decoding_of(decoding, resources, {"rule": rule or None})
 
-    return ContinuousMethod(
-        decoding, method_title(decoding, rule, TITLES), rule or "exact", make=make, gamma=wishes.gamma
-    )
+    return ContinuousMethod(decoding, title, rule or "exact", make=make, gamma=call.settings.get("gamma"))
 
 
 def setting(model: str, temperature: float, wishes: SamplingOverrides) -> ContinuousSetting:

@@ -27,7 +27,7 @@ class OfferedDecoding:
         title: The text of the choice.
         model: The zoo's model that it draws with.
         law: "exact" or "relaxed".
-        decoding: Its name in `mmspec.evaluate.continuous.decodings`.
+        decoding: Its name.
         wishes: Its settings.
     """
 
@@ -104,11 +104,11 @@ class ContinuousTab(PictureTab):
         )
 
     def _load(self, model: str, way: OfferedDecoding, prompt: str, plain: dict[str, Any], seed: int) -> PictureReport:
-        from mmspec.evaluate.continuous.decodings import ContinuousDecodingOverrides, decoding_of
+        from mmspec.evaluate.continuous.decodings import decoding_of
 
         resources = self.page.model_cache.continuous_resources(model)
         (given,) = resources.given([prompt])
-        fast = plain | decoding_of(way.decoding, resources, ContinuousDecodingOverrides(**way.wishes))
+        fast = plain | decoding_of(way.decoding, resources, way.wishes)
         return PictureReport(resources.pipeline, ImageLaneRequest(given, plain, fast, way.title, seed))
 
 
