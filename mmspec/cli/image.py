@@ -32,8 +32,8 @@ def image(
         str | None,
         typer.Option(
             help=f"{listed('image', 'decoding', 'rule')}; settings behind a colon: scd:window=64. Of mar and car: "
-            f"{listed('continuous', 'decoding')}. When left out auto, and scd where values are sampled, so that a seed gives its picture "
-            "again; ar of mar and car."
+            f"{listed('continuous', 'decoding')}. When left out auto, and scd where values are sampled, so that a seed gives "
+            "its picture again; ar of mar and car."
         ),
     ] = None,
     rule: Annotated[

@@ -139,8 +139,8 @@ def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--decoding", "scd"), "--decoding: expected one of ar, cspd, stack, head for zoo mar"),
-        (("--decoding", "small"), "--decoding: expected one of ar, cspd, stack, head for zoo mar"),
+        (("--decoding", "scd"), "--decoding: expected one of ar, head, cspd, stack for zoo mar"),
+        (("--decoding", "small"), "--decoding: expected one of ar, head, cspd, stack for zoo mar"),
         (
             ("--top-k", "5"),
             "--top-k: expected a model of discrete tokens, got 'mar', whose tokens are continuous, leave --top-k out",
@@ -151,11 +151,11 @@ def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.Monke
         (("--drafter", "sjd"), "--drafter: expected a model of discrete tokens"),
         (("--rule", "reflection"), "--rule: expected options that --decoding ar takes (none of its own)"),
         (("--gamma", "4"), "--gamma: expected options that --decoding ar takes"),
-        (("--decoding", "cspd", "--window", "8"), "--window: expected one of patch, truncate, got '8'"),
+        (("--decoding", "cspd", "--window", "8"), "window: expected patch or truncate or none, got '8'"),
         (("--decoding", "cspd", "--gamma", "0"), "--gamma: expected a number of at least 1, got 0"),
         (("--decoding", "cspd", "--tolerance", "-1"), "--tolerance: expected a number of at least 0, got -1"),
         (("--decoding", "cspd", "--tolerance", "0", "--window", "patch"), "tolerance: expected window 'truncate'"),
-        (("--decoding", "head", "--window", "patch"), "--window: expected a number of states"),
+        (("--decoding", "head", "--window", "patch"), "window: expected a whole number, got 'patch'"),
         (("--decoding", "head", "--draft", "here"), "--draft: expected options that --decoding head takes"),
         (("--num-iter", "0"), "--num-iter: expected a number of at least 1, got 0"),
         (("--model", "car", "--num-iter", "4"), "--num-iter: expected a masked model, got 'car'"),
