@@ -32,9 +32,8 @@ class ImageRequest(PipelineRequest):
     decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`, or its text, "sjd:window=32"
         or "eagle@FOLDER" (`mmspec methods` lists them). "auto" drafts windows as long as pays by measured time, and nothing
         where nothing pays; the values of a seed may then differ from run to run.
-    rule: a Rule or its text, "lantern:delta=0.2,k=100"; None for "exact". Relaxed rules must be named.
-        A decoding in an order of its own (row
-        parallel, multi-scale) brings its rule and takes no other.
+    rule: a Rule or its text, "lantern:delta=0.2,k=100"; None for "exact". Relaxed rules must be named. A
+        decoding in an order of its own (row parallel, multi-scale) brings its rule and takes no other.
     guidance_scale: a number or a `Guidance` schedule; None for the pipeline's default.
     temperature: 0 is greedy.
     top_k: 0 for all values, None for the pipeline's default.

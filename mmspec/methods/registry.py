@@ -68,7 +68,7 @@ class MethodInfo:
         about: What it does, in a line.
         home: Module and name of its class, "module:Name".
         paper: The title of the paper.
-        needs: MethodParts that have to be at hand: trained weights, a reward, a smaller model.
+        needs: Parts that have to be at hand: trained weights, a reward, a smaller model.
         settings: What can be set.
         aliases: Other names that it is found by.
         facts: More that views of its kind read, such as the rule that a decoding takes by itself.

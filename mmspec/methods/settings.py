@@ -43,11 +43,8 @@ class MethodSetting:
     def expected(self) -> str:
         """The values that it takes, in words."""
         words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}[self.type]
-        words = (
-            " or ".join((", ".join(self.choices[:-1]), self.choices[-1])).removeprefix(" or ")
-            if self.choices
-            else words
-        )
+        if self.choices:
+            words = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}".removeprefix(" or ")
         return f"{words} or none" if self.optional else words
 
     def read(self, text: str, where: str) -> Scalar:
@@ -82,7 +79,7 @@ class MethodSetting:
             return _NONE
         if isinstance(value, bool):
             return str(value).lower()
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
     def record(self) -> dict[str, Any]:
         """It as JSON; what has its usual value is left out."""

@@ -81,6 +81,12 @@ def test_a_text_and_its_method(toy) -> None:
     assert str(parse("toy: size = 3 @runs/x")) == "toy:size=3@runs/x"
 
 
+@pytest.mark.parametrize("value", (0.123456789012, 1e-9, 2.0, float("inf"), None))
+def test_a_number_keeps_its_digits_in_the_text(value: float | None, toy) -> None:
+    setting = toy.setting("share")
+    assert setting.read(setting.written(value), "share") == value
+
+
 def test_what_is_kept_of_a_method_comes_back(toy) -> None:
     assert registry.MethodInfo.of_record(toy.record()) == toy
     for one in methods():

@@ -37,7 +37,6 @@ from mmspec.zoo.world.documents import Document, page, sample_document, words_ri
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import sample_scene
 
-RELAXED = ("typical",)
 _DOCUMENT = "document"  # the category of prompts about one
 MODELS = TARGETS
 _DEFAULTS = (

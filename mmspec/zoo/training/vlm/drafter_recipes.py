@@ -38,7 +38,6 @@ class DrafterData:
         texts: The number of requests without pictures.
         text_requests: Requests without pictures, from their number.
         source: The data in words, for cards.
-        dtype: The target's precision while it answers and teaches; None for float32.
         stored: Whether the target's states are stored, so that later epochs do not run the target.
         own_prompts: The number of further requests without pictures, which the target writes itself.
     """
@@ -51,7 +50,6 @@ class DrafterData:
     texts: int = TEXT_REQUESTS
     text_requests: Callable[[int], Sequence[Example]] = TextRequests
     source: str = ANSWER_SOURCE
-    dtype: torch.dtype | None = None
     stored: bool = False
     own_prompts: int = 0
 
@@ -67,7 +65,7 @@ class DrafterData:
 
     def precision(self, device: torch.device) -> str:
         """The precision of a training on a device, as in `autocast`."""
-        return "no" if device.type == "cpu" and self.dtype is None else "bf16"
+        return "no" if device.type == "cpu" else "bf16"
 
 
 TARGETS = {
