@@ -57,9 +57,8 @@ def _drafter(name: str, title: str) -> ZooBuilder:
     """The row of a drafter, whose recipe names the target that it drafts for."""
 
     def parts() -> tuple:
-        recipe, targets = (_training(f"vlm.drafter_recipes:{table}") for table in ("RECIPES", "TARGETS"))
-        recipe = recipe[name]
-        return load(recipe.target, dtype=targets[recipe.target].dtype), name, recipe
+        recipe = _training("vlm.drafter_recipes:RECIPES")[name]
+        return load(recipe.target), name, recipe
 
     return ZooBuilder(title, "vlm.build_drafter:build", parts)
 
