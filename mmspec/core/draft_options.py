@@ -13,6 +13,7 @@ from mmspec.core.loop import DraftState
 from mmspec.core.pass_costs import PassCurve
 
 WHOLE = -1  # the size of drafts whose shape is fixed
+_BEHIND = 8  # values: rows this close to the row that is furthest behind may end a batch too
 
 
 class DraftOption(NamedTuple):
@@ -20,7 +21,7 @@ class DraftOption(NamedTuple):
 
     size: nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.   depth: levels.
     nodes: that the pass reads, the root included.
-    tokens: values that the round is expected to emit in a row.   cost: of the round, in plain passes.
+    tokens: values that the round is expected to emit in a row that ends the batch.   cost: of the round, in plain passes.
     """
 
     size: int
@@ -47,10 +48,12 @@ class DraftSource:
         # what reads no prompt has nothing to make up for
         self.fresh = not self.may_miss
         self._shown: list[Preview | None] = []
+        self._trailing = [True] * batch
         self._open: list[tuple[Preview, int] | None] = [None] * batch
 
     def look(self, target: object) -> None:
         """See what the drafter would draft, where that costs nothing."""
+        self._trailing = trailing_rows(target)
         if self.previews:
             self._shown = self.state.preview(target)
 
@@ -79,7 +82,7 @@ class DraftSource:
         return round(self.estimates.nodes.get(depth, guess))
 
     def _copied(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
-        rows = [one for one, alive in zip(self._shown, live_rows(target), strict=True) if alive]
+        rows = [one for one, behind in zip(self._shown, trailing_rows(target), strict=True) if behind]
         drafted = [(len(one.values), self.acceptance.tokens(one.kind)) for one in rows if one is not None]
         longest = min(max((length for length, _ in drafted), default=0), room, DEEPEST)
         for depth in range(1, longest + 1):
@@ -111,8 +114,8 @@ class DraftSource:
                 key = WHOLE if option.size == WHOLE else depth
                 before = estimates.nodes.get(key, float(nodes))
                 estimates.nodes[key] = before + 0.2 * (nodes - before)
-            for path in target.paths:
-                if path:
+            for path, behind in zip(target.paths, self._trailing, strict=True):
+                if path and behind:
                     self.acceptance.add(option.size, len(path) - 1, depth)
 
     def _compare(self, target: object, drafted: bool) -> None:
@@ -143,3 +146,13 @@ class DraftSource:
 def live_rows(target: object) -> list[bool]:
     """Whether each row goes on."""
     return getattr(target, "live", None) or [True] * target.batch
+
+
+def trailing_rows(target: object) -> list[bool]:
+    """Whether each row may be the last of the batch: it goes on and has emitted hardly more than the row furthest behind.
+
+    A batch takes as long as its slowest row, so what other rows gain saves no time.
+    """
+    live = live_rows(target)
+    least = min((n for n, alive in zip(target.emitted, live, strict=True) if alive), default=0)
+    return [alive and n <= least + _BEHIND for n, alive in zip(target.emitted, live, strict=True)]

@@ -72,14 +72,18 @@ class Replay:
         if self.widths:
             self.pass_costs.add(width, self.machine.now - began)
         self.widths.append(width)
+        self.paths = [self.keep(draft.value[0])]
+
+    def keep(self, values: Tensor) -> list[int]:
+        """Commits what is right of a chain int64 [N], its root first, and the value behind it; the path."""
         at, kept = len(self.tokens[0]), 0
-        for value in draft.value[0, 1:].tolist():
+        for value in values[1:].tolist():
             if at + kept >= len(self.answer) or not self._right(value, at + kept):
                 break
             kept += 1
-        self.paths = [list(range(kept + 1))]
         self.tokens = [self.answer[: at + kept + 1]]
         self.live = [len(self.tokens[0]) < len(self.answer)]
+        return list(range(kept + 1))
 
     def _right(self, value: int, place: int) -> bool:
         if value == COPY:
@@ -178,3 +182,71 @@ def decode(target: Replay, drafter: object) -> list[int]:
         if not target.done:
             state.observe(target, draft, None, None)
     return nodes
+
+
+class ReplayBatch:
+    """Several requests in one batch: a pass costs what a pass over its widest row costs, whatever single rows gain."""
+
+    greedy = True
+
+    def __init__(self, machine: Machine, costs: PassCurve, rows: list[Replay]):
+        self.machine, self.pass_costs, self.rows, self.batch = machine, costs, rows, len(rows)
+        self.prompt, self.most = rows[0].prompt, max(len(row.answer) for row in rows)
+        self.adapts, self.passes = False, 0
+        self.paths: list[list[int]] = [[0] for _ in rows]
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return [row.tokens[0] for row in self.rows]
+
+    @property
+    def emitted(self) -> list[int]:
+        return [row.emitted[0] for row in self.rows]
+
+    @property
+    def live(self) -> list[bool]:
+        return [row.live[0] for row in self.rows]
+
+    @property
+    def pending(self) -> Tensor:
+        return torch.cat([row.pending for row in self.rows])
+
+    @property
+    def done(self) -> bool:
+        return not any(self.live)
+
+    def judge(self, draft: Draft) -> None:
+        began = self.machine.now
+        self.machine.take(self.machine.cost(draft.tree.nodes))
+        if self.passes:
+            self.pass_costs.add(draft.tree.nodes, self.machine.now - began)
+        self.passes += 1
+        self.paths = [
+            row.keep(values) if row.live[0] else [] for row, values in zip(self.rows, draft.value, strict=True)
+        ]
+
+
+class CopyingRows:
+    """`Copying` in every row of a batch."""
+
+    name, from_ids, passes, may_miss = "copying", True, 0, True
+
+    def __init__(self, deepest: int = 15):
+        self.deepest, self.row = deepest, Copying(deepest)
+
+    def open(self, target: ReplayBatch) -> CopyingRows:
+        return self
+
+    def preview(self, target: ReplayBatch) -> list[Preview | None]:
+        return [self.row.preview(row)[0] if row.live[0] else None for row in target.rows]
+
+    def propose(self, target: ReplayBatch, keys: object, longest: int | None = None) -> Draft:
+        shown = [[] if one is None else one.values[: longest or self.deepest] for one in self.preview(target)]
+        width = max(map(len, shown))
+        values = [
+            [int(row.pending), *run, *[-2] * (width - len(run))] for row, run in zip(target.rows, shown, strict=True)
+        ]
+        return Draft(torch.tensor(values), chain(width), Law("deterministic")) if width else root_only(target.pending)
+
+    def observe(self, *round: object) -> None:
+        pass

@@ -14,7 +14,19 @@ from mmspec.core.draft_options import DraftOption
 from mmspec.core.loop import NoDraft
 from mmspec.core.pass_costs import PassCurve
 from mmspec.core.portfolio import GoodputPortfolio
-from tests.core.replayed import BF16, FP32, STEEP, Always, Copying, Guessing, Machine, Replay, decode
+from tests.core.replayed import (
+    BF16,
+    FP32,
+    STEEP,
+    Always,
+    Copying,
+    CopyingRows,
+    Guessing,
+    Machine,
+    Replay,
+    ReplayBatch,
+    decode,
+)
 
 Text = tuple[list[int], list[int], float]
 CURVES = {"fp32": FP32, "bf16": BF16}
@@ -130,6 +142,30 @@ def test_a_choice_looks_at_nothing_that_is_not_committed() -> None:
             state.observe(target, draft, None, None)
         seen.append(nodes)
     assert seen[0] == seen[1]
+
+
+# passes over w nodes in each of four rows, as measured on a processor
+FOUR_ROWS = {1: 1.0, 2: 1.4, 4: 2.2, 5: 2.8, 8: 3.6, 16: 6.7, 64: 27.0}
+
+
+def test_a_batch_is_drafted_for_only_where_its_slowest_row_gains() -> None:
+    def seconds(drafter: Callable[[Machine], object], kinds: tuple[Callable[[int], Text], ...]) -> float:
+        machine, costs, made = Machine(FOUR_ROWS), PassCurve(), None
+        for seed in range(0, 32, 4):
+            rows = [Replay(machine, costs, *kind(seed + n)) for n, kind in enumerate(kinds)]
+            made = made or drafter(machine)
+            decode(ReplayBatch(machine, costs, rows), made)
+        return machine.now
+
+    def automatic(machine: Machine) -> GoodputPortfolio:
+        return GoodputPortfolio([CopyingRows()], clock=machine.clock)
+
+    def plain(machine: Machine) -> NoDraft:
+        return NoDraft()
+
+    uneven = (copied, copied, copied, prose)  # three rows would gain, and the batch would end no sooner
+    assert seconds(automatic, uneven) < seconds(plain, uneven) / 0.97
+    assert seconds(automatic, (copied,) * 4) < seconds(plain, (copied,) * 4)
 
 
 def test_requests_may_take_turns() -> None:
