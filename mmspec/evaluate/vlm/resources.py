@@ -234,9 +234,7 @@ def open_target(spec: str, dtype: str) -> VlmResources:
 def zoo_resources(name: str = "vlm", dtype: str = "float32") -> VlmResources:
     """The zoo's model of this name, in a precision."""
     model, processor = zoo.load(name)
-    return VlmResources(
-        cast_weights(model, getattr(torch, dtype)), processor, _described(f"zoo {name}", model, dtype), name
-    )
+    return VlmResources(cast_weights(model, getattr(torch, dtype)), processor, _described(f"zoo {name}", model), name)
 
 
 def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResources:
@@ -272,10 +270,9 @@ def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResou
     else:
         raise ValueError(f"{spec}: expected a model that writes text, got {config.__name__}; use another")
     model = load_model(kind, spec, local=local, dtype=dtype if dtype == "auto" else getattr(torch, dtype))
-    return VlmResources(model, processor, _described(spec, model, dtype), zoo="")
+    return VlmResources(model, processor, _described(spec, model), zoo="")
 
 
-def _described(name: str, model: Any, dtype: str) -> str:
-    """The name for tables."""
-    size = sum(parameter.numel() for parameter in model.parameters())
-    return f"{name}, {size:,} parameters{'' if dtype in ('auto', 'float32') else f', {dtype}'}"
+def _described(name: str, model: Any) -> str:
+    """The name for tables, which name the precision beside it."""
+    return f"{name}, {sum(parameter.numel() for parameter in model.parameters()):,} parameters"
