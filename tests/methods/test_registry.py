@@ -15,6 +15,7 @@ from mmspec.methods import MethodSetting, find, method, methods, names, parse
 from mmspec.methods.registry import INDEX, ModelParts, _registered
 from mmspec.methods.settings import settings_of
 from tests.methods.index import index_text, modules_with_methods
+from tests.methods.page import PAGE, first_table, measured, page_text
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,19 @@ def test_the_index_is_what_the_classes_say() -> None:
     stored = (Path(registry.__file__).parent / INDEX).read_text(encoding="utf-8")
     assert stored == index_text(), "python -m tests.methods.index"
     assert "mmspec.imagegen.rules.gsd" in list(modules_with_methods())
+
+
+def test_the_page_of_methods_is_what_the_registry_says() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page_text(text), "python -m tests.methods.page"
+    assert all(f"`{one.name}`: {one.title}" in text for one in methods())
+
+
+def test_figures_of_the_page_are_those_of_the_benches() -> None:
+    rows = dict(first_table("image-speed"))
+    own = max(ratio for title, ratio in rows.items() if title.startswith("LANTERN on "))
+    assert measured(find("lantern")).startswith(f"[{own:.2f}x]") and rows["plain AR"] == 1.0
+    assert not measured(find("exact"))
 
 
 def test_every_method_of_the_index_is_found_and_its_class_is_there() -> None:
