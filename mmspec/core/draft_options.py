@@ -19,9 +19,12 @@ _BEHIND = 8  # values: rows this close to the row that is furthest behind may en
 class DraftOption(NamedTuple):
     """A draft that a round may make.
 
-    size: nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.   depth: levels.
-    nodes: that the pass reads, the root included.
-    tokens: values that the round is expected to emit in a row that ends the batch.   cost: of the round, in plain passes.
+    Attributes:
+        size: Nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.
+        depth: Levels.
+        nodes: Nodes that the pass reads, the root included.
+        tokens: Values that the round is expected to emit in a row that ends the batch.
+        cost: Cost of the round, in plain passes.
     """
 
     size: int
