@@ -6,6 +6,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 RUN_STAMP := $(VENV)/.mmspec-run
 DEV_STAMP := $(VENV)/.mmspec-dev
 DOCS_STAMP := $(VENV)/.mmspec-docs
+ALL_STAMP := $(VENV)/.mmspec-all
 FLOOR := .venv-floor
 FLOOR_STAMP := $(FLOOR)/.mmspec-floor
 
@@ -30,7 +31,7 @@ test: lint
 	@echo "== tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -n logical --maxprocesses 4 --dist worksteal
 
-test-all: lint
+test-all: lint $(ALL_STAMP)
 	@echo "== all tests"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "" -n logical --maxprocesses 4 --dist worksteal
 
@@ -81,6 +82,12 @@ $(DOCS_STAMP): pyproject.toml | $(VENV)/bin/pip
 	@echo "== installing what makes the documentation (a few minutes the first time)"
 	@$(PIP) install -qq --editable ".[docs]"
 	@touch $@ $(RUN_STAMP)
+
+# the page, Ray and the photographs: without them their tests are skipped
+$(ALL_STAMP): pyproject.toml | $(VENV)/bin/pip
+	@echo "== installing what all tests use (a few minutes the first time)"
+	@$(PIP) install -qq --editable ".[dev,eval,photos,scale,web]"
+	@touch $@ $(DEV_STAMP) $(RUN_STAMP)
 
 $(FLOOR_STAMP): pyproject.toml tests/floor.py | $(FLOOR)/bin/pip
 	@echo "== installing the lowest versions of all dependencies in $(FLOOR) (a few minutes the first time)"
