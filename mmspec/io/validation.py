@@ -148,24 +148,6 @@ def number(
     return found
 
 
-def number_in_text(name: str, text: str, kind: type) -> Any:
-    """The number that a text holds.
-
-    Args:
-        name: of the setting, for the error.
-        text: such as "0.2".
-        kind: int, float, or str to take the text as it is.
-
-    Raises:
-        ValueError: for a text that is no such number.
-    """
-    try:
-        return kind(text)
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{name}: expected {wanted}, got {text!r:.60}; correct it") from None
-
-
 def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
     """Checks each field of a dataclass against its annotation, as far as that names numbers, truth values, texts or None.
 

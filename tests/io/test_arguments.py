@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mmspec.core.keys import Keys
-from mmspec.io.validation import boolean, check_fields, number, number_in_text, whole
+from mmspec.io.validation import boolean, check_fields, number, whole
 from tests.wrong_values import cases, refused
 
 
@@ -79,12 +79,3 @@ def test_seeds_are_whole_numbers() -> None:
         refused(lambda seed: Keys.of(seed, 1), "seed", seed)
         refused(lambda seed: Keys.of(seed, 1), "seed", [seed])
     assert torch.equal(Keys.of(np.int64(3), 2).seeds, Keys.of(3, 2).seeds)
-
-
-def test_numbers_in_a_text() -> None:
-    assert (number_in_text("k", "3", int), number_in_text("k", "-inf", float), number_in_text("k", "x", str)) == (
-        3, -math.inf, "x",
-    )  # fmt: skip
-    for text, kind in (("nan", int), ("1.5", int), ("", float), ("x", float)):
-        with pytest.raises(ValueError, match="^k: expected a (whole )?number, got"):
-            number_in_text("k", text, kind)

@@ -48,13 +48,6 @@ def set_digest(digests: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
 
 
-def method_title(decoding: str, rule: str, titles: Mapping[str, str]) -> str:
-    """What tables call a decoding under a rule: "SJD (window 32) + LANTERN (delta 0.2)"; of exact rules the default has no
-    name."""
-    parts = [decoding] if rule in ("", "exact") else [decoding, rule]
-    return " + ".join(MethodText.read(one, "--decoding").said(titles) for one in parts)
-
-
 @dataclass(frozen=True, slots=True)
 class MethodText:
     """A name and its settings, from "name:setting=value,...".   text: as it was written."""
