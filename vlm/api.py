@@ -44,7 +44,7 @@ def generate(
     inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...);
         `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
     drafter: None decodes plainly through the same loop; else a drafter or its text, "lookup:longest=3" or
-        "eagle3:chain=4@FOLDER" (`mmspec methods` lists them). "auto" drafts with what is at hand for the model as long as
+        "eagle:chain=4@FOLDER" (`mmspec methods` lists them). "auto" drafts with what is at hand for the model as long as
         measured times say that it is faster, see `mmspec.vlm.auto`.
     rule: "exact", the text of another rule, or a Rule.
     seed: an int, one int per row, or None to draw one from torch's global generator.

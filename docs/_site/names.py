@@ -6,6 +6,7 @@ Read from the sources: building the pages imports neither torch nor any model.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def tree_of(module: str) -> ast.Module:
 
 
 def public(package: str) -> dict[str, Home]:
-    """What a package hands out: its `_PUBLIC` table, or the names that its `__all__` lists."""
+    """What a package hands out: its `_PUBLIC` table and the classes of its `_METHODS`, or the names of its `__all__`."""
     tables = {node.targets[0].id: node.value for node in tree_of(package).body
               if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}  # fmt: skip
     if "_PUBLIC" not in tables:
@@ -79,7 +80,16 @@ def public(package: str) -> dict[str, Home]:
         module, _, name = value.partition(":")
         itself = not name and module.rpartition(".")[2] == key
         homes[key] = Home(module, "") if itself else found(module, name or key)
+    if "_METHODS" in tables:
+        homes |= method_classes(package, *ast.literal_eval(tables["_METHODS"]))
     return dict(sorted(homes.items()))
+
+
+def method_classes(package: str, domain: str, kind: str) -> dict[str, Home]:
+    """The classes of a package that the index describes as methods of a domain and a kind."""
+    index = json.loads((ROOT / "mmspec" / "methods" / "index.json").read_text(encoding="utf-8"))
+    places = [one["home"].split(":") for one in index if domain in one["domains"] and one["kind"] == kind]
+    return {name: Home(module, name) for module, name in places if module.startswith(package) and name[0].isupper()}
 
 
 def found(module: str, name: str) -> Home:

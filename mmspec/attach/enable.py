@@ -26,7 +26,7 @@ def enable(
 
     obj: a model of transformers that generates, adapters around it or not, or a pipeline of this package (images, videos). It
         stays the same object of the same class; what is added stands in its `__dict__` alone and `disable` takes it out.
-    drafter: of a model a drafter, its text ("lookup:longest=3", "eagle3@FOLDER"), the folder or hub id of
+    drafter: of a model a drafter, its text ("lookup:longest=3", "eagle@FOLDER"), the folder or hub id of
         one, or "auto": what is at hand for it, as much as pays (see
         `mmspec.vlm.auto`). Of a pipeline a decoding, such as `SJD(window=16)`, or "auto": what the pipeline takes that for.
         None decodes plainly through the same loop.

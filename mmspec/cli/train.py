@@ -10,6 +10,7 @@ import typer
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
 from mmspec.cli.options import ZOO, Json, check_at_least, is_of_zoo, open_resources
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
+from mmspec.vlm.drafters.kinds import trained_kinds
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mmspec.vlm.training.job import Job
 
 app = typer.Typer(help="Train drafters.", no_args_is_help=True)
+_KINDS = trained_kinds()
 _ANSWERS, _TEACHERS, _DEVICES = ("own", "given"), ("online", "offline"), ("auto", "cpu", "cuda")
 
 
@@ -33,7 +35,7 @@ def vlm_drafter(
     ],
     kind: Annotated[
         str,
-        typer.Option(help="eagle2, eagle2_text, msd, vispec, flash, specvlm, eagle3, medusa, hydra, dflash or dspark."),
+        typer.Option(help=f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}."),
     ],
     target: Annotated[
         str, typer.Option(help="'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).")
@@ -52,7 +54,8 @@ def vlm_drafter(
     steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 800,
     batch: Annotated[int, typer.Option(help="Examples a step, in every process.")] = 12,
     recipe: Annotated[
-        str, typer.Option(help="equal (ours, the same for all kinds), the kind's published one, or dflash_dpace.")
+        str,
+        typer.Option(help="equal (ours, the same for all kinds), published (the kind's own), or another's name."),
     ] = "equal",
     lr: Annotated[float | None, typer.Option(help="Peak learning rate instead of the recipe's.")] = None,
     loss: Annotated[str | None, typer.Option(help="Terms instead of the recipe's, such as l1:10,list_mle:0.1.")] = None,

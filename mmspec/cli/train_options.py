@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
 from mmspec.cli.options import ZOO, is_of_zoo
+from mmspec.vlm.drafters.kinds import trained_kinds
 
 if TYPE_CHECKING:
     from mmspec.vlm.training.data import TrainingData
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
 
 def job_of(**fields: Any) -> Job:
     """The job of these fields.   Raises BadOption for what it refuses."""
-    from mmspec.vlm.training.initialisation import KINDS
     from mmspec.vlm.training.job import Job
 
-    if fields["kind"] not in KINDS:
-        raise BadOption(f"--kind: expected one of {', '.join(KINDS)}, got {fields['kind']!r}, choose one")
+    if fields["kind"] not in (known := trained_kinds()):
+        raise BadOption(f"--kind: expected one of {', '.join(known)}, got {fields['kind']!r}, choose one")
     for name in ("start", "reference"):
         if fields[name] is not None and not (fields[name] / "config.json").is_file():
             raise BadOption(
@@ -51,13 +51,13 @@ def check_sizes(job: Job, model: Any) -> None:
     import torch
 
     from mmspec.vlm.admission import take_apart
-    from mmspec.vlm.training.initialisation import KINDS
+    from mmspec.vlm.drafters.kinds import untrained
 
     if job.start is not None or not job.sizes:
         return
     try:
         with torch.device("meta"):
-            KINDS[job.kind](take_apart(model), dict(job.sizes))
+            untrained(job.kind, take_apart(model), dict(job.sizes))
     except (ValueError, TypeError) as error:
         raise BadOption(f"--size: {str(error).removeprefix('sizes: ')}, correct it") from error
 

@@ -8,13 +8,10 @@ from pathlib import Path
 
 from mmspec import zoo
 from mmspec.core.rules.by_name import resolve
-from mmspec.evaluate.vlm.resources import DRAFTERS
 from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.io.readers import read_json
-from mmspec.methods import names
+from mmspec.methods import MethodInfo, methods, names
 from mmspec.vlm import supported as architectures
-from mmspec.vlm.drafters import checkpoints  # noqa: F401  registers every kind
-from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, ShapedDrafter
 
 RULES_BY = "enumeration of every draft and decision on small vocabularies"
 UNTESTED = "not in the suite; the same code"
@@ -45,17 +42,19 @@ class DraftForm:
         ]
 
 
-_PICKED = DraftForm("dynamic tree", "onehot", "deterministic", True)
-_TREE = DraftForm("sampled tree", "categorical", "without_replacement", True)
-_CHAIN = DraftForm("sampled chain", "categorical", "without_replacement", False)
-_LOOKUP = DraftForm("n-grams", "onehot", "deterministic", False)
-_TRAINED = (_PICKED, _TREE, _CHAIN)
-_MERGED = (_PICKED, DraftForm("sampled tree with copies", "categorical", "without_replacement", True, True))
+_MADE = (
+    DraftForm("dynamic tree", "onehot", "deterministic", True),
+    DraftForm("sampled tree", "categorical", "without_replacement", True),
+    DraftForm("sampled chain", "categorical", "without_replacement", False),
+    DraftForm("n-grams", "onehot", "deterministic", False),
+    DraftForm("sampled tree with copies", "categorical", "without_replacement", True, True),
+)
+FORMS = {one.shape: one for one in _MADE}  # by the names that `drafts` of a method has
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterRow:
-    """A drafter. name: its kind in saved files, or what --drafter takes.   drafts: what it can hand to a rule.
+    """A drafter. name: its kind in saved files, or its name.   drafts: what it can hand to a rule.
     sampled: how the law of sampled output is tested.   models: classes greedy output is tested on, None for all."""
 
     name: str
@@ -71,22 +70,25 @@ _TESTED = frozenset(f"{name}ForConditionalGeneration" for name in ("Llava", "Lla
 _VARIANTS = {"window": "small windows", "dynamic": "dynamic RoPE", "longrope": "longrope", "alibi": "ALiBi"}
 _BEHIND_PICTURE = "chi-square of the joint law of three tokens behind a picture, tiny LLaVA"
 _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
-_FREE = {"lookup": (_LOOKUP,), "recycling": (_PICKED,), "small": (_CHAIN,), "both": _MERGED}
 
 
 def drafter_rows() -> list[DrafterRow]:
-    """Every trained kind that any target can have, then what needs no training or no other than these."""
-    rows = []
-    for kind, made in sorted(PretrainedDrafter.kinds.items()):
-        if issubclass(made, ShapedDrafter) and made.any_target:
-            choice = DRAFTERS.get(made.name)
-            what = choice.drafts if choice else "tree or chain"
-            part = choice.part if choice and choice.part in zoo.names() else "-"
-            training = "per target: mmspec train vlm-drafter" if made.trainable else "none here: published files"
-            rows.append(DrafterRow(kind, what, training, part, _TRAINED, _BEHIND_PICTURE, _TESTED))
-    for name, drafts in _FREE.items():
-        rows.append(DrafterRow(name, DRAFTERS[name].drafts, DRAFTERS[name].training, "-", drafts, _OF_TEXT))
+    """Every drafter that any target can have, in the order of the registry."""
+    rows, built = [], zoo.names()
+    for one in methods("vlm", "drafter"):
+        if forms := tuple(FORMS[name] for name in one.facts.get("drafts", ())):
+            part = f"vlm/{one.name}" if f"vlm/{one.name}" in built else "-"
+            name = one.facts.get("saved", one.name)
+            test = (_BEHIND_PICTURE, _TESTED) if "saved" in one.facts else (_OF_TEXT, None)
+            rows.append(DrafterRow(name, one.about, _training(one), part, forms, *test))
     return rows
+
+
+def _training(one: MethodInfo) -> str:
+    """What training a drafter needs."""
+    if "saved" in one.facts:
+        return "per target: mmspec train vlm-drafter" if "trained" in one.facts else "none here: published files"
+    return {("weights",): "that of the trained drafter", ("model",): "none of its own"}.get(one.needs, "none")
 
 
 def model_records() -> list[dict]:
@@ -204,7 +206,7 @@ def rule_records() -> list[dict]:
             "exact rules": ", ".join(drafts.rules(exact=True)),
             "relaxed rules": ", ".join(drafts.rules(exact=False)) or "-",
         }
-        for drafts in (*_TRAINED, _LOOKUP)
+        for drafts in _MADE[:4]
     ]
 
 

@@ -145,15 +145,15 @@ def method(
 
     A class with a function `make(settings, parts)` is made by it, any other by its constructor. A function may be a method
     too; where it has an argument `parts`, it gets what `MethodParts` describes. `takes` is what settings are read off where
-    that is not the constructor.
+    that is not the constructor. What a class's `method_facts()` returns is added to the facts.
     """
 
     def describe(made: Made) -> Made:
         domains = (domain,) if isinstance(domain, str) else tuple(domain)
         home = f"{made.__module__}:{made.__qualname__}"
-        known = settings_of(takes or made)
+        known, own = settings_of(takes or made), getattr(made, "method_facts", dict)()
         described = MethodInfo(
-            name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), facts
+            name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), {**own, **facts}
         )
         _registered[kind, name, domains] = described
         return made

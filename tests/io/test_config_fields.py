@@ -72,13 +72,12 @@ def test_every_saved_config_can_be_checked() -> None:
     """The types of all fields of all drafters resolve, so that none is let in unchecked."""
     from typing import get_type_hints
 
-    import mmspec.vlm.drafters.checkpoints  # noqa: F401
     from mmspec.imagegen import LatentUpsampler
     from mmspec.imagegen.eagle.drafter import ImageEagle
     from mmspec.io.pretrained import Pretrained
-    from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
+    from mmspec.vlm.drafters.kinds import drafter_classes
 
-    found = [*PretrainedDrafter.kinds.values(), *ImageEagle.kinds.values(), *LatentUpsampler.kinds.values()]
+    found = [*drafter_classes().values(), *ImageEagle.kinds.values(), *LatentUpsampler.kinds.values()]
     assert len(found) > 8 and all(issubclass(one, Pretrained) for one in found)
     for one in found:
         assert get_type_hints(one.config_class)

@@ -1,4 +1,4 @@
-"""A method is one file: a toy drafter, a toy relaxed rule and a toy router in a copy of the product appear in every view."""
+"""A method is one file: toy drafters, a toy relaxed rule and a toy router in a copy of the product appear in every view."""
 
 from __future__ import annotations
 
@@ -77,6 +77,92 @@ class ToyRouter(Threshold):
     def __init__(self) -> None:
         super().__init__(0.0)
 '''
+TRAINED = '''
+"""A toy drafter of text tokens that is trained and published."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mmspec.core.drafting.shapes import shape_of
+from mmspec.methods import method
+from mmspec.vlm.drafters.eagle import Eagle
+
+
+@method(
+    "toydrafter", domain="vlm", kind="drafter", title="toy drafter", exact=True, needs=("weights",), takes=shape_of,
+    about="a layer under another name",
+)  # fmt: skip
+class ToyDrafter(Eagle):
+    """EAGLE under another name."""
+
+    kind: ClassVar[str] = "toykind"
+    name = "toydrafter"
+    published_as = ("ToyDraftModel",)
+'''
+COPIED = '''
+"""A toy drafter of text tokens that needs no weights."""
+
+from __future__ import annotations
+
+from mmspec.methods import method
+from mmspec.vlm.drafters.prompt_lookup import PromptLookup
+
+
+@method(
+    "toycopies", domain="vlm", kind="drafter", title="toy copies", exact=True, about="two tokens of the text so far",
+    drafts=("n-grams",),
+)  # fmt: skip
+def toy_copies(longest: int = 2) -> PromptLookup:
+    """Short copies.
+
+    Args:
+        longest: The most tokens of a draft.
+    """
+    return PromptLookup(longest=longest)
+'''
+TEXT_VIEWS = """
+import json
+from typer.testing import CliRunner
+import mmspec
+from mmspec.cli import app
+from mmspec.evaluate.vlm.resources import drafter_names
+from mmspec.vlm.drafters.checkpoints import published_kind
+
+listed = {one["drafter"]: one["drafts"] for one in mmspec.supported()["drafters"]}
+run = lambda *args: CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+wrong = run("train", "vlm-drafter", "--out", "x", "--kind", "nonsense").stderr
+print(json.dumps({
+    "supported": [listed.get(name) for name in ("toykind", "toycopies")],
+    "command": ["toykind" in run("supported").stdout, "toykind" in run("train", "vlm-drafter", "--help").stdout],
+    "refused": "toykind" in wrong and "toycopies" not in wrong,
+    "published": published_kind({"architectures": ["ToyDraftModel"]}, None),
+    "offered": "toycopies" in drafter_names(),
+    "public": mmspec.drafters.ToyDrafter.kind,
+}))
+"""
+TEXT = """
+import json, torch, mmspec
+from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.training.recipes import equal_recipe, published_recipe
+from tests.vlm.drafters.published_files import PUBLISHED, random_file
+from tests.vlm.tiny import tiny
+
+model, ids = tiny("llama"), torch.tensor([[3, 4, 5, 6, 3, 4, 5, 6, 3, 4]])
+made = new_drafter("toykind", model)
+made.save_pretrained("toy")
+published = PUBLISHED["EAGLE-Vicuna-7B-v1.3"]
+config = published.small_config
+read = mmspec.vlm.drafter_from_state_dict("toykind", random_file(published.shapes(config)), config, model)
+run = lambda drafter: mmspec.generate(
+    model, input_ids=ids, drafter=drafter, max_new_tokens=12, do_sample=False, return_dict=True)
+plain, runs = run(None), [run(one) for one in ("toydrafter:chain=3@toy", "toycopies:longest=3", read, "toy")]
+print(json.dumps({
+    "same": [torch.equal(plain.sequences, one.sequences) for one in runs],
+    "names": [runs[0].stats.drafter, type(read).__name__, read.kind],
+    "recipes": [published_recipe("toykind", made).lr, equal_recipe(made).objective.depths],
+}))
+"""
 VIEWS = """
 import json
 from typer.testing import CliRunner
@@ -118,7 +204,7 @@ print(json.dumps([torch.equal(plain.tokens, toy.tokens), toy.stats.exact, loose.
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The product with three more files, its index written anew."""
+    """The product with five more files, its index written anew."""
     root = tmp_path_factory.mktemp("product")
     skip = shutil.ignore_patterns("weights", "__pycache__", "static")
     for room in ROOMS:
@@ -127,6 +213,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "imagegen" / "toy_drafts.py").write_text(DECODING.lstrip())
     (root / "imagegen" / "rules" / "toy_rule.py").write_text(RULE.lstrip())
     (root / "video" / "routing" / "toy_router.py").write_text(ROUTER.lstrip())
+    (root / "vlm" / "drafters" / "toy_drafter.py").write_text(TRAINED.lstrip())
+    (root / "vlm" / "drafters" / "toy_copies.py").write_text(COPIED.lstrip())
     (root / "sitecustomize.py").write_text(
         "import importlib.util, sys\n"
         "from importlib.machinery import PathFinder\n"
@@ -171,3 +259,22 @@ def test_one_file_each_is_in_every_view(copy: Path) -> None:
 @pytest.mark.slow
 def test_the_toys_decode_by_their_text(copy: Path) -> None:
     assert json.loads(run(copy, DRAWN).splitlines()[-1]) == [True, True, False]
+
+
+@pytest.mark.slow
+def test_text_drafters_of_one_file_each_are_in_every_view(copy: Path) -> None:
+    assert json.loads(run(copy, TEXT_VIEWS).splitlines()[-1]) == {
+        "supported": ["a layer under another name", "two tokens of the text so far"],
+        "command": [True, True],
+        "refused": True,
+        "published": "toydrafter",
+        "offered": True,
+        "public": "toykind",
+    }
+
+
+@pytest.mark.slow
+def test_toy_text_drafters_are_loaded_trained_and_decode_by_their_text(copy: Path) -> None:
+    said = json.loads(run(copy, TEXT).splitlines()[-1])
+    assert said["same"] == [True, True, True, True]
+    assert said["names"] == ["toydrafter", "ToyDrafter", "toykind"] and said["recipes"] == [3e-5, 4]

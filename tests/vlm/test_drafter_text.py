@@ -12,7 +12,7 @@ from mmspec.vlm import generate
 from mmspec.vlm.auto import offer
 from mmspec.vlm.drafters import Merged, PromptLookup
 from mmspec.vlm.drafters.from_text import drafter_from_text
-from mmspec.vlm.training.initialisation import new_drafter
+from mmspec.vlm.drafters.kinds import new_drafter
 from tests.vlm.tiny import tiny
 
 IDS = torch.tensor([[3, 4, 5, 6, 3, 4, 5, 6, 3, 4]])

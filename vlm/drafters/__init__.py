@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from mmspec._lazy import lazy
+from mmspec.methods import methods
 
 _PUBLIC = {
     "AcceptanceHead": "mmspec.vlm.drafters.specdecpp",
     "AcceptanceStop": "mmspec.vlm.drafters.specdecpp",
     "Chain": "mmspec.core.drafting.shapes",
-    "DFlash": "mmspec.vlm.drafters.dflash",
-    "DFlash2": "mmspec.vlm.drafters.dflash2",
-    "DSpark": "mmspec.vlm.drafters.dspark",
     "DynamicTree": "mmspec.core.drafting.shapes",
-    "Eagle": "mmspec.vlm.drafters.eagle",
-    "Eagle3": "mmspec.vlm.drafters.eagle3",
-    "Flash": "mmspec.vlm.drafters.flash.drafter",
-    "Gemma4Assistant": "mmspec.vlm.drafters.gemma4",
     "Goodput": "mmspec.core.goodput",
-    "Hydra": "mmspec.vlm.drafters.hydra",
-    "Medusa": "mmspec.vlm.drafters.medusa",
     "Merged": "mmspec.vlm.drafters.merged",
-    "Msd": "mmspec.vlm.drafters.msd",
-    "Mtp": "mmspec.vlm.drafters.mtp",
-    "PEagle": "mmspec.vlm.drafters.peagle",
-    "PromptLookup": "mmspec.vlm.drafters.prompt_lookup",
     "RecyclingTable": "mmspec.vlm.drafters.token_recycling",
     "SmallModel": "mmspec.vlm.drafters.small_model",
-    "SpecVlm": "mmspec.vlm.drafters.specvlm",
     "StaticTree": "mmspec.core.drafting.shapes",
-    "TokenRecycling": "mmspec.vlm.drafters.token_recycling",
-    "ViSpec": "mmspec.vlm.drafters.vispec",
     "VisionSkip": "mmspec.vlm.drafters.viskip",
 }
+_METHODS = ("vlm", "drafter")  # the classes of these methods are handed out too
+_CLASSES = dict(one.home.split(":")[::-1] for one in methods(*_METHODS) if one.home.startswith(__name__))
+_HOMES = _PUBLIC | {name: home for name, home in _CLASSES.items() if name[0].isupper()}
 
-__all__ = list(_PUBLIC)
-__getattr__, __dir__ = lazy(globals(), _PUBLIC)
+__all__ = sorted(_HOMES)
+__getattr__, __dir__ = lazy(globals(), _HOMES)

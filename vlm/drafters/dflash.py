@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
-from mmspec.vlm.drafters.base.trained_drafter import require_fields
+from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
 
 
 @method(
@@ -33,15 +34,32 @@ class DFlash(BlockDrafter):
     kind: ClassVar[str] = "dflash"
     config_class = BlockDrafterConfig
     name = "dflash"
+    published_as = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "speculators:dflash")
 
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """`target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are larger by
+        one.
 
-def taps_of(target_layers: int, layers: int) -> tuple[int, ...]:
-    """The layers read of a target of so many by a drafter of `layers`: spread from layer 1 to the last but two."""
-    if layers == 1:
-        return (target_layers // 2,)
-    last = max(target_layers - 3, 1)
-    spread = (round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))
-    return tuple(dict.fromkeys(spread))
+        What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
+        `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root,
+        and behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
+        Raises ValueError also for scaled or partial rotary positions, biases, and a field with two values.
+        """
+        state = published_tensors(state)
+        drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
+        reduced = bool(drafter.config.draft_vocab_size)
+        names = tensor_names(state, drafter.config.num_hidden_layers, reduced)
+        return fill_drafter(drafter, state, names, unused_tensors(state, reduced))
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """6 epochs of 800k answers of the target's own, rows of 3072 tokens; "dflash_dpace" is D-PACE's."""
+        from mmspec.vlm.training.block_objective import BlockObjective
+        from mmspec.vlm.training.recipes import BLOCK_RECIPE
+
+        dpace = replace(BLOCK_RECIPE, objective=BlockObjective(weights="dpace", per="row"))
+        return {cls.kind: BLOCK_RECIPE, "dflash_dpace": dpace}
 
 
 _SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")
@@ -183,18 +201,3 @@ def tensor_names(state: Mapping[str, Tensor], layers: int, reduced: bool) -> dic
 def unused_tensors(state: Mapping[str, Tensor], reduced: bool) -> list[str]:
     """Names that may stand in a file and hold nothing of the drafter's own."""
     return [*UNUSED_TENSORS, *(() if reduced else ("d2t", "t2d"))]
-
-
-def load_dflash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DFlash:
-    """`target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are larger by one.
-
-    What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
-    `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root, and
-    behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
-    Raises ValueError also for scaled or partial rotary positions, biases, and a field with two values.
-    """
-    state = published_tensors(state)
-    drafter = DFlash(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
-    reduced = bool(drafter.config.draft_vocab_size)
-    names = tensor_names(state, drafter.config.num_hidden_layers, reduced)
-    return fill_drafter(drafter, state, names, unused_tensors(state, reduced))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -140,6 +140,7 @@ class DFlash2(BlockDrafter):
     config_class = DFlash2Config
     name = "dflash2"
     independent = False
+    published_as = ("DFlash2DraftModel", "speculators:dflash2")
     trainable: ClassVar[bool] = False
     config: DFlash2Config
 
@@ -161,22 +162,22 @@ class DFlash2(BlockDrafter):
         scores = unary.new_full((*out.shape[:2], unary.shape[-1]), -torch.inf)
         return scores.scatter(-1, candidate[:, None].expand_as(edges), best[:, None] + edges.float())
 
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """The convolutions' and the selector's sizes stand in `dflash_config`, or at the top. What rows see is read as for
+        DFlash; `speculators` shows rows of sliding layers all of the block unless `sliding_window_non_causal` is false."""
+        state, own = published_tensors(state), config.get("dflash_config") or {}
+        if "transformer_layer_config" in config:
+            config = {"sliding_window_non_causal": True} | config
+        sizes = {name: single_value(config, own, theirs) for name, theirs in _FIELDS.items()}
+        drafter = cls(DFlash2Config(**block_drafter_fields(state, config, target), **sizes))
+        return fill_drafter(drafter, state, _names(drafter, state), unused_tensors(state, False))
+
 
 _FIELDS = {"conv_taps": "conv_kernel_size", "conv_group": "conv_group_size", "selector_rank": "selector_rank",
            "selector_top": "selector_top_k"}  # fmt: skip
 _SELECTOR = ("predecessor_codebook", "successor_codebook", "hidden_projection.weight")
 _CONV = ("base_kernel", "kernel_projection.weight")
-
-
-def load_dflash2(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DFlash2:
-    """The convolutions' and the selector's sizes stand in `dflash_config`, or at the top. What rows see is read as for
-    DFlash; `speculators` shows rows of sliding layers all of the block unless `sliding_window_non_causal` is false."""
-    state, own = published_tensors(state), config.get("dflash_config") or {}
-    if "transformer_layer_config" in config:
-        config = {"sliding_window_non_causal": True} | config
-    sizes = {name: single_value(config, own, theirs) for name, theirs in _FIELDS.items()}
-    drafter = DFlash2(DFlash2Config(**block_drafter_fields(state, config, target), **sizes))
-    return fill_drafter(drafter, state, _names(drafter, state), unused_tensors(state, False))
 
 
 def _names(drafter: DFlash2, state: Mapping[str, Tensor]) -> dict[str, tuple[str, ...]]:

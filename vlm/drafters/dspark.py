@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from mmspec.core.drafting.shapes import shape_of
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
 from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
@@ -138,6 +140,7 @@ class DSpark(BlockDrafter):
     kind: ClassVar[str] = "dspark"
     config_class = DSparkConfig
     name = "dspark"
+    published_as = ("DSparkDraftModel", "Qwen3DSparkModel", "speculators:dspark", "projector:dspark")
     independent = False
     config: DSparkConfig
 
@@ -175,31 +178,43 @@ class DSpark(BlockDrafter):
         config = self.config
         return out[..., : config.hidden_size + config.markov_rank * config.confidence_with_markov]
 
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        return super().sizes_for(parts, sizes) | {"from_root": True}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """The heads' sizes stand at the top of the config or in `dflash_config`; names with "logit_head." in front are older
+        files'. Rows are read as they were trained, the root's with them, unless `sample_from_anchor` is false."""
+        state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
+        settings = (config.get("dflash_config") or {}) | config
+        fields = block_drafter_fields(state, config, target) | {
+            "from_root": settings.get("sample_from_anchor", True) is not False
+        }
+        drafter = cls(
+            DSparkConfig(
+                **fields,
+                markov_rank=settings.get("markov_rank", 256),
+                markov_head_type=str(settings.get("markov_head_type", "vanilla")).lower(),
+                confidence_head=bool(settings.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
+                confidence_with_markov=bool(settings.get("confidence_head_with_markov", True)),
+            )
+        )
+        reduced = bool(drafter.config.draft_vocab_size)
+        same = ["markov_w1.weight", "markov_w2.weight", *_PARTS.get(drafter.config.markov_head_type, ())]
+        same = [f"markov_head.{name}" for name in same]
+        if drafter.confidence_head is not None:
+            same += [f"confidence_head.proj.{part}" for part in ("weight", "bias")]
+        names = tensor_names(state, drafter.config.num_hidden_layers, reduced) | {name: (name,) for name in same}
+        return fill_drafter(drafter, state, names, unused_tensors(state, reduced))
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """As DFlash's, but heads of a walk learn from more blocks of a row."""
+        from mmspec.vlm.training.block_objective import BlockObjective
+        from mmspec.vlm.training.recipes import BLOCK_RECIPE
+
+        return {cls.kind: replace(BLOCK_RECIPE, objective=BlockObjective(anchors=3072))}
+
 
 _PARTS = {"gated": ("gate_proj.weight", "gate_proj.bias"), "rnn": ("joint_proj.weight", "joint_proj.bias")}
-
-
-def load_dspark(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> DSpark:
-    """The heads' sizes stand at the top of the config or in `dflash_config`; names with "logit_head." in front are older
-    files'. Rows are read as they were trained, the root's with them, unless `sample_from_anchor` is false."""
-    state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
-    settings = (config.get("dflash_config") or {}) | config
-    fields = block_drafter_fields(state, config, target) | {
-        "from_root": settings.get("sample_from_anchor", True) is not False
-    }
-    drafter = DSpark(
-        DSparkConfig(
-            **fields,
-            markov_rank=settings.get("markov_rank", 256),
-            markov_head_type=str(settings.get("markov_head_type", "vanilla")).lower(),
-            confidence_head=bool(settings.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
-            confidence_with_markov=bool(settings.get("confidence_head_with_markov", True)),
-        )
-    )
-    reduced = bool(drafter.config.draft_vocab_size)
-    same = ["markov_w1.weight", "markov_w2.weight", *_PARTS.get(drafter.config.markov_head_type, ())]
-    same = [f"markov_head.{name}" for name in same]
-    if drafter.confidence_head is not None:
-        same += [f"confidence_head.proj.{part}" for part in ("weight", "bias")]
-    names = tensor_names(state, drafter.config.num_hidden_layers, reduced) | {name: (name,) for name in same}
-    return fill_drafter(drafter, state, names, unused_tensors(state, reduced))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
@@ -42,6 +42,20 @@ class Eagle(FeatureDrafter):
     kind: ClassVar[str] = "eagle2"
     config_class = EagleConfig
     name = "eagle"
+    variants = {"eagle2_text": {"pictures": "left_out"}}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """fc has a bias unless the config says otherwise; the file's embedding is the target's own and is not kept."""
+        fields = drafter_sizes(config)
+        return fill_drafter(cls(cls.config_class(**fields)), state, one_layer_names(fields))
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """EAGLE-1's: 20 epochs of 68k conversations."""
+        from mmspec.vlm.training.recipes import FEATURE_RECIPE
+
+        return dict.fromkeys((cls.kind, *cls.variants), FEATURE_RECIPE)
 
     def read(self, view: PromptView) -> PromptSlots:
         if self.config.pictures == "fused":
@@ -51,9 +65,3 @@ class Eagle(FeatureDrafter):
         slots = pack_slots(view.embeds, view.hidden, keep, text)
         attend, carry = self.fuse(slots.attend, slots.carry)  # after packing, so that pictures cost nothing
         return replace(slots, attend=attend, carry=carry)
-
-
-def load_eagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle:
-    """fc has a bias unless the config says otherwise; the file's embedding is the target's own and is not kept."""
-    fields = drafter_sizes(config)
-    return fill_drafter(Eagle(EagleConfig(**fields)), state, one_layer_names(fields))

@@ -1,4 +1,4 @@
-"""Drafters by text: "lookup:longest=3", "eagle3:chain=4@runs/my-drafter"."""
+"""Drafters by text: "lookup:longest=3", "eagle:chain=4@runs/my-drafter"."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +14,11 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
 from mmspec.methods import method
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState
+from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
-from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 class HydraInputBlock(nn.Module):
@@ -144,6 +146,60 @@ class Hydra(HeadDrafter):
             outputs.append(self.feature(depth, shift_rows(states, depth), path))
         return outputs
 
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """A prefix layer has the published final norm."""
+        return super().sizes_for(parts, sizes) | {"final_norm": bool(sizes.get("prefix_layer"))}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """The config gives hydra_num_heads and hydra_num_layers, the names whether there is a prefix layer and dropout, the
+        tensors the widths.
+
+        The config does not describe the prefix layer, a Llama model of one layer in the target's settings: its heads, norm
+        epsilon and rotary base come from the target, or from the config where they have been added. Blocks that share a
+        weight are copied.
+        Raises ValueError also for heads that do not read the drafted tokens, and for states of earlier layers.
+        """
+        heads, layers = require_fields(config, "hydra_num_heads", "hydra_num_layers")
+        if config.get("hydra_head_arch", "mlp") not in ("mlp", "prefix-mlp"):
+            raise ValueError(f"hydra_head_arch: expected 'mlp' or 'prefix-mlp', got {config['hydra_head_arch']!r}")
+        if config.get("hidden_state_offset"):
+            raise ValueError(
+                f"hidden_state_offset: expected 0, the target's last states, got {config['hidden_state_offset']}"
+            )
+        if not config.get("grounded_heads", True):
+            raise ValueError(
+                "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
+            )
+        names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
+        if last not in state:
+            raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
+        vocab, width = state[last].shape
+        fields: dict[str, Any] = {"hidden_size": width, "vocab_size": vocab, "heads": heads, "layers": layers}
+        if config.get("hydra_head_arch") == "prefix-mlp" or any(name.startswith(_PREFIX) for name in state):
+            fields |= _layer_fields(state, config, target) | {"prefix_layer": True, "final_norm": True}
+            names |= layer_names(_LAYER) | {
+                "norm.weight": (f"{_LAYER}input_layernorm.weight",),
+                "final_norm.weight": (f"{_PREFIX}norm.weight",),
+            }
+        return fill_drafter(cls(HydraConfig(**fields)), state, names, _UNUSED)
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """Hydra++, all heads: 10 epochs, batch 32, 100 steps of warm-up."""
+        from mmspec.vlm.training.losses import cross_entropy
+        from mmspec.vlm.training.objective import Objective
+        from mmspec.vlm.training.recipes import Recipe
+
+        return {
+            cls.kind: Recipe(
+                Objective(((1.0, cross_entropy),), depths=1, decay=1.0),
+                lr=5e-4, warmup=0.005, decay="cosine", final_lr=0.33, betas=(0.9, 0.999), weight_decay=0.1, clip=1.0,
+                answers="given", sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
+            )
+        }  # fmt: skip
+
 
 class HydraState(HeadState):
     """passes: evaluations of a head, one a level.   known: float [B, 1 + drafted, H], embeddings of the root and of the
@@ -194,39 +250,6 @@ _PREFIX = "prefix_embeding_layer."  # spelled so in the files
 _LAYER = f"{_PREFIX}layers.0."
 # the target's own embedding, one that the prefix layer never reads, and a table that follows from the config
 _UNUSED = ("input_embed_fn.weight", f"{_PREFIX}embed_tokens.weight", f"{_LAYER}self_attn.rotary_emb.inv_freq")
-
-
-def load_hydra(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Hydra:
-    """The config gives hydra_num_heads and hydra_num_layers, the names whether there is a prefix layer and dropout, the
-    tensors the widths.
-
-    The config does not describe the prefix layer, a Llama model of one layer in the target's settings: its heads, norm epsilon
-    and rotary base come from the target, or from the config where they have been added. Blocks that share a weight are copied.
-    Raises ValueError also for heads that do not read the drafted tokens, and for states of earlier layers.
-    """
-    heads, layers = require_fields(config, "hydra_num_heads", "hydra_num_layers")
-    if config.get("hydra_head_arch", "mlp") not in ("mlp", "prefix-mlp"):
-        raise ValueError(f"hydra_head_arch: expected 'mlp' or 'prefix-mlp', got {config['hydra_head_arch']!r}")
-    if config.get("hidden_state_offset"):
-        raise ValueError(
-            f"hidden_state_offset: expected 0, the target's last states, got {config['hidden_state_offset']}"
-        )
-    if not config.get("grounded_heads", True):
-        raise ValueError(
-            "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
-        )
-    names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
-    if last not in state:
-        raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
-    vocab, width = state[last].shape
-    fields: dict[str, Any] = {"hidden_size": width, "vocab_size": vocab, "heads": heads, "layers": layers}
-    if config.get("hydra_head_arch") == "prefix-mlp" or any(name.startswith(_PREFIX) for name in state):
-        fields |= _layer_fields(state, config, target) | {"prefix_layer": True, "final_norm": True}
-        names |= layer_names(_LAYER) | {
-            "norm.weight": (f"{_LAYER}input_layernorm.weight",),
-            "final_norm.weight": (f"{_PREFIX}norm.weight",),
-        }
-    return fill_drafter(Hydra(HydraConfig(**fields)), state, names, _UNUSED)
 
 
 def _head_names(heads: int, layers: int, dropped: bool) -> tuple[dict[str, tuple[str, ...]], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -10,8 +10,8 @@ from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter
+from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
-from mmspec.vlm.drafters.base.trained_drafter import require_fields
 
 
 @method(
@@ -46,26 +46,40 @@ class Medusa(HeadDrafter):
         states = slots.carry[:, first:]
         return [shift_rows(self.feature(depth, states), depth) for depth in range(min(depths, self.config.heads))]
 
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """medusa_num_heads and medusa_num_layers are read from the config, widths from the tensors, as the published config
+        has none. Names start with "medusa_head." in files of the whole model, whose other tensors are the target's own and
+        are not kept, and with the number of the head in files of the heads alone.
+        """
+        heads, layers = require_fields(config, "medusa_num_heads", "medusa_num_layers")
+        prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
+        last = f"{prefix}0.{layers}.weight"
+        if last not in state:
+            raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
+        vocab, width = state[last].shape
+        names = {}
+        for head in range(heads):
+            names[f"heads.{head}.weight"] = (f"{prefix}{head}.{layers}.weight",)
+            for layer in range(layers):
+                for part in ("weight", "bias"):
+                    names[f"blocks.{head}.{layer}.linear.{part}"] = (f"{prefix}{head}.{layer}.linear.{part}",)
+        drafter = cls(HeadConfig(hidden_size=width, vocab_size=vocab, heads=heads, layers=layers))
+        return fill_drafter(drafter, state, names, unused=[name for name in state if name.startswith(_TARGETS)])
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """All heads, 3 of them; 2 epochs, batch 32."""
+        from mmspec.vlm.training.losses import hard_cross_entropy
+        from mmspec.vlm.training.objective import Objective
+        from mmspec.vlm.training.recipes import Recipe
+
+        objective = Objective(((1.0, hard_cross_entropy),), depths=1, decay=0.8)
+        return {
+            cls.kind: Recipe(
+                objective, lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given"
+            )
+        }
+
 
 _TARGETS = ("model.", "lm_head.")
-
-
-def load_medusa(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Medusa:
-    """medusa_num_heads and medusa_num_layers are read from the config, widths from the tensors, as the published config has
-    none. Names start with "medusa_head." in files of the whole model, whose other tensors are the target's own and are not
-    kept, and with the number of the head in files of the heads alone.
-    """
-    heads, layers = require_fields(config, "medusa_num_heads", "medusa_num_layers")
-    prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
-    last = f"{prefix}0.{layers}.weight"
-    if last not in state:
-        raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
-    vocab, width = state[last].shape
-    names = {}
-    for head in range(heads):
-        names[f"heads.{head}.weight"] = (f"{prefix}{head}.{layers}.weight",)
-        for layer in range(layers):
-            for part in ("weight", "bias"):
-                names[f"blocks.{head}.{layer}.linear.{part}"] = (f"{prefix}{head}.{layer}.linear.{part}",)
-    drafter = Medusa(HeadConfig(hidden_size=width, vocab_size=vocab, heads=heads, layers=layers))
-    return fill_drafter(drafter, state, names, unused=[name for name in state if name.startswith(_TARGETS)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
-from mmspec.vlm.drafters.eagle3.published import check_vocabulary, eagle3_fields, published_levels
+from mmspec.vlm.drafters.eagle3.published import check_vocabulary, eagle3_fields, published_levels, tensor_names
 
 
 class PEagleLayer(DraftLayer):
@@ -65,6 +65,7 @@ class PEagle(Eagle3):
     kind: ClassVar[str] = "peagle"
     config_class = PEagleConfig
     name = "p-eagle"
+    published_as = ("PEagleSpeculator", "speculators:peagle")
     trainable: ClassVar[bool] = False
     config: PEagleConfig
 
@@ -94,6 +95,35 @@ class PEagle(Eagle3):
             keys, values = cache.write(index, key, value)
             attend = carry = layer.finish(carry, layer.attention(query, keys, values, bias, causal))
         return carry
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """An EAGLE-3 file with more layers, `mask_hidden` and a trained embedding. Tokens of a draft: the first proposal
+        method's `speculative_tokens`, 7 where the config has none.
+
+        Raises ValueError as EAGLE-3's reader does, and for a config without `mask_token_id`.
+        """
+        inner = config.get("transformer_layer_config") or config
+        layers, mask = inner.get("num_hidden_layers", 1), config.get("mask_token_id")
+        if mask is None:
+            raise ValueError(
+                "config: expected the field mask_token_id, got none; give the config the file was made with"
+            )
+        one = dict(inner, num_hidden_layers=1)
+        fields = eagle3_fields(dict(config, transformer_layer_config=one) if inner is not config else one)
+        methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
+        drafter = cls(
+            PEagleConfig(
+                **fields, levels=published_levels(config, target), mask_token_id=mask, num_hidden_layers=layers,
+                depths=methods[0].get("speculative_tokens") or 7,
+            )
+        )  # fmt: skip
+        drafter = fill_drafter(
+            drafter, state, _names(drafter), ("verifier_lm_head.weight", "verifier_norm.weight", "t2d", "d2t")
+        )
+        if drafter.head.reduced:
+            check_vocabulary(state["d2t"], state["t2d"])
+        return drafter
 
 
 class PEagleState(FeatureState):
@@ -170,43 +200,8 @@ class PEagleState(FeatureState):
         return self.rows[:, depth : depth + 1].expand(-1, token.shape[1], -1)
 
 
-def load_peagle(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> PEagle:
-    """An EAGLE-3 file with more layers, `mask_hidden` and a trained embedding. Tokens of a draft: the first proposal method's
-    `speculative_tokens`, 7 where the config has none.
-
-    Raises ValueError as EAGLE-3's reader does, and for a config without `mask_token_id`.
-    """
-    inner = config.get("transformer_layer_config") or config
-    layers, mask = inner.get("num_hidden_layers", 1), config.get("mask_token_id")
-    if mask is None:
-        raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with")
-    one = dict(inner, num_hidden_layers=1)
-    fields = eagle3_fields(dict(config, transformer_layer_config=one) if inner is not config else one)
-    methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
-    drafter = PEagle(
-        PEagleConfig(
-            **fields, levels=published_levels(config, target), mask_token_id=mask, num_hidden_layers=layers,
-            depths=methods[0].get("speculative_tokens") or 7,
-        )
-    )  # fmt: skip
-    drafter = fill_drafter(
-        drafter, state, _names(drafter), ("verifier_lm_head.weight", "verifier_norm.weight", "t2d", "d2t")
-    )
-    if drafter.head.reduced:
-        check_vocabulary(state["d2t"], state["t2d"])
-    return drafter
-
-
 def _names(drafter: PEagle) -> dict[str, tuple[str, ...]]:
-    names = {
-        **layer_names("layers.0."),
-        "embed_norm.weight": ("layers.0.input_layernorm.weight",),
-        "state_norm.weight": ("layers.0.hidden_norm.weight",),
-        "head.weight": ("lm_head.weight",),
-    }
-    names |= {name: (name,) for name in ("fc.weight", "norm.weight", "mask_hidden", "embed_tokens.weight")}
-    if drafter.head.reduced:
-        names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
+    names = tensor_names({}, drafter.config) | {name: (name,) for name in ("mask_hidden", "embed_tokens.weight")}
     for index in range(1, drafter.config.num_hidden_layers):
         prefix = f"layers.{index}."
         own = layer_names(prefix) | {"layer.input_norm.weight": (f"{prefix}input_layernorm.weight",)}

@@ -16,7 +16,7 @@ from mmspec.vlm.target import TextTarget
 
 
 @method(
-    "lookup", domain="vlm", kind="drafter", title="prompt lookup", exact=True, order=20,
+    "lookup", domain="vlm", kind="drafter", title="prompt lookup", exact=True, order=20, drafts=("n-grams",),
     about="n-grams of the prompt and the text so far", paper="Prompt Lookup Decoding",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)

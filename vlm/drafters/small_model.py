@@ -252,6 +252,7 @@ def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
 
 @method(
     "small", domain="vlm", kind="drafter", title="small model chain", exact=True, needs=("model",), order=22,
+    drafts=("sampled chain",),
     about="a chain from a smaller model", paper="Fast Inference from Transformers via Speculative Decoding",
 )  # fmt: skip
 def small(parts: MethodParts, chain: int = 5) -> SmallModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
+from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, require_fields
+from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, require_fields, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,36 @@ class AcceptanceHead(PretrainedDrafter):
             raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
                              f"{self.config.hidden_size}; train one for this drafter")  # fmt: skip
 
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """config: hidden_size and num_layers. The file holds one block num_layers times; each copy becomes a block of ours."""
+        width, layers = require_fields(config, "hidden_size", "num_layers")
+        names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
+        for layer in range(layers):
+            names |= {f"blocks.{layer}.{x}": (f"model.{layer}.linear.{x}",) for x in ("weight", "bias")}
+        return fill_drafter(cls(AcceptanceConfig(width, layers)), state, names, unused=())
 
+
+@method(
+    "specdecpp", domain="vlm", kind="controller", title="SpecDec++", exact=True, needs=("weights",),
+    about="a head on the drafter's state ends a draft where a rejection is likely",
+    paper="SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths", **AcceptanceHead.method_facts(),
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class AcceptanceStop:
     """Ends a row's draft where a rejection is likelier than `threshold`: 1 - prod P(accept) > threshold.
 
-    head: trained for the drafter that uses this.   shortest, longest: bounds of a draft, the paper's.
-    newest: include the token drawn last, which ends drafts one token sooner than the public code.
-
     Exact: it reads tokens that are already drawn and never changes the law of the next one.
-    Raises ValueError for a threshold that is no probability and for bounds out of order.
+
+    Args:
+        head: The head, trained for the drafter that uses this.
+        threshold: The chance of a rejection that ends a draft.
+        shortest: The fewest tokens of a draft.
+        longest: The most tokens of a draft.
+        newest: Whether the token drawn last counts, which ends drafts one token sooner than the public code.
+
+    Raises:
+        ValueError: The threshold is no probability, or the bounds are out of order.
     """
 
     head: AcceptanceHead
@@ -94,6 +115,11 @@ class AcceptanceStop:
             raise ValueError(f"threshold: expected a probability, got {self.threshold}")
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
+
+    @classmethod
+    def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
+        """The control of a head at hand.   Raises ValueError where the weights are no such head."""
+        return cls(weights_of(AcceptanceHead, parts), **settings)
 
     def begin(self) -> AcceptanceGrowth:
         return AcceptanceGrowth(self)
@@ -126,12 +152,3 @@ class AcceptanceGrowth:
         if step < control.shortest:
             return confidence >= 0
         return 1 - (self.survival if control.newest else before) <= control.threshold
-
-
-def load_specdecpp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> AcceptanceHead:
-    """config: hidden_size and num_layers. The file holds one block num_layers times; each copy becomes a block of ours."""
-    width, layers = require_fields(config, "hidden_size", "num_layers")
-    names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
-    for layer in range(layers):
-        names |= {f"blocks.{layer}.{x}": (f"model.{layer}.linear.{x}",) for x in ("weight", "bias")}
-    return fill_drafter(AcceptanceHead(AcceptanceConfig(width, layers)), state, names, unused=())

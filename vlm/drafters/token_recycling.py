@@ -30,7 +30,7 @@ def paper_template() -> tuple[int, ...]:
 
 
 @method(
-    "recycling", domain="vlm", kind="drafter", title="Token Recycling", exact=True, order=21,
+    "recycling", domain="vlm", kind="drafter", title="Token Recycling", exact=True, order=21, drafts=("dynamic tree",),
     about="a tree from the target's earlier candidates",
     paper="Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling",
 )  # fmt: skip

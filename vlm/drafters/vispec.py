@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -13,8 +14,10 @@ from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
 from mmspec.methods import method
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
+from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.eagle import Eagle
 
@@ -134,26 +137,61 @@ class ViSpec(FeatureDrafter):
         added = self.inject.bias if context is None else context
         return super().fuse(embeds, injected if added is None else injected + added)
 
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """No grouped queries, also where the target has them."""
+        return super().sizes_for(parts, sizes) | {"num_key_value_heads": 0}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection unless
+        `bias` is false.   Raises ValueError also for a file of the first stage, which has no adaptor: load that one as
+        "eagle2".
+        """
+        fields = drafter_sizes(config, ONE_AXIS)
+        if _QUERIES not in state:
+            raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
+        names = {
+            **one_layer_names(fields),
+            "inject.weight": ("img_fc.weight",),
+            "adaptor.q": (_QUERIES,),
+            **{f"adaptor.{x}_proj.weight": (f"imadpt.{x}_proj.weight",) for x in "kvo"},
+        }
+        if fields["qkv_bias"]:
+            names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
+        if fields["bias"]:
+            names["inject.bias"] = ("img_fc.bias",)
+        return fill_drafter(cls(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """68k texts for an EAGLE drafter that sees no pictures, which the second stage starts from. Then 68k pictures, 20
+        epochs of batch 8, the first a warm-up; the paper reports cross-entropy, the code has these terms.
+
+        Both passes of the second stage count the same: on true states, and on the drafter's own. In the public code all keys
+        of the second pass are the drafter's own; here a place attends to true slots but for its own draft, as when drafting.
+        """
+        from mmspec.vlm.training.losses import l1, list_mle
+        from mmspec.vlm.training.objective import Objective
+        from mmspec.vlm.training.recipes import FEATURE_RECIPE, FEATURE_TERMS
+
+        first = Objective((*FEATURE_TERMS, (0.01, list_mle())), depths=1)
+        second = Objective(((10.0, l1), (0.1, list_mle())), depths=2, decay=1.0, over_depths="mean")
+        return {
+            "vispec_stage1": replace(FEATURE_RECIPE, objective=first),
+            cls.kind: replace(FEATURE_RECIPE, objective=second, lr=3e-6, warmup=1 / 20, answers="own"),
+        }
+
+    def prescribed(self, recipe: Any) -> Any:
+        """Texts come first, as in the first stage."""
+        from mmspec.vlm.training.data import Curriculum
+
+        return replace(recipe, curriculum=Curriculum(0.1, 0.1))
+
+    @classmethod
+    def warm_start(cls, drafter: PretrainedDrafter) -> PretrainedDrafter:
+        """The second stage of training starts from a drafter of the first."""
+        return cls.from_stage1(drafter) if isinstance(drafter, Eagle) else drafter
+
 
 _QUERIES = "imadpt.q"
-
-
-def load_vispec(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> ViSpec:
-    """The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection unless
-    `bias` is false.   Raises ValueError also for a file of the first stage, which has no adaptor: load that one as
-    "eagle2".
-    """
-    fields = drafter_sizes(config, ONE_AXIS)
-    if _QUERIES not in state:
-        raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
-    names = {
-        **one_layer_names(fields),
-        "inject.weight": ("img_fc.weight",),
-        "adaptor.q": (_QUERIES,),
-        **{f"adaptor.{x}_proj.weight": (f"imadpt.{x}_proj.weight",) for x in "kvo"},
-    }
-    if fields["qkv_bias"]:
-        names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
-    if fields["bias"]:
-        names["inject.bias"] = ("img_fc.bias",)
-    return fill_drafter(ViSpec(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)

@@ -20,7 +20,7 @@ from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
 from mmspec.vlm.training.losses import terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.objective_wrappers import SelectTokens
-from mmspec.vlm.training.recipes import PUBLISHED, Recipe, equal_recipe, published_recipe, with_terms
+from mmspec.vlm.training.recipes import Recipe, equal_recipe, published_recipe, published_recipes, with_terms
 from mmspec.vlm.training.run_setup import check_same_run, fit_vocabulary, initial_drafter, process_state
 from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps, check_image_dependence
@@ -34,10 +34,10 @@ class Job:
     """What to train and how.
 
     kind, sizes: see `new_drafter`; sizes as pairs in place of the recipe's, and none with `start`.
-    recipe: "equal" (ours, the same for all kinds) or a name of PUBLISHED.
+    recipe: "equal" (ours, the same for all kinds) or a name of `published_recipes`.
     lr, loss, answers, teacher: in place of the recipe's; loss as `terms_of` reads it.
     new_tokens: of the target's own answers, made greedily and sampled in turn.   longest: tokens a row is cut to.
-    start: folder of a drafter to start from: of this kind, or for "vispec" an "eagle2" one trained on text.
+    start: folder of a drafter to start from: of this kind, or of a kind whose training is the first stage of this one's.
     reference, share: train on this share of the tokens only, against the drafter of this folder, see `SelectTokens`.
     eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
     """
@@ -62,8 +62,8 @@ class Job:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.recipe != "equal" and self.recipe not in PUBLISHED:
-            raise ValueError(f"recipe: expected equal or one of {', '.join(PUBLISHED)}, got {self.recipe!r}")
+        if self.recipe != "equal" and self.recipe not in (known := published_recipes()):
+            raise ValueError(f"recipe: expected equal or one of {', '.join(known)}, got {self.recipe!r}")
         if self.loss is not None:
             terms_of(self.loss)
         if self.start is not None and self.sizes:
@@ -74,7 +74,7 @@ class Job:
     @property
     def built(self) -> dict[str, Any]:
         """The sizes of a new drafter: the recipe's, with the job's own in their place."""
-        recipe = PUBLISHED.get(self.recipe)
+        recipe = published_recipes().get(self.recipe)
         return {**({} if recipe is None else dict(recipe.sizes)), **dict(self.sizes)}
 
     def recipe_for(self, drafter: ShapedDrafter) -> Recipe:

@@ -15,10 +15,8 @@ from mmspec.io.files import write_json_atomic
 from mmspec.io.readers import read_json
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.checkpoints import load_drafter
-from mmspec.vlm.drafters.eagle import Eagle
+from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
-from mmspec.vlm.drafters.vispec import ViSpec
-from mmspec.vlm.training.initialisation import new_drafter
 
 
 def initial_drafter(
@@ -26,8 +24,8 @@ def initial_drafter(
 ) -> ShapedDrafter:
     """A new drafter of `kind` with weights from `seed`, or the one saved in `start`, float32. sizes: see `new_drafter`.
 
-    A "vispec" drafter may start from an "eagle2" one trained on text, ViSpec's second stage from its first. A reduced
-    vocabulary stays that of `start`, see `fit_vocabulary`.
+    Kinds with two stages of training may start from the drafter of the first stage, see `warm_start` of their class. A
+    reduced vocabulary stays that of `start`, see `fit_vocabulary`.
     Raises ValueError where `start` holds another kind.
     """
     with torch.random.fork_rng():
@@ -35,9 +33,7 @@ def initial_drafter(
         untrained = new_drafter(kind, model, **sizes)
         if start is None:
             return untrained
-        drafter = load_drafter(start, target=model).float()
-        if kind == "vispec" and isinstance(drafter, Eagle):
-            drafter = ViSpec.from_stage1(drafter)
+        drafter = untrained.warm_start(load_drafter(start, target=model).float())
     if drafter.kind != untrained.kind:
         raise ValueError(
             f"start: expected a drafter of kind {untrained.kind}, got {drafter.kind} in {start}; choose another"

@@ -15,7 +15,7 @@ PEER, PLAIN = "hf", "plain"
 
 @dataclass(frozen=True, slots=True)
 class VlmMethod(Method):
-    """engine: whose loop decodes.   drafter: a name in DRAFTERS or a folder.   change: what this row changes about the
+    """engine: whose loop decodes.   drafter: a name in `drafter_specs` or a folder.   change: what this row changes about the
     drafter.   options: for transformers' generate; a callable is given the resources.
     point: where plots put the row, such as its fixed length.   controlled: its lengths follow measured costs; compared with
     the other rows of the same `rivals`.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from mmspec import drafters, zoo
+from mmspec import zoo
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.vlm.variants import untrained, weakened
 from mmspec.io.checkpoints import cast_weights, load_model, load_part
 from mmspec.io.readers import read_json
+from mmspec.methods import MethodInfo, find, methods
 from mmspec.vlm import load_drafter
 
 HYBRID, SMOL, SMOLLM2 = "vlm/hybrid", "vlm/smol", "smollm2"
@@ -23,32 +25,54 @@ TARGETS = ("vlm", HYBRID, SMOL, SMOLLM2)  # models of the zoo that commands deco
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
+# of the zoo's drafters that differ from others of their method
+_TITLES = {"eagle_text": "EAGLE without vision", "dflash_vision": "DFlash with vision", "dspark": "DSpark with vision"}
+
+
 @dataclass(frozen=True, slots=True)
 class VlmDrafterSpec:
     """A drafter as the command line offers it.
 
-    title: in tables.   drafts: what its drafts look like.   training: what it needs.   part: its name in the zoo.
-    public: offered to users; the others serve the benches.   target: the zoo's model it is for, "" for any.
+    Attributes:
+        title: Its name in tables.
+        make: The function that makes it from the resources.
+        part: Its name in the zoo, None where it has none.
+        public: Whether users are offered it; the others serve the benches.
+        target: The zoo's model that it is for, "" for any.
     """
 
     title: str
     make: Callable[[VlmResources], Any]
-    drafts: str
-    training: str = "none"
     part: str | None = None
     public: bool = True
     target: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _ZooParts:
+    """What a method is made of where its weights are the zoo's.
+
+    Attributes:
+        resources: The target and the models of the zoo that belong to it.
+        name: The weights in the zoo, "" for none.
+    """
+
+    resources: VlmResources
+    name: str = ""
+
+    @property
+    def model(self) -> Any:
+        return self.resources.model
+
+    def part(self, name: str) -> Any:
+        """The weights, without the processor that models of the zoo come with."""
+        found = self.resources.zoo_part(self.name)
+        return found[0] if isinstance(found, tuple) else found
+
+
 def target_of(part: str) -> str:
     """The zoo's model that a part of it was trained for."""
     return next((target for target in (HYBRID, SMOL, SMOLLM2) if part.startswith(f"{target}/")), "vlm")
-
-
-def _trained(name: str, title: str, drafts: str, target: str = "vlm") -> VlmDrafterSpec:
-    part = f"{target}/{name}"
-    made = "per target; shipped for the zoo's"
-    return VlmDrafterSpec(title, lambda resources: resources.zoo_part(part), drafts, made, part, target=target)
 
 
 def _automatic(resources: VlmResources) -> Any:
@@ -58,80 +82,50 @@ def _automatic(resources: VlmResources) -> Any:
     return controller_for(resources.model)
 
 
-DRAFTERS: dict[str, VlmDrafterSpec] = {
-    "eagle": _trained("eagle", "EAGLE", "tree or chain from the target's hidden states, pictures fused like text"),
-    "eagle_text": _trained("eagle_text", "EAGLE without vision", "as eagle, pictures left out (EAGLE-2)"),
-    "msd": _trained("msd", "MSD", "as eagle, pictures as raw vision embeddings"),
-    "vispec": _trained("vispec", "ViSpec", "as eagle, one compressed row and one global vector a picture"),
-    "flash": _trained("flash", "FLASH", "several tokens a pass over compressed pictures"),
-    "specvlm": _trained("specvlm", "SpecVLM", "as eagle, pictures compressed by a learned choice of ways"),
-    "eagle3": _trained("eagle3", "EAGLE-3", "tree or chain from three levels of the target's states"),
-    "dflash": _trained("dflash", "DFlash", "a block of tokens in one pass, or a tree of its likeliest prefixes"),
-    "dflash_vision": _trained("dflash_vision", "DFlash with vision", "as dflash, pictures pooled into a few rows"),
-    "dspark": _trained("dspark", "DSpark with vision", "as dflash_vision, every token drawn behind those before it"),
-    "hybrid-dflash": _trained("dflash", "DFlash", "as dflash, for vlm/hybrid", HYBRID),
-    "hybrid-mtp": _trained("mtp", "MTP layer", "tree or chain from a layer of the target's own class", HYBRID),
-    "smol-msd": _trained("msd", "MSD", "as msd, for vlm/smol", SMOL),
-    "smol-vispec": _trained("vispec", "ViSpec", "as vispec, for vlm/smol", SMOL),
-    "smol-dspark": _trained("dspark", "DSpark with vision", "as dspark, for vlm/smol", SMOL),
-    "smollm2-eagle3": _trained("eagle3", "EAGLE-3", "as eagle3, for smollm2", SMOLLM2),
-    "smollm2-dspark": _trained("dspark", "DSpark", "as dspark without pictures, for smollm2", SMOLLM2),
-    "hydra": _trained("hydra", "Hydra", "tree or chain from heads on the target's last state"),
-    "medusa": _trained("medusa", "Medusa", "tree or chain from independent heads on the target's last state"),
-    "small": VlmDrafterSpec(
-        "small model chain",
-        lambda resources: drafters.SmallModel(resources.zoo_part("vlm/small")[0]),
-        "chain from a smaller model",
-        "none of its own",
-        target="vlm",
-    ),
-    "lookup": VlmDrafterSpec(
-        "prompt lookup", lambda resources: drafters.PromptLookup(), "n-grams of the prompt and the text so far"
-    ),
-    "recycling": VlmDrafterSpec(
-        "Token Recycling", lambda resources: drafters.TokenRecycling(), "tree from the target's earlier candidates"
-    ),
-    "both": VlmDrafterSpec(
-        "prompt lookup + EAGLE-3",
-        lambda resources: drafters.Merged(resources.zoo_part("vlm/eagle3")),
-        "prompt lookup and the trained drafter in one tree",
-        "that of the trained drafter",
-        part="vlm/eagle3",
-        target="vlm",
-    ),
-    "none": VlmDrafterSpec("plain", lambda resources: None, "nothing: plain decoding in the same loop"),
-    "auto": VlmDrafterSpec("auto", _automatic, "what is at hand for the model, as far as it pays by measured time"),
-    "weak": VlmDrafterSpec(
-        "EAGLE with noise",
-        lambda resources: resources.variant("weak", weakened),
-        "as eagle",
-        public=False,
-        target="vlm",
-    ),
-    "random": VlmDrafterSpec(
-        "untrained EAGLE",
-        lambda resources: resources.variant("random", untrained),
-        "as eagle, at random",
-        public=False,
-        target="vlm",
-    ),
-}
+def _of_method(found: MethodInfo, part: str | None = None) -> VlmDrafterSpec:
+    """A method by itself, or over the weights of a part of the zoo."""
+    if part is None:
+        return VlmDrafterSpec(found.title, lambda resources: found.make({}, _ZooParts(resources)))
+    target = target_of(part)
+    title = _TITLES.get(part.removeprefix(f"{target}/"), found.title)
+    return VlmDrafterSpec(title, lambda resources: found.make({}, _ZooParts(resources, part)), part, target=target)
+
+
+def drafter_specs() -> dict[str, VlmDrafterSpec]:
+    """The drafters by name, in the order of the registry: what the zoo has weights for, and what needs none. Then variants."""
+    known = zoo.names()
+    found: dict[str, VlmDrafterSpec] = {}
+    for one in methods("vlm", "drafter"):
+        if not one.needs:
+            found[one.name] = _of_method(one)
+            continue
+        for part in known:
+            name = part.removeprefix(f"{target_of(part)}/")
+            if name != part and one.name in (name, name.partition("_")[0]):
+                found[_short(part)] = _of_method(one, part)
+    found["auto"] = VlmDrafterSpec("auto", _automatic)
+    if (part := "vlm/eagle3") in known:
+        over = find("both", "vlm", "drafter")
+        found[over.name] = replace(_of_method(over, part), title="prompt lookup + EAGLE-3")
+    for name, title, change in (("weak", "EAGLE with noise", weakened), ("random", "untrained EAGLE", untrained)):
+        make = partial(VlmResources.variant, name=name, change=change)
+        found[name] = VlmDrafterSpec(title, make, public=False, target="vlm")
+    return found
+
+
+def _short(part: str) -> str:
+    """The name of a part of the zoo in commands: "msd" of "vlm/msd", "hybrid-mtp" of "vlm/hybrid/mtp"."""
+    return part.removeprefix("vlm/").replace("/", "-")
 
 
 def short_name(name: str) -> str:
-    """The name in DRAFTERS of what the zoo calls `name`: "msd" of "vlm/msd"; any other name as it is."""
-    short = name.removeprefix("vlm/").replace("/", "-")
-    return short if short in DRAFTERS and name in zoo.names() else name
+    """The drafter that the zoo calls `name`, as commands call it: "msd" of "vlm/msd"; any other name as it is."""
+    return short if (short := _short(name)) in drafter_specs() and name in zoo.names() else name
 
 
 def drafter_names(model: str = "vlm") -> list[str]:
     """The names users choose from for a model of the zoo: what needs no training, and what the zoo has for it."""
-    known = zoo.names()
-    return [
-        name
-        for name, choice in DRAFTERS.items()
-        if choice.public and choice.target in ("", model) and (choice.part is None or choice.part in known)
-    ]
+    return [name for name, one in drafter_specs().items() if one.public and one.target in ("", model)]
 
 
 def unknown_drafter(name: str) -> str:
@@ -142,15 +136,16 @@ def unknown_drafter(name: str) -> str:
 
 def title_of(name: str) -> str:
     """What tables call a drafter."""
-    return DRAFTERS[name].title if name in DRAFTERS else name
+    found = drafter_specs().get(name)
+    return name if found is None else found.title
 
 
 def card_of(name: str) -> dict:
     """What is known about the training of a drafter: the card of a zoo model or beside a saved one, {} without one."""
     from mmspec.zoo.files.registry import folder_of
 
-    choice = DRAFTERS.get(name)
-    if choice is not None and choice.part not in zoo.names():
+    choice = drafter_specs().get(name)
+    if choice is not None and choice.part is None:
         return {}
     file = (Path(name) if choice is None else folder_of(choice.part)) / "card.json"
     return read_json(file) if file.is_file() else {}
@@ -194,10 +189,9 @@ class VlmResources(Resources):
         return part.fitted(self.model) if hasattr(part, "fitted") else part
 
     def drafter(self, name: str) -> Any:
-        """The drafter called `name` in DRAFTERS, or the one saved in the folder `name`; None for "none"."""
-        short = short_name(name)
-        if short in DRAFTERS:
-            return DRAFTERS[short].make(self)
+        """The drafter of a name in `drafter_specs`, or the one saved in the folder `name`; None for "none"."""
+        if (found := drafter_specs().get(short_name(name))) is not None:
+            return found.make(self)
         if Path(name).is_dir():
             return self.once(name, lambda: load_drafter(name, target=self.model))
         raise ValueError(unknown_drafter(name))

@@ -9,7 +9,7 @@ from mmspec import zoo
 from mmspec.evaluate.engine.suite import Suite
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.requests import VlmTask
-from mmspec.evaluate.vlm.resources import DRAFTERS, title_of
+from mmspec.evaluate.vlm.resources import drafter_specs
 from mmspec.evaluate.vlm.variants import both, chained
 
 COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
@@ -57,15 +57,11 @@ class VlmSuite(Suite):
         Returns:
             The methods in the order of the tables.
         """
-        there, fits = {None, "", *zoo.names()}, ("", model or self.model)
-        known = [name for name in self.drafters if DRAFTERS[name].part in there and DRAFTERS[name].target in fits]
-        made = [method for name in known for method in self.each(name, title_of(name))]
+        there, fits = {"", *zoo.names()}, ("", model or self.model)
+        known = {name: one for name, one in drafter_specs().items() if one.target in fits}
+        made = [method for name in self.drafters if name in known for method in self.each(name, known[name].title)]
         for name, folder in saved:
             like_the_zoo = [(method, both(chained(7), method.change)) for method in self.each(name, name)]
             made += [replace(method, drafter=folder, change=change) for method, change in like_the_zoo]
-        own = [
-            method
-            for method in self.methods
-            if {method.part, DRAFTERS[method.drafter].part} <= there and DRAFTERS[method.drafter].target in fits
-        ]
+        own = [method for method in self.methods if method.part in there and method.drafter in known]
         return (_HF, _AR, *made, *own)

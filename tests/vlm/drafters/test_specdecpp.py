@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
+from mmspec.methods import parse
 from mmspec.training.schedule import Schedule
 from mmspec.vlm import drafter_from_state_dict, load_drafter
 from mmspec.vlm.admission import take_apart
@@ -190,3 +193,24 @@ def test_impossible_settings_are_refused() -> None:
         AcceptanceStop(Told(), shortest=5, longest=4)
     with pytest.raises(ValueError, match="tells its hidden state"):
         AcceptanceStop(Told()).begin().grow(0, torch.ones(1))
+
+
+def test_the_control_is_made_by_its_text_over_a_head_at_hand() -> None:
+    head = AcceptanceHead(AcceptanceConfig(HIDDEN))
+    made = parse("specdecpp:threshold=0.5,longest=9", "vlm", "controller").make(HeadAtHand(head))
+    assert made == AcceptanceStop(head, threshold=0.5, longest=9)
+    with pytest.raises(
+        ValueError, match="controller 'specdecpp': weights: expected those of a drafter of kind specdecpp"
+    ):
+        parse("specdecpp", "vlm", "controller").make(HeadAtHand(object()))
+
+
+@dataclass(frozen=True)
+class HeadAtHand:
+    """Parts of a method that are a head alone."""
+
+    head: object
+
+    def part(self, name: str) -> object:
+        assert name == "weights"
+        return self.head

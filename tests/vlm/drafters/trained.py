@@ -105,13 +105,10 @@ def flash_autoregressive() -> ShapedDrafter:
 
 def blocks(family: str, **others: object) -> ShapedDrafter:
     """A block-parallel drafter of both layers, whose second layer looks 6 positions back; its sequential parts are stirred."""
-    from importlib import import_module
-
     from mmspec.vlm.drafters.base.block_layers import UNLIMITED
-    from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter
+    from mmspec.vlm.drafters.kinds import drafter_class
 
-    import_module(f"mmspec.vlm.drafters.{family}")
-    made = PretrainedDrafter.kinds[family]
+    made = drafter_class(family)
     config = made.config_class(
         **SIZES, taps=(0, 1), mask_token_id=1, block_size=5, num_hidden_layers=2, head_dim=8,
         reach=(UNLIMITED, 6), causal=(False, True), **others,

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
 from mmspec.vlm.training.objective import DepthPredictions, Objective, predictions
-from mmspec.vlm.training.recipes import PUBLISHED, new_drafter, published_recipe
+from mmspec.vlm.training.recipes import published_recipe, published_recipes
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import tiny
 from tests.vlm.training.predictions import prediction
@@ -50,7 +51,7 @@ def test_a_published_mean_has_the_gradients_of_one_depth(kind: str, depths: int)
 
 
 def test_other_published_recipes_sum_as_their_code_does() -> None:
-    objectives = {name: recipe.objective for name, recipe in PUBLISHED.items()}
+    objectives = {name: recipe.objective for name, recipe in published_recipes().items()}
     means = {name for name, one in objectives.items() if isinstance(one, Objective) and one.over_depths == "mean"}
     assert means == {"vispec", "flash"}
 

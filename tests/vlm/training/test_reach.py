@@ -16,15 +16,14 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters import checkpoints  # noqa: F401
-from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, ShapedDrafter
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.kinds import drafter_classes, new_drafter
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.job import Job
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.objective_wrappers import Glancing, RandomBlockLength, SelectTokens
-from mmspec.vlm.training.recipes import new_drafter
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from tests.vlm.drafters.trained import make
@@ -36,7 +35,7 @@ SIZES = {
     "medusa": {"heads": 6}, "hydra": {"heads": 6}, "flash": {"block": 9, "latents": 3},
     "dflash": {"num_hidden_layers": 2, "block_size": 9}, "dspark": {"num_hidden_layers": 2, "block_size": 9},
 }  # fmt: skip
-DRAFTING = {kind: made for kind, made in PretrainedDrafter.kinds.items() if issubclass(made, ShapedDrafter)}
+DRAFTING = {kind: made for kind, made in drafter_classes().items() if issubclass(made, ShapedDrafter)}
 SHAPED = sorted(kind for kind, made in DRAFTING.items() if made.trainable)
 STEPS = 12
 
@@ -140,7 +139,7 @@ def test_the_test_above_sees_a_head_that_was_not_trained() -> None:
 
 def test_an_acceptance_head_is_trained_whole() -> None:
     """The one kind that drafts nothing itself."""
-    assert set(PretrainedDrafter.kinds) - set(DRAFTING) == {"specdecpp"}
+    assert set(drafter_classes()) - set(DRAFTING) == {"specdecpp"}
     head = AcceptanceHead(AcceptanceConfig(make("eagle").config.hidden_size)).requires_grad_(True)
     seen = trained_rows(head)
     train_acceptance(make("eagle"), tiny("llava"), teacher_batch, Schedule(STEPS, warmup=0), head=head)

@@ -6,16 +6,17 @@ import pytest
 import torch
 
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.kinds import new_drafter, trained_kinds
 from mmspec.vlm.training.losses import LOSSES, terms_of
 from mmspec.vlm.training.objective import Objective
-from mmspec.vlm.training.recipes import KINDS, PUBLISHED, equal_recipe, new_drafter, with_terms
+from mmspec.vlm.training.recipes import equal_recipe, published_recipes, with_terms
 from tests.vlm.tiny import TEXT, VLMS, tiny
 from tests.vlm.training.test_trainer import teacher_batches
 
 
 @pytest.mark.parametrize("target", [*VLMS, *TEXT])
 def test_every_kind_fits_every_target(target: str) -> None:
-    for kind in KINDS:
+    for kind in trained_kinds():
         new_drafter(kind, tiny(target)).check(take_apart(tiny(target)))
 
 
@@ -34,13 +35,13 @@ def test_sizes_follow_the_target_unless_given() -> None:
         new_drafter("msd", tiny("llava"), colour=3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", trained_kinds())
 def test_every_recipe_gives_every_weight_something_to_learn(kind: str) -> None:
     """Ours and the published one; features of eagle3 come from levels of the target."""
     torch.manual_seed(0)
     model = tiny("llava")
     parts, teacher_batch = take_apart(model), teacher_batches(0)
-    for recipe in (equal_recipe(new_drafter(kind, model)), PUBLISHED[kind]):
+    for recipe in (equal_recipe(new_drafter(kind, model)), published_recipes()[kind]):
         drafter = new_drafter(kind, model)
         if drafter.levels is not None:
             teacher_batch.hidden = torch.cat([teacher_batch.last] * len(drafter.levels), -1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases
+from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases, taps_of
 from mmspec.vlm.drafters.base.block_vocabulary import BlockVocabulary
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
@@ -45,6 +46,15 @@ class BlockDrafter(BlockVocabulary):
         block = FixedLength(config.drafted)
         # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
         self.shapes = (Chain(block), Chain(block, "deterministic" if self.independent else "without_replacement"))
+
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """The levels are spread over the target's depth; the mask is the last row of the embedding that is no placeholder."""
+        layers, rows = sizes.get("num_hidden_layers", 5), parts.embed.weight.shape[0]
+        unseen = set(range(max(rows - len(parts.placeholders) - 1, 0), rows)) - set(parts.placeholders)
+        taps = taps_of(parts.layers, layers)
+        given = {"num_hidden_layers": layers, "taps": taps, "mask_token_id": max(unseen)}
+        return super().sizes_for(parts, sizes) | given
 
     def new_layer(self) -> BlockLayer:
         """One of its layers, untrained."""

@@ -175,3 +175,12 @@ def within_reach(row: Tensor, key: Tensor, root: Tensor, reach: int, from_root: 
     The window counts from the root for what lies before it and hides nothing of the block, or from each row both ways.
     """
     return root - key <= reach if from_root else (row - key).abs() <= reach
+
+
+def taps_of(target_layers: int, layers: int) -> tuple[int, ...]:
+    """The layers read of a target of so many by a drafter of `layers`: spread from layer 1 to the last but two."""
+    if layers == 1:
+        return (target_layers // 2,)
+    last = max(target_layers - 3, 1)
+    spread = (round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))
+    return tuple(dict.fromkeys(spread))

@@ -59,6 +59,7 @@ class HeadDrafter(ShapedDrafter):
 
     config: HeadConfig
     head_bias: ClassVar[bool] = False
+    predicts_states: ClassVar[bool] = False
 
     def __init__(self, config: HeadConfig):
         super().__init__(config)
@@ -76,12 +77,13 @@ class HeadDrafter(ShapedDrafter):
         """See `Drafter`: without a layer over them, nothing of a prompt's states is kept."""
         return self.layer is None
 
-    def adopt(self, parts: Parts) -> None:
-        """Starts the vocabulary-wide heads from the target's own, as Hydra's training does."""
+    def start_from(self, parts: Parts) -> Self:
+        """Start the vocabulary-wide heads from the target's own, as Hydra's training does; return the drafter itself."""
         for head in self.heads:
             head.weight.data.copy_(parts.head.weight)
             if head.bias is not None:
                 nn.init.zeros_(head.bias) if parts.head.bias is None else head.bias.data.copy_(parts.head.bias)
+        return self
 
     def new_state(self, target: object) -> HeadState:
         return HeadState(self, target)

@@ -1,37 +1,18 @@
-"""Bases of trained drafters, their predictions in training, and the target's embedding and head as they share them."""
+"""Base of drafters that grow drafts level by level, their predictions in training, and what they share with a target."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree, shape_of
-from mmspec.io.pretrained import Pretrained
 from mmspec.methods import MethodParts
-from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
 from mmspec.vlm.hidden_states import Level
-
-
-class PretrainedDrafter(Pretrained):
-    """Base of trained drafters of text tokens; `kinds` lists them."""
-
-    kinds: ClassVar[dict[str, type[Pretrained]]] = {}
-
-    def check(self, parts: Parts) -> None:
-        """Raises ValueError when the drafter was made for another target."""
-        raise NotImplementedError
-
-    def fitted(self, target: nn.Module) -> Self:
-        """Itself, checked against a model, adapters around it or not, and moved to the model's device and dtype."""
-        parts = take_apart(unwrapped(target))
-        self.check(parts)
-        return self.to(device=parts.device, dtype=parts.dtype)
 
 
 class ShapedDrafter(ShapeMixin, PretrainedDrafter):
@@ -39,15 +20,14 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     ones a dynamic tree and sampled ones a static tree drawn without replacement.
 
     levels: which of the target's states it reads: None for the last ones, else see `watch`.
-    trainable: whether drafters of this kind are trained here; the others come from their publishers.
-    any_target: whether they can be made for any target; the others belong to models of one family.
     own_depths: depths of a draft that have weights of their own, which only training at that depth reaches.
+    predicts_states: whether training compares the states that it predicts too, not tokens alone.
     """
 
     own_depths: int = 1
     levels: tuple[Level, ...] | None = None
     trainable: ClassVar[bool] = True
-    any_target: ClassVar[bool] = True
+    predicts_states: ClassVar[bool] = True
 
     def __init__(self, config: object):
         super().__init__(config)
@@ -60,11 +40,14 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         Raises:
             ValueError: There are no weights, they are another drafter's, or the settings are refused.
         """
-        drafter = parts.part("weights")
-        if not isinstance(drafter, cls):
-            raise ValueError(f"weights: expected those of a drafter of kind {cls.kind}, got {type(drafter).__name__}")
-        shape = shape_of(**settings)
+        drafter, shape = weights_of(cls, parts), shape_of(**settings)
         return drafter if shape is None else drafter.with_shape(shape)
+
+    @classmethod
+    def method_facts(cls) -> dict[str, Any]:
+        """Also the forms of its drafts, see `mmspec supported`, unless the drafter belongs to one family of models."""
+        drafts = {"drafts": ["dynamic tree", "sampled tree", "sampled chain"]} if cls.any_target else {}
+        return super().method_facts() | drafts
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
         """See `ShapeMixin.with_shape`; dynamic trees are cut to the levels a draft can have, chains end there by themselves.
@@ -180,13 +163,6 @@ class LogitTransform:
         """Of logits [..., V]."""
         scaled = logits * self.scale if self.scale != 1 else logits
         return (scaled / self.cap).tanh() * self.cap if self.cap else scaled
-
-
-def require_fields(config: Mapping[str, object], *needed: str) -> list:
-    """Those fields of a published config.   Raises ValueError that lists all missing ones."""
-    if missing := [name for name in needed if name not in config]:
-        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
-    return [config[name] for name in needed]
 
 
 def shared_embedding(embed: nn.Module, ids: Tensor) -> Tensor:

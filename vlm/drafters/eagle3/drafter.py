@@ -2,80 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
+from mmspec.core.drafting.layer import DraftLayer, rms_norm
 from mmspec.core.drafting.shapes import shape_of
+from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
+from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
+from mmspec.vlm.drafters.eagle3.published import (
+    UNUSED_TENSORS,
+    check_vocabulary,
+    eagle3_fields,
+    published_levels,
+    tensor_names,
+)
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
 from mmspec.vlm.hf_model import unwrapped
 
 MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Eagle3Config:
-    """Sizes of an EAGLE-3 drafter; hidden_size and vocab_size are the target's.
-
-    levels: which decoder layers' inputs are read, in order, see `levels_of`; index v is transformers' hidden_states[v].
-    draft_vocab_size: tokens it can draft, 0 for all.   num_key_value_heads, head_dim: 0 for the usual.
-    norm_before_residual: whether the residual starts from the normed state (some drafters trained with `speculators` do)
-        instead of the state itself.
-    tied_head: whether the head has the target's own rows, which are neither trained nor saved.
-    """
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    vocab_size: int
-    levels: tuple[int, ...]
-    draft_vocab_size: int = 0
-    num_key_value_heads: int = 0
-    head_dim: int = 0
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-6
-    norm_before_residual: bool = False
-    tied_head: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", tuple(self.levels))  # a list where it comes from a file
-        if len(self.levels) < 2 or min(self.levels) < 0:
-            raise ValueError(f"levels: expected at least two layers of the target, got {self.levels}")
-        if not 0 <= self.draft_vocab_size <= self.vocab_size or self.vocab_size < 1:
-            raise ValueError(
-                f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
-            )
-        self.layer()
-
-    @property
-    def drafted(self) -> int:
-        """How many tokens it can draft."""
-        return self.draft_vocab_size or self.vocab_size
-
-    def layer(self) -> LayerConfig:
-        """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
-        return LayerConfig.of(self, read_size=2 * self.hidden_size)
-
-
-def levels_of(layers: int) -> tuple[int, int, int]:
-    """The three levels read of a target of so many layers: 2, the middle and the last but two, as in the public code.
-
-    Below 7 layers, where these would meet, they are spread evenly.
-    """
-    if layers >= 7:
-        return 2, layers // 2, layers - 3
-    return (layers - 1) // 3, 2 * (layers - 1) // 3, layers - 1
 
 
 @method(
@@ -95,6 +50,8 @@ class Eagle3(FeatureDrafter):
     kind: ClassVar[str] = "eagle3"
     config_class = Eagle3Config
     name = "eagle3"
+    published_as = ("Eagle3Speculator", "speculators:eagle3")
+    predicts_states: ClassVar[bool] = False
     config: Eagle3Config
 
     def __init__(self, config: Eagle3Config):
@@ -223,3 +180,33 @@ class Eagle3(FeatureDrafter):
     ) -> DraftPrediction:
         """On the reduced vocabulary; no feature is compared."""
         return DraftPrediction(self.scores(out), teacher, token, depth)
+
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        return super().sizes_for(parts, sizes) | {"levels": levels_of(parts.layers)}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
+
+        Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.   `norm_before_residual` absent is
+        False, as in the original's code; vLLM takes its absence for True.   rope_theta is the config's; pass 10000 to draft
+        as the public training code did.   d2t holds offsets: row i scores token i + d2t[i]; without it the whole vocabulary
+        is drafted.
+        Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
+        """
+        drafter = cls(Eagle3Config(**eagle3_fields(config), levels=published_levels(config, target)))
+        drafter = fill_drafter(drafter, state, tensor_names(state, drafter.config), UNUSED_TENSORS)
+        if drafter.head.reduced:
+            check_vocabulary(state["d2t"], state["t2d"])
+        return drafter
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """40 epochs of 530k conversations, batch 2."""
+        from mmspec.vlm.training.losses import cross_entropy
+        from mmspec.vlm.training.objective import Objective
+        from mmspec.vlm.training.recipes import Recipe
+
+        objective = Objective(((1.0, cross_entropy),), depths=7, decay=0.8)
+        return {cls.kind: Recipe(objective, lr=5e-5, warmup=12_000 / 800_000)}

@@ -7,26 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.io.pretrained import EMBEDDING, drafter_sizes, fill_drafter, layer_names
+from mmspec.io.pretrained import EMBEDDING, drafter_sizes, layer_names
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of
+from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
 from mmspec.vlm.drafters.reduced_vocabulary import check_token_ids
 
 # of `speculators`: what it keeps for training alone
-_UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")
+UNUSED_TENSORS = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight")
 
 
-def load_eagle3(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Eagle3:
-    """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
-
-    Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.   `norm_before_residual` absent is
-    False, as in the original's code; vLLM takes its absence for True.   rope_theta is the config's; pass 10000 to draft as the
-    public training code did.   d2t holds offsets: row i scores token i + d2t[i]; without it the whole vocabulary is drafted.
-    Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
-    """
-    fields = eagle3_fields(config)
-    count = fields["draft_vocab_size"]
-    levels = published_levels(config, target)
+def tensor_names(state: dict[str, Tensor], config: Eagle3Config) -> dict[str, tuple[str, ...]]:
+    """Our names of the weights, and the published ones."""
     prefix = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
     names = {
         **layer_names(prefix),
@@ -36,12 +27,9 @@ def load_eagle3(state: dict[str, Tensor], config: dict[str, Any], target: nn.Mod
         "norm.weight": ("norm.weight",),
         "head.weight": ("lm_head.weight",),
     }
-    if count < fields["vocab_size"]:
+    if config.drafted < config.vocab_size:
         names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
-    drafter = fill_drafter(Eagle3(Eagle3Config(**fields, levels=levels)), state, names, _UNUSED)
-    if drafter.head.reduced:
-        check_vocabulary(state["d2t"], state["t2d"])
-    return drafter
+    return names
 
 
 def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:

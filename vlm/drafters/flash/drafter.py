@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -13,6 +14,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
 from mmspec.methods import method
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState, one_layer_names
 from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
@@ -147,6 +149,62 @@ class Flash(FeatureDrafter):
         revealed = None if reveal is None else reveal.gather(1, slots.origin[:, first:].clamp(min=0))
         return unroll_blocks(self, slots, view.embeds_of(slots, first), first, depths, revealed)
 
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        given = super().sizes_for(parts, sizes)
+        if sizes.get("head", "sar") == "sar":
+            return given | {"intermediate_size": 4 * parts.hidden_size, "num_key_value_heads": 0}
+        return given | {"block": 1}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """The semi-autoregressive drafter where "ar_proj" is among the names (its head, fc, A), else the autoregressive one (a
+        Llama layer "layers.0." and fc).
+
+        config: as published, with "k" (5 where absent). The query matrix A gives the number of latents; without it nothing is
+        pooled. A head without fc passes the target's state on. As in the public classes, the rotary base is 10000 and the
+        Llama layer has no biases of queries, keys and values, whatever the config says.
+        """
+        fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
+        state = dict(state)
+        width = fields["hidden_size"]
+        fields["latents"] = state["A"].shape[0] if "A" in state else 0
+        if any("ar_proj." in name for name in state):
+            state = {name.removeprefix(PREFIX): value for name, value in state.items()}
+            fields |= {"intermediate_size": 4 * width, "num_key_value_heads": 0, "block": config.get("k", 5)}
+            names = (
+                {f"fc.{x}": (f"fc.{x}",) for x in ("weight", "bias")}
+                if fields["bias"]
+                else {"fc.weight": ("fc.weight",)}
+            )
+            names |= {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
+                      for x in ("weight", "bias")}  # fmt: skip
+            if "fc.weight" not in state:
+                state["fc.weight"] = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)
+                state["fc.bias"] = torch.zeros(width)
+                fields["bias"] = True
+        else:
+            fields |= {"head": "ar", "block": 1}
+            names = one_layer_names(fields)
+        if fields["latents"]:
+            names["pool.latents"] = ("A",)
+        return fill_drafter(cls(FlashConfig(**fields)), state, names, (EMBEDDING, FREQUENCIES))
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """One block, of 5 offsets; 20 epochs of 50k, batch 2."""
+        from mmspec.vlm.training.recipes import FEATURE_RECIPE
+
+        whole = replace(FEATURE_RECIPE.objective, decay=1.0, over_depths="mean")
+        return {cls.kind: replace(FEATURE_RECIPE, objective=whole)}
+
+    def prescribed(self, recipe: Any) -> Any:
+        """Every block length is trained, with glancing."""
+        from mmspec.vlm.training.objective_wrappers import Glancing, RandomBlockLength
+
+        deep = replace(recipe.objective, depths=self.config.block + 2)
+        return replace(recipe, objective=RandomBlockLength(Glancing(deep)))
+
 
 PREFIX, FREQUENCIES = "layers.", "rotary_emb.inv_freq"
 _HEAD = {
@@ -155,35 +213,3 @@ _HEAD = {
     "layer.up": ("ar_proj.0",),
     "layer.down": ("ar_proj.2",),
 }
-
-
-def load_flash(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Flash:
-    """The semi-autoregressive drafter where "ar_proj" is among the names (its head, fc, A), else the autoregressive one (a
-    Llama layer "layers.0." and fc).
-
-    config: as published, with "k" (5 where absent). The query matrix A gives the number of latents; without it nothing is
-    pooled. A head without fc passes the target's state on. As in the public classes, the rotary base is 10000 and the Llama
-    layer has no biases of queries, keys and values, whatever the config says.
-    """
-    fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
-    state = dict(state)
-    width = fields["hidden_size"]
-    fields["latents"] = state["A"].shape[0] if "A" in state else 0
-    if any("ar_proj." in name for name in state):
-        state = {name.removeprefix(PREFIX): value for name, value in state.items()}
-        fields |= {"intermediate_size": 4 * width, "num_key_value_heads": 0, "block": config.get("k", 5)}
-        names = (
-            {f"fc.{x}": (f"fc.{x}",) for x in ("weight", "bias")} if fields["bias"] else {"fc.weight": ("fc.weight",)}
-        )
-        names |= {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
-                  for x in ("weight", "bias")}  # fmt: skip
-        if "fc.weight" not in state:
-            state["fc.weight"] = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)
-            state["fc.bias"] = torch.zeros(width)
-            fields["bias"] = True
-    else:
-        fields |= {"head": "ar", "block": 1}
-        names = one_layer_names(fields)
-    if fields["latents"]:
-        names["pool.latents"] = ("A",)
-    return fill_drafter(Flash(FlashConfig(**fields)), state, names, (EMBEDDING, FREQUENCIES))

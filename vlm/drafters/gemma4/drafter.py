@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -81,6 +81,7 @@ class Gemma4Assistant(ShapedDrafter):
     kind: ClassVar[str] = "gemma4_assistant"
     config_class = Gemma4AssistantConfig
     name = "gemma4 assistant"
+    published_as = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
     trainable: ClassVar[bool] = False
     any_target: ClassVar[bool] = False
     config: Gemma4AssistantConfig
@@ -146,6 +147,26 @@ class Gemma4Assistant(ShapedDrafter):
             raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
                              f"got {type(parts.model).__name__}; take the assistant of this target")  # fmt: skip
 
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """Sizes stand in `text_config`. A head that scores clusters (`use_ordered_embeddings`) has two tensors more.
+
+        Raises ValueError also for layers with weights of their own for keys, experts, or embeddings for each layer.
+        """
+        drafter = cls(_assistant_config(config))
+        state = {name.removeprefix("model."): value for name, value in state.items()}
+        names = {name: (name,) for name in ("pre_projection.weight", "post_projection.weight", "embed_tokens.weight")}
+        names["norm.weight"] = ("norm.weight",)
+        for index in range(len(drafter.layers)):
+            prefix = f"layers.{index}."
+            names |= {f"{prefix}{one.rpartition('.')[2]}.weight": (f"{prefix}{one}.weight",) for one in _LAYER_TENSORS}
+            names[f"{prefix}layer_scalar"] = (f"{prefix}layer_scalar",)
+        if drafter.masked_embedding is not None:
+            names |= {
+                f"masked_embedding.{x}": (f"masked_embedding.{x}",) for x in ("token_ordering", "centroids.weight")
+            }
+        return fill_drafter(drafter, state, names, ("lm_head.weight",))
+
 
 class Gemma4AssistantState(HeadState):
     """Keeps no keys and values: every round reads the target's committed slots anew.
@@ -208,24 +229,6 @@ _LAYER_TENSORS = ("self_attn.q_proj", "self_attn.q_norm", "self_attn.o_proj", "m
           "post_feedforward_layernorm")  # fmt: skip
 _TEXT_FIELDS = ("num_attention_heads", "hidden_size", "vocab_size", "intermediate_size", "layer_types", "head_dim",
          "sliding_window")  # fmt: skip
-
-
-def load_gemma4(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Gemma4Assistant:
-    """Sizes stand in `text_config`. A head that scores clusters (`use_ordered_embeddings`) has two tensors more.
-
-    Raises ValueError also for layers with weights of their own for keys, experts, or embeddings for each layer.
-    """
-    drafter = Gemma4Assistant(_assistant_config(config))
-    state = {name.removeprefix("model."): value for name, value in state.items()}
-    names = {name: (name,) for name in ("pre_projection.weight", "post_projection.weight", "embed_tokens.weight")}
-    names["norm.weight"] = ("norm.weight",)
-    for index in range(len(drafter.layers)):
-        prefix = f"layers.{index}."
-        names |= {f"{prefix}{one.rpartition('.')[2]}.weight": (f"{prefix}{one}.weight",) for one in _LAYER_TENSORS}
-        names[f"{prefix}layer_scalar"] = (f"{prefix}layer_scalar",)
-    if drafter.masked_embedding is not None:
-        names |= {f"masked_embedding.{x}": (f"masked_embedding.{x}",) for x in ("token_ordering", "centroids.weight")}
-    return fill_drafter(drafter, state, names, ("lm_head.weight",))
 
 
 def _assistant_config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -14,11 +15,14 @@ from transformers import DynamicCache
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import shape_of
+from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter
+from mmspec.vlm.drafters.mtp.published import COPIES, is_mtp_tensor, mtp_tensors, stack_experts, write_mtp
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ class Mtp(ShapedDrafter):
     """
 
     name = "mtp"
-    trainable = False
+    in_target: ClassVar[bool] = True
+    trainable: ClassVar[bool] = False
+    any_target: ClassVar[bool] = False
     config: MtpConfig
 
     def __init__(self, config: MtpConfig, parts: Parts):
@@ -98,6 +104,40 @@ class Mtp(ShapedDrafter):
         """Raises ValueError: its weights are the checkpoint's."""
         raise ValueError("mtp: expected a drafter with files of its own, got layers of the target's checkpoint; load them "
                          "from there again")  # fmt: skip
+
+    def save_for(self, target: nn.Module, folder: str | Path, dtype: object) -> None:
+        """Write it as a checkpoint of the target's class has it, see `write_mtp`."""
+        write_mtp(self, target, folder, dtype)
+
+    @classmethod
+    def new(cls, parts: Parts, sizes: Mapping[str, Any]) -> Self:
+        return cls(MtpConfig(parts.hidden_size, parts.vocab_size, **sizes), parts)
+
+    @classmethod
+    def tensor_filter(cls, target: nn.Module) -> Callable[[str], bool]:
+        layers = target.config.get_text_config(decoder=True).num_hidden_layers
+        return lambda name: is_mtp_tensor(name, layers)
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """state: of the checkpoint, or of its MTP layer alone.   config: the checkpoint's; only `mtp_hidden_states_first` is
+        read.
+
+        Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), or those of a layer behind the model's last with an `eh_proj`
+        (DeepSeek-V3, Kimi, GLM). Experts stored one by one are stacked.
+        Raises ValueError without a target, for no or several MTP layers, and for missing and unknown tensors.
+        """
+        if target is None:
+            raise ValueError(
+                "target: expected the model whose checkpoint this is, got none; its layer is one of the model's class"
+            )
+        parts = take_apart(target)
+        own = stack_experts(mtp_tensors(state, parts.layers))
+        text = config.get("text_config") or {}
+        first = bool(config.get("mtp_hidden_states_first") or text.get("mtp_hidden_states_first"))
+        drafter = cls.new(parts, {"states_first": first})
+        names = {name: (name,) for name in drafter.state_dict()}
+        return fill_drafter(drafter, own, names, [f"decoder.layers.0.{name}" for name in COPIES])
 
 
 @torch.no_grad()

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mmspec.io.files import replacing, write_json_atomic
-from mmspec.io.pretrained import CONFIG, WEIGHTS, fill_drafter
-from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
+from mmspec.io.pretrained import CONFIG, WEIGHTS
 
 # a tensor of an MTP layer, under "mtp." or as one more layer behind the model's own
 _MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
@@ -30,31 +27,11 @@ _OWN_NAMES = {
     "eh_proj.weight": "fc.weight",
     "shared_head.norm.weight": "decoder.norm.weight",
 }
-_COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # of the target's own
+COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # of the target's own
 _EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|up|down)_proj\.weight$")
 
 
-def load_mtp(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Mtp:
-    """state: of the checkpoint, or of its MTP layer alone.   config: the checkpoint's; only `mtp_hidden_states_first` is read.
-
-    Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), or those of a layer behind the model's last with an `eh_proj`
-    (DeepSeek-V3, Kimi, GLM). Experts stored one by one are stacked.
-    Raises ValueError without a target, for no or several MTP layers, and for missing and unknown tensors.
-    """
-    if target is None:
-        raise ValueError(
-            "target: expected the model whose checkpoint this is, got none; its layer is one of the model's class"
-        )
-    parts = take_apart(target)
-    own = _stack_experts(mtp_tensors(state, parts.layers))
-    text = config.get("text_config") or {}
-    first = bool(config.get("mtp_hidden_states_first") or text.get("mtp_hidden_states_first"))
-    drafter = Mtp(MtpConfig(parts.hidden_size, parts.vocab_size, states_first=first), parts)
-    names = {name: (name,) for name in drafter.state_dict()}
-    return fill_drafter(drafter, own, names, [f"decoder.layers.0.{name}" for name in _COPIES])
-
-
-def write_mtp(drafter: Mtp, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
     """Writes a layer into a folder as a checkpoint of the target's class has it, named mtp.*, for `load_drafter` with that
     target.   dtype: to store weights in.
 
@@ -106,7 +83,7 @@ def _own_name(name: str, of_layer: bool) -> str:
     return f"decoder.layers.0.{name}" if of_layer else _OWN_NAMES.get(name, name)
 
 
-def _stack_experts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def stack_experts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Experts as transformers keeps them, [experts, rows, columns] with gate and up in one tensor."""
     plain, experts = {}, {}
     for name, value in state.items():

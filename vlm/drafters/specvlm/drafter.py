@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +87,15 @@ class SpecVlm(FeatureDrafter):
     kind: ClassVar[str] = "specvlm"
     config_class = SpecVlmConfig
     name = "specvlm"
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """1 epoch of 655k or more, batch 128, no warm-up; decay and clipping are not stated. 5e-5 for 13B."""
+        from mmspec.vlm.training.objective import Objective
+        from mmspec.vlm.training.recipes import FEATURE_TERMS, Recipe
+
+        objective = Objective(FEATURE_TERMS, depths=1)
+        return {cls.kind: Recipe(objective, lr=8e-5, decay="none", clip=0.0, answers="given")}
 
     def __init__(self, config: SpecVlmConfig):
         super().__init__(config)

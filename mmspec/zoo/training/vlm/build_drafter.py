@@ -14,15 +14,13 @@ from rich.progress import Progress
 
 from mmspec.io.files import locked
 from mmspec.training.schedule import Schedule
-from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
-from mmspec.vlm.drafters.mtp.published import write_mtp
+from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.answers import AnswerSettings, generate_target_answers
 from mmspec.vlm.training.data import Batches, ConcatenatedExamples, ExampleSubset
 from mmspec.vlm.training.own_prompts import write_own_prompts
-from mmspec.vlm.training.recipes import equal_recipe, new_drafter
+from mmspec.vlm.training.recipes import equal_recipe
 from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
@@ -85,10 +83,7 @@ def build(
     asked = TARGETS[recipe.target]
     target[0].to(device)
     drafter, figures = train_on_answers(name, recipe, target, asked, work, resume)
-    if recipe.kind == "mtp":
-        write_mtp(drafter, target[0], out, torch.float16)
-    else:
-        drafter.save_pretrained(out, dtype=recipe.weights)
+    drafter.save_for(target[0], out, recipe.weights)
     requests = {"pictures": asked.pictures, "texts": asked.texts}
     if asked.own_prompts:
         requests["own_prompts"] = asked.own_prompts
@@ -109,17 +104,10 @@ def train_on_answers(
         asked = with_own_prompts(asked, model, processor, work, recipe.batch, progress)
         answers = training_answers(model, processor, asked, work, progress)
         torch.manual_seed(0)
-        drafter = _untrained(recipe, model)
+        drafter = new_drafter(recipe.kind, model, **recipe.sizes)
         if hasattr(drafter, "with_answers"):
             drafter = drafter.with_answers(answers.values())
         return drafter, _train(name, recipe, drafter, target, asked, answers, work, resume, progress)
-
-
-def _untrained(recipe: DrafterRecipe, model: Any) -> ShapedDrafter:
-    if recipe.kind != "mtp":
-        return new_drafter(recipe.kind, model, **recipe.sizes)
-    parts = take_apart(model)
-    return Mtp(MtpConfig(parts.hidden_size, parts.vocab_size, **recipe.sizes), parts).to(parts.device)
 
 
 def _train(

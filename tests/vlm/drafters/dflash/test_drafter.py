@@ -12,8 +12,8 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
-from mmspec.vlm.drafters.dflash import DFlash, taps_of
+from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, taps_of
+from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.hidden_states import LayerOutput, record_states
 from tests.vlm.drafters.dflash.test_attention import OWN, SIZES, TOP, random_state, speculators, zlab
 from tests.vlm.drafters.trained import make

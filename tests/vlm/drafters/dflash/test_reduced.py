@@ -14,11 +14,10 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
+from mmspec.vlm.drafters.kinds import new_drafter, untrained
 from mmspec.vlm.training import block_objective, chunked_losses
 from mmspec.vlm.training.block_objective import BlockObjective, dpace_weights
-from mmspec.vlm.training.initialisation import KINDS as KINDS_OF_DRAFTERS
 from mmspec.vlm.training.losses import cross_entropy, hard_cross_entropy
-from mmspec.vlm.training.recipes import new_drafter
 from mmspec.vlm.training.run_setup import fit_vocabulary
 from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from tests.vlm.drafters.dflash.test_law import drawn
@@ -239,5 +238,5 @@ def test_training_learns_the_answers_of_a_batch() -> None:
 def test_sizes_are_checked_without_weights(tied: bool) -> None:
     parts = take_apart(tiny("llama"))
     with torch.device("meta"):
-        drafter = KINDS_OF_DRAFTERS["dspark"](parts, dict(draft_vocab_size=8, tied_head=tied, reduced_markov=True))
+        drafter = untrained("dspark", parts, dict(draft_vocab_size=8, tied_head=tied, reduced_markov=True))
     assert drafter.fc.weight.is_meta and drafter.head.weight.is_meta

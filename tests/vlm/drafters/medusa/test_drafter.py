@@ -112,7 +112,7 @@ def test_heads_have_vocabularies_of_their_own_or_share_the_targets(own: bool) ->
     for make_one in NEW.values():
         drafter = make_one(own_head=own)
         assert len(drafter.heads) == (3 if own else 0)
-        drafter.adopt(parts)
+        drafter.start_from(parts)
         out, teacher = torch.randn(4, HIDDEN), torch.randn(4, VOCAB)
         prediction = drafter.prediction(
             out, 1, parts, teacher, torch.zeros(4, dtype=torch.long), torch.randn(4, HIDDEN)

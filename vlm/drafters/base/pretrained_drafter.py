@@ -1,0 +1,166 @@
+"""Base of trained drafters: what a class says of its kind, and the sizes that follow from a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from mmspec.io.pretrained import Pretrained
+from mmspec.methods import MethodParts
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.hf_model import unwrapped
+
+
+class PretrainedDrafter(Pretrained):
+    """Base of trained drafters of text tokens. The class describes its kind: how it is published, made and trained.
+
+    Attributes:
+        kinds: The classes by kind, as far as their modules are imported; `drafter_classes` imports them all.
+        published_as: The names in published configs: a class of `architectures`, "speculators:TYPE" or "projector:TYPE".
+        in_target: Whether the weights lie in the target's own checkpoint.
+        trainable: Whether drafters of this kind are trained here; the others come from their publishers.
+        any_target: Whether they can be made for any target; the others belong to models of one family.
+        variants: More kinds to train, by name, with the fields of the config that they set.
+    """
+
+    kinds: ClassVar[dict[str, type[Pretrained]]] = {}
+    published_as: ClassVar[tuple[str, ...]] = ()
+    in_target: ClassVar[bool] = False
+    trainable: ClassVar[bool] = False
+    any_target: ClassVar[bool] = True
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @classmethod
+    def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
+        """The drafter that a published checkpoint holds. Kinds without published files leave this out.
+
+        Args:
+            state: Tensors under the published names.
+            config: The fields of the published config file.
+            target: The model that it drafts for, None where it is not known.
+
+        Raises:
+            ValueError: Keys are missing or unknown, or sizes do not fit the config.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def tensor_filter(cls, target: nn.Module | None) -> Callable[[str], bool]:
+        """The function of a tensor's name that says whether the tensor is read from a published file."""
+        return lambda name: True
+
+    @classmethod
+    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        """The config's fields that follow from a target; those that the config does not have are passed over.
+
+        Args:
+            parts: The target.
+            sizes: The fields that are asked for, which others may follow from.
+        """
+        return layer_sizes(parts)
+
+    @classmethod
+    def new(cls, parts: Parts, sizes: Mapping[str, Any]) -> Self:
+        """An untrained drafter for a target, with weights from torch's generator.
+
+        Args:
+            parts: The target.
+            sizes: Fields of the config in place of those of `sizes_for`.
+
+        Raises:
+            ValueError: A field is unknown, or the sizes do not fit together.
+        """
+        known = {field.name for field in fields(cls.config_class)}
+        if set(sizes) - known:
+            raise ValueError(
+                f"sizes: expected fields of {', '.join(sorted(known))}, got {', '.join(sorted(set(sizes) - known))}"
+            )
+        given = {name: value for name, value in cls.sizes_for(parts, sizes).items() if name in known}
+        return cls(cls.config_class(**given | dict(sizes))).start_from(parts)
+
+    def start_from(self, parts: Parts) -> Self:
+        """Begin training with the target's weights where the drafter has such; return the drafter itself."""
+        return self
+
+    @classmethod
+    def recipes(cls) -> dict[str, Any]:
+        """The published recipes by name: those of its kinds, and others for drafters of these kinds; see `Recipe`."""
+        return {}
+
+    def prescribed(self, recipe: Any) -> Any:
+        """The recipe that all kinds share, with what the method itself prescribes; see `equal_recipe`."""
+        return recipe
+
+    @classmethod
+    def warm_start(cls, drafter: PretrainedDrafter) -> PretrainedDrafter:
+        """The drafter that training starts from where `drafter` is given; itself unless a kind starts from another."""
+        return drafter
+
+    def save_for(self, target: nn.Module, folder: str | Path, dtype: object) -> None:
+        """Write it into a folder that `load_drafter` reads with this target, see `save_pretrained`."""
+        self.save_pretrained(folder, dtype=dtype)
+
+    @classmethod
+    def method_facts(cls) -> dict[str, Any]:
+        """What the registry says of the class beside its settings, so that kinds are known without an import."""
+        own = vars(cls)
+        kind = getattr(cls, "kind", "")
+        facts = {
+            "saved": kind,
+            "trained": [kind, *own.get("variants", ())] if cls.trainable else [],
+            "published": cls.from_published.__func__ is not PretrainedDrafter.from_published.__func__,
+            "published_as": list(own.get("published_as", ())),
+            "in_target": own.get("in_target", False),
+        }
+        return {name: value for name, value in facts.items() if value}
+
+    def check(self, parts: Parts) -> None:
+        """Raises ValueError when the drafter was made for another target."""
+        raise NotImplementedError
+
+    def fitted(self, target: nn.Module) -> Self:
+        """Itself, checked against a model, adapters around it or not, and moved to the model's device and dtype."""
+        parts = take_apart(unwrapped(target))
+        self.check(parts)
+        return self.to(device=parts.device, dtype=parts.dtype)
+
+
+def weights_of(cls: type[PretrainedDrafter], parts: MethodParts) -> Any:
+    """The weights at hand.   Raises ValueError where there are none, or they are of another class."""
+    found = parts.part("weights")
+    if not isinstance(found, cls):
+        kind = getattr(cls, "kind", cls.name)
+        raise ValueError(f"weights: expected those of a drafter of kind {kind}, got {type(found).__name__}")
+    return found
+
+
+def layer_sizes(parts: Parts) -> dict[str, Any]:
+    """The sizes of a target's decoder layers, under the names that configs of drafters have."""
+    config = parts.model.config.get_text_config(decoder=True)
+    rope = getattr(config, "rope_parameters", None) or {}
+    heads = config.num_attention_heads
+    dim = getattr(config, "head_dim", None) or 0
+    attention = getattr(parts.decoder.layers[0], "self_attn", None)  # none in a layer of another kind
+    return {
+        "hidden_size": parts.hidden_size,
+        "vocab_size": parts.vocab_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": heads,
+        "num_key_value_heads": getattr(config, "num_key_value_heads", None) or heads,
+        "head_dim": 0 if dim * heads == parts.hidden_size else dim,
+        "rope_theta": float(rope.get("rope_theta", 10000.0)),
+        "rms_norm_eps": getattr(config, "rms_norm_eps", 1e-6),
+        "qkv_bias": getattr(getattr(attention, "q_proj", None), "bias", None) is not None,
+    }
+
+
+def require_fields(config: Mapping[str, object], *needed: str) -> list:
+    """Those fields of a published config.   Raises ValueError that lists all missing ones."""
+    if missing := [name for name in needed if name not in config]:
+        raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
+    return [config[name] for name in needed]
