@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -55,11 +54,9 @@ class DFlash(BlockDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """6 epochs of 800k answers of the target's own, rows of 3072 tokens; "dflash_dpace" is D-PACE's."""
-        from mmspec.vlm.training.block_objective import BlockObjective
-        from mmspec.vlm.training.recipes import BLOCK_RECIPE
+        from mmspec.vlm.training.recipes import block_recipe
 
-        dpace = replace(BLOCK_RECIPE, objective=BlockObjective(weights="dpace", per="row"))
-        return {cls.kind: BLOCK_RECIPE, "dflash_dpace": dpace}
+        return {cls.kind: block_recipe(), "dflash_dpace": block_recipe(weights="dpace", per="row")}
 
 
 _SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")

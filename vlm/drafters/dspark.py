@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -211,10 +211,9 @@ class DSpark(BlockDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """As DFlash's, but heads of a walk learn from more blocks of a row."""
-        from mmspec.vlm.training.block_objective import BlockObjective
-        from mmspec.vlm.training.recipes import BLOCK_RECIPE
+        from mmspec.vlm.training.recipes import block_recipe
 
-        return {cls.kind: replace(BLOCK_RECIPE, objective=BlockObjective(anchors=3072))}
+        return {cls.kind: block_recipe(anchors=3072)}
 
 
 _PARTS = {"gated": ("gate_proj.weight", "gate_proj.bias"), "rnn": ("joint_proj.weight", "joint_proj.bias")}

@@ -53,9 +53,9 @@ class Eagle(FeatureDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """EAGLE-1's: 20 epochs of 68k conversations."""
-        from mmspec.vlm.training.recipes import FEATURE_RECIPE
+        from mmspec.vlm.training.recipes import feature_recipe
 
-        return dict.fromkeys((cls.kind, *cls.variants), FEATURE_RECIPE)
+        return dict.fromkeys((cls.kind, *cls.variants), feature_recipe())
 
     def read(self, view: PromptView) -> PromptSlots:
         if self.config.pictures == "fused":

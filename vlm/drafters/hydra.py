@@ -188,13 +188,11 @@ class Hydra(HeadDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """Hydra++, all heads: 10 epochs, batch 32, 100 steps of warm-up."""
-        from mmspec.vlm.training.losses import cross_entropy
-        from mmspec.vlm.training.objective import Objective
-        from mmspec.vlm.training.recipes import Recipe
+        from mmspec.vlm.training.recipes import depth_recipe
 
         return {
-            cls.kind: Recipe(
-                Objective(((1.0, cross_entropy),), depths=1, decay=1.0),
+            cls.kind: depth_recipe(
+                "cross_entropy", depth_decay=1.0,
                 lr=5e-4, warmup=0.005, decay="cosine", final_lr=0.33, betas=(0.9, 0.999), weight_decay=0.1, clip=1.0,
                 answers="given", sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
             )

@@ -70,16 +70,14 @@ class Medusa(HeadDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """All heads, 3 of them; 2 epochs, batch 32."""
-        from mmspec.vlm.training.losses import hard_cross_entropy
-        from mmspec.vlm.training.objective import Objective
-        from mmspec.vlm.training.recipes import Recipe
+        from mmspec.vlm.training.recipes import depth_recipe
 
-        objective = Objective(((1.0, hard_cross_entropy),), depths=1, decay=0.8)
         return {
-            cls.kind: Recipe(
-                objective, lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given"
+            cls.kind: depth_recipe(
+                "hard_cross_entropy", depth_decay=0.8,
+                lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given",
             )
-        }
+        }  # fmt: skip
 
 
 _TARGETS = ("model.", "lm_head.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -34,6 +33,7 @@ class Msd(FeatureDrafter):
     kind: ClassVar[str] = "msd"
     config_class = FeatureConfig
     name = "msd"
+    texts_first = (0.1, 0.2)
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,15 +68,9 @@ class Msd(FeatureDrafter):
     def recipes(cls) -> dict[str, Any]:
         """40 epochs of 68k texts and 68k pictures, 2 rows x 2."""
         from mmspec.vlm.training.data import Curriculum
-        from mmspec.vlm.training.recipes import FEATURE_RECIPE
+        from mmspec.vlm.training.recipes import feature_recipe
 
-        return {cls.kind: replace(FEATURE_RECIPE, lr=5e-5, weight_decay=0.0, clip_by="norm", curriculum=Curriculum())}
-
-    def prescribed(self, recipe: Any) -> Any:
-        """Texts come first."""
-        from mmspec.vlm.training.data import Curriculum
-
-        return replace(recipe, curriculum=Curriculum(0.1, 0.2))
+        return {cls.kind: feature_recipe(lr=5e-5, weight_decay=0.0, clip_by="norm", curriculum=Curriculum())}
 
     def read(self, view: PromptView) -> PromptSlots:
         text = view.picture == 0

@@ -77,6 +77,7 @@ class ViSpec(FeatureDrafter):
     kind: ClassVar[str] = "vispec"
     config_class = ViSpecConfig
     name = "vispec"
+    texts_first = (0.1, 0.1)
     config: ViSpecConfig
 
     def __init__(self, config: ViSpecConfig):
@@ -171,22 +172,20 @@ class ViSpec(FeatureDrafter):
         Both passes of the second stage count the same: on true states, and on the drafter's own. In the public code all keys
         of the second pass are the drafter's own; here a place attends to true slots but for its own draft, as when drafting.
         """
-        from mmspec.vlm.training.losses import l1, list_mle
-        from mmspec.vlm.training.objective import Objective
-        from mmspec.vlm.training.recipes import FEATURE_RECIPE, FEATURE_TERMS
+        from mmspec.vlm.training.recipes import feature_recipe
 
-        first = Objective((*FEATURE_TERMS, (0.01, list_mle())), depths=1)
-        second = Objective(((10.0, l1), (0.1, list_mle())), depths=2, decay=1.0, over_depths="mean")
         return {
-            "vispec_stage1": replace(FEATURE_RECIPE, objective=first),
-            cls.kind: replace(FEATURE_RECIPE, objective=second, lr=3e-6, warmup=1 / 20, answers="own"),
+            "vispec_stage1": feature_recipe("smooth_l1,cross_entropy:0.1,list_mle:0.01"),
+            cls.kind: feature_recipe(
+                "l1:10,list_mle:0.1",
+                depths=2,
+                depth_decay=1.0,
+                over_depths="mean",
+                lr=3e-6,
+                warmup=1 / 20,
+                answers="own",
+            ),
         }
-
-    def prescribed(self, recipe: Any) -> Any:
-        """Texts come first, as in the first stage."""
-        from mmspec.vlm.training.data import Curriculum
-
-        return replace(recipe, curriculum=Curriculum(0.1, 0.1))
 
     @classmethod
     def warm_start(cls, drafter: PretrainedDrafter) -> PretrainedDrafter:

@@ -11,7 +11,7 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.kinds import drafter_class, trained_kinds
 from mmspec.vlm.training.block_objective import BlockObjective
 from mmspec.vlm.training.data import Curriculum
-from mmspec.vlm.training.losses import Loss, cross_entropy, smooth_l1
+from mmspec.vlm.training.losses import Loss, cross_entropy, smooth_l1, terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.objective_wrappers import ObjectiveWrapper
 
@@ -60,20 +60,32 @@ class Recipe:
         )
 
 
-FEATURE_TERMS = ((1.0, smooth_l1), (0.1, cross_entropy))
-FEATURE_RECIPE = Recipe(
-    Objective(FEATURE_TERMS, depths=1),
-    lr=3e-5,
-    warmup=2000 / 800_000,
-    weight_decay=0.01,
-    clip_by="value",
-    noise=0.2,
-    answers="given",
-    teacher="offline",
-)
-BLOCK_RECIPE = Recipe(
-    BlockObjective(), lr=6e-4, warmup=0.04, decay="cosine", betas=(0.9, 0.999), weight_decay=0.01, clip=1.0
-)
+def depth_recipe(
+    terms: str, *, depths: int = 1, depth_decay: float = 0.9, over_depths: Literal["sum", "mean"] = "sum", **fields: Any
+) -> Recipe:
+    """A recipe of an `Objective`.
+
+    Args:
+        terms: The terms of the loss, as `terms_of` reads them.
+        depths, depth_decay, over_depths: The depths that are trained, and how much each counts, see `Objective`.
+        fields: The other fields of the recipe.
+    """
+    return Recipe(Objective(terms_of(terms), depths, depth_decay, over_depths), **fields)
+
+
+def feature_recipe(terms: str = "smooth_l1,cross_entropy:0.1", **changes: Any) -> Recipe:
+    """The recipe of EAGLE's public code, with changes, see `depth_recipe`."""
+    eagle = dict(lr=3e-5, warmup=2000 / 800_000, weight_decay=0.01, clip_by="value", noise=0.2, answers="given",
+                 teacher="offline")  # fmt: skip
+    return depth_recipe(terms, **eagle | changes)
+
+
+def block_recipe(**objective: Any) -> Recipe:
+    """The recipe of DFlash's paper.   objective: fields of its `BlockObjective`."""
+    return Recipe(
+        BlockObjective(**objective),
+        lr=6e-4, warmup=0.04, decay="cosine", betas=(0.9, 0.999), weight_decay=0.01, clip=1.0,
+    )  # fmt: skip
 
 
 def published_recipes() -> dict[str, Recipe]:
@@ -114,6 +126,7 @@ def equal_recipe(drafter: ShapedDrafter) -> Recipe:
         betas=(0.9, 0.98),
         weight_decay=0.01,
         clip=1.0,
+        curriculum=None if drafter.texts_first is None else Curriculum(*drafter.texts_first),
     )
     return drafter.prescribed(recipe)
 

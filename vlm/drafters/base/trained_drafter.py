@@ -22,12 +22,14 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     levels: which of the target's states it reads: None for the last ones, else see `watch`.
     own_depths: depths of a draft that have weights of their own, which only training at that depth reaches.
     predicts_states: whether training compares the states that it predicts too, not tokens alone.
+    texts_first: shares of training until which texts and from which pictures come alone, see `Curriculum`; None for neither.
     """
 
     own_depths: int = 1
     levels: tuple[Level, ...] | None = None
     trainable: ClassVar[bool] = True
     predicts_states: ClassVar[bool] = True
+    texts_first: ClassVar[tuple[float, float] | None] = None
 
     def __init__(self, config: object):
         super().__init__(config)

@@ -204,9 +204,6 @@ class Eagle3(FeatureDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """40 epochs of 530k conversations, batch 2."""
-        from mmspec.vlm.training.losses import cross_entropy
-        from mmspec.vlm.training.objective import Objective
-        from mmspec.vlm.training.recipes import Recipe
+        from mmspec.vlm.training.recipes import depth_recipe
 
-        objective = Objective(((1.0, cross_entropy),), depths=7, decay=0.8)
-        return {cls.kind: Recipe(objective, lr=5e-5, warmup=12_000 / 800_000)}
+        return {cls.kind: depth_recipe("cross_entropy", depths=7, depth_decay=0.8, lr=5e-5, warmup=12_000 / 800_000)}

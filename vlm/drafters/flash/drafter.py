@@ -193,10 +193,9 @@ class Flash(FeatureDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """One block, of 5 offsets; 20 epochs of 50k, batch 2."""
-        from mmspec.vlm.training.recipes import FEATURE_RECIPE
+        from mmspec.vlm.training.recipes import feature_recipe
 
-        whole = replace(FEATURE_RECIPE.objective, decay=1.0, over_depths="mean")
-        return {cls.kind: replace(FEATURE_RECIPE, objective=whole)}
+        return {cls.kind: feature_recipe(depth_decay=1.0, over_depths="mean")}
 
     def prescribed(self, recipe: Any) -> Any:
         """Every block length is trained, with glancing."""

@@ -91,11 +91,9 @@ class SpecVlm(FeatureDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """1 epoch of 655k or more, batch 128, no warm-up; decay and clipping are not stated. 5e-5 for 13B."""
-        from mmspec.vlm.training.objective import Objective
-        from mmspec.vlm.training.recipes import FEATURE_TERMS, Recipe
+        from mmspec.vlm.training.recipes import depth_recipe
 
-        objective = Objective(FEATURE_TERMS, depths=1)
-        return {cls.kind: Recipe(objective, lr=8e-5, decay="none", clip=0.0, answers="given")}
+        return {cls.kind: depth_recipe("smooth_l1,cross_entropy:0.1", lr=8e-5, decay="none", clip=0.0, answers="given")}
 
     def __init__(self, config: SpecVlmConfig):
         super().__init__(config)
