@@ -61,10 +61,11 @@ def read_prompts(folder: Path) -> PromptEncoder:
     return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
 
 
-def read_video_codes(folder: Path, vq: Path, whole: Path) -> LlamaGenPipeline:
-    """The transformer of video codes in `folder` with the tokenizer in `vq` and the caption encoder in `whole`; fp32."""
+def read_video_codes(folder: Path, images: Path, whole: Path) -> LlamaGenPipeline:
+    """The transformer of video codes in `folder` with the tokenizer of the pipeline in `images` and the caption encoder in
+    `whole`; fp32."""
     prompts = read_prompts(whole)
-    return read_with(folder, read_vq(vq), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
+    return read_with(folder, read_vq(images / "vq"), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
 
 
 def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:

@@ -61,7 +61,8 @@ def test_a_damaged_projector_is_named(folder: Path) -> None:
 def test_the_zoo_loads_the_captioner_over_its_text_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"vlm/smol": folder, "vlm": mmspec.zoo.folder_of("vlm"), "smollm2": folder}
     monkeypatch.setattr(registry, "folder_with_weights", places.__getitem__)
-    monkeypatch.setattr(registry, "load_fetched", lambda name, dtype: (tiny_smol.language(), tiny_smol.tokenizer()))
+    language = (tiny_smol.language(), tiny_smol.tokenizer())
+    monkeypatch.setattr("mmspec.zoo.files.vlm.read_text_model", lambda folder, dtype: language)
     model, processor = registry.load("vlm/smol")
     assert model.model.multi_modal_projector.tokens_per_image == 36 and processor.patch_size == 16
 

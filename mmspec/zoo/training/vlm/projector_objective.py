@@ -10,13 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import CLIPVisionModel
 
+from mmspec.zoo.architectures.llava import patch_features
 from mmspec.zoo.training.vlm.conversations import ConversationBatch
-
-
-@torch.no_grad()
-def patch_features(tower: CLIPVisionModel, pixels: Tensor) -> Tensor:
-    """Pixels float [B, 3, 96, 96] as the features that the projector reads, float [B, 144, width]."""
-    return tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
 
 
 def answer_states(
@@ -35,7 +30,9 @@ def answer_states(
         States float [T, width] before every supervised token, and those tokens int64 [T].
     """
     embeds = language.get_input_embeddings()(rows.ids)
-    features = projector(patch_features(tower, rows.pixels)).to(embeds.dtype)
+    with torch.no_grad():
+        seen = patch_features(tower, rows.pixels)
+    features = projector(seen).to(embeds.dtype)
     embeds = embeds.masked_scatter((rows.ids == picture)[..., None], features.flatten(0, 1))
     hidden = language.model(
         inputs_embeds=embeds, attention_mask=rows.visible, position_ids=rows.positions, use_cache=False

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.zoo.architectures.llava import PATCH_HEADS
 from mmspec.zoo.architectures.smol import WindowProjector
-from mmspec.zoo.training.vlm.vision_tower import IGNORE, balanced
+from mmspec.zoo.training.vlm.vision_tower import IGNORE, point_along
 from mmspec.zoo.world.language import POSITIONS
 from mmspec.zoo.world.scene import Scene
 
@@ -89,11 +89,7 @@ def start_from_words(
     Returns:
         The share of the targets' variance that the start explains.
     """
-    weight, bias = balanced(heads, features.flatten(0, 1))
-    first = projector.linear_1
-    mix = torch.randn(first.out_features, len(bias))
-    first.weight.copy_(mix @ weight)
-    first.bias.copy_(mix @ bias)
+    point_along(projector.linear_1, heads, features.flatten(0, 1))
     inputs = projector.windows(features).flatten(0, 1)
     wanted = targets.flatten(0, 1)
     weight, bias = ridge(inputs, wanted, penalty)
