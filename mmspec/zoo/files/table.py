@@ -114,7 +114,7 @@ MODELS: dict[str, ZooModel] = {
                                needs=("vlm/hybrid",), transformers=True, chains=(7,)),
     "vlm/smol": ZooModel(
         "captions and answers about pictures of the world, and chat, in SmolLM2's words (LLaVA over the fetched smollm2)",
-        "zoo.files.smol:read_captioner", "vlm.build_smol:build", uses=("vlm/", "smollm2"), needs=("smollm2", "vlm/"),
+        "zoo.files.vlm:read_captioner", "vlm.build_smol:build", uses=("vlm/", "smollm2"), needs=("smollm2", "vlm/"),
         ships=False, transformers=True),
     # a step costs a sixth of a pass over 49,152 words, and for smollm2 alone a twentieth: chains are short
     "vlm/smol/msd": _drafter("MSD drafter for vlm/smol", "vlm/smol", (4,), ships=False),
@@ -149,9 +149,9 @@ MODELS: dict[str, ZooModel] = {
     "car": _continuous("64x64 pictures from 64 classes, 64 continuous tokens in raster order", "car", ("kl/",),
                        "target_recipe"),
     "car/draft": _continuous("a smaller car that drafts for it", "car", ("kl/",), "draft_recipe", ships=False),
-    "clip": ZooModel("features of 64x64 pictures and their prompts (open_clip)", "zoo.files.scorers:load_clip",
+    "clip": ZooModel("features of 64x64 pictures and their prompts (open_clip)", "zoo.files.sized:load_clip",
                      "image.build_scorers:build_clip"),
-    "image_judge": ZooModel("finds the objects of 64x64 pictures", "zoo.files.scorers:load_detector",
+    "image_judge": ZooModel("finds the objects of 64x64 pictures", "zoo.files.sized:load_detector",
                             "image.build_scorers:build_detector"),
     "smollm2/eagle3": _drafter("EAGLE-3 drafter for smollm2", "smollm2", (4,)),
     "smollm2": ZooModel(

@@ -23,7 +23,7 @@ from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import WanVideo
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
 from mmspec.zoo.files.image import read_vq, read_with
-from mmspec.zoo.files.scorers import load_scorer
+from mmspec.zoo.files.sized import load_sized
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.video_prompts import LONGEST
 
@@ -86,4 +86,4 @@ def read_reward(folder: Path, whole: Path) -> PromptReward:
 
     Raises ValueError for files that are damaged or do not fit.
     """
-    return PromptReward(load_scorer(RewardSize, FrameReward, folder), read_prompts(whole))
+    return PromptReward(load_sized(RewardSize, FrameReward, folder), read_prompts(whole))

@@ -15,7 +15,13 @@ from mmspec.io.files import replacing, writing
 from mmspec.io.readers import read_tensors
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import (
+        CLIPVisionModel,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+        PreTrainedModel,
+        ProcessorMixin,
+    )
 
 
 FILE, TOWER = "model.safetensors", "vision_tower."
@@ -57,13 +63,11 @@ def leave_out_tower(folder: Path, other: Path) -> bool:
 
 def read_vlm(folder: Path, other: Path | None = None) -> tuple[Any, Any]:
     """The LLaVA model (fp32, eval mode) and processor stored in `folder`; where its tower was left out, that in `other`."""
-    from transformers import LlavaForConditionalGeneration, LlavaProcessor
+    from transformers import GenerationConfig, LlavaForConditionalGeneration, LlavaProcessor
 
     stored = {} if other is None else _with_tower(folder, other)
     model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32, **stored)
     if stored:
-        from transformers import GenerationConfig
-
         model.generation_config = load_part(GenerationConfig, folder)
     return model, load_part(LlavaProcessor, folder)
 
@@ -76,6 +80,37 @@ def _with_tower(folder: Path, other: Path) -> dict[str, Any]:
     if not any(name.startswith(TOWER) for name in state):
         state |= {name: value for name, value in read_tensors(other / FILE).items() if name.startswith(TOWER)}
     return {"config": load_part(LlavaConfig, folder), "state_dict": state}
+
+
+def read_tower(folder: Path) -> CLIPVisionModel:
+    """The vision tower of the LLaVA stored in `folder`, fp32 in evaluation mode.
+
+    Raises:
+        ValueError: There is no such model, or its files are damaged.
+    """
+    return read_vlm(folder)[0].model.vision_tower
+
+
+def read_captioner(
+    folder: Path, tower: Path, language: tuple[Any, Any]
+) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
+    """The captioner in evaluation mode, in the precision of its text model, and its processor.
+
+    Args:
+        folder: Of the projector.
+        tower: Folder of the LLaVA whose vision tower it sees with.
+        language: The text model, which becomes a part of the captioner, and its tokenizer.
+
+    Raises:
+        ValueError: The files are damaged, the parts do not fit each other, or the tokenizer has no token for pictures.
+    """
+    from mmspec.zoo.architectures.smol import ProjectorSize, WindowProjector, compose, new_processor, picture_id
+    from mmspec.zoo.files.sized import load_sized
+
+    model, tokenizer = language
+    picture = picture_id(tokenizer)
+    projector = load_sized(ProjectorSize, WindowProjector, folder)
+    return compose(read_tower(tower), projector, model, picture), new_processor(tokenizer)
 
 
 def read_hybrid(folder: Path) -> tuple[Any, Any]:

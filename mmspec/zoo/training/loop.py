@@ -20,7 +20,6 @@ from mmspec.training.loop import LossFn, train_steps
 from mmspec.training.run_state import STATE, RunState
 from mmspec.training.schedule import Schedule
 from mmspec.zoo.files.registry import command_for
-from mmspec.zoo.files.training_sets import Tensors, cached_tensors
 
 
 def autocast(device: torch.device | str) -> AbstractContextManager[object]:
@@ -43,17 +42,6 @@ def progress_bars() -> Progress:
 def note_of(figures: Mapping[str, float]) -> str:
     """The figures of a step in one line."""
     return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
-
-
-def cached_set(
-    title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
-    batch: int = 64,
-) -> Tensors:  # fmt: skip
-    """`cached_tensors` with a progress bar.   mark: `fingerprint` of the models that the members come from."""
-    with progress_bars() as progress:
-        bar = progress.add_task(title, total=count, note="")
-        return cached_tensors(folder, stem, mark, count, make, chunk=chunk, batch=batch,
-                              on_members=lambda size: progress.update(bar, advance=size))  # fmt: skip
 
 
 Batch, Model = TypeVar("Batch"), TypeVar("Model", bound=nn.Module)

@@ -13,7 +13,7 @@ import torch
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
 from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize
 from mmspec.zoo.files.registry import read
-from mmspec.zoo.files.scorers import load_clip, load_detector, save_scorer
+from mmspec.zoo.files.sized import load_clip, load_detector, save_sized
 from mmspec.zoo.files.vlm import leave_out_tower
 from tests.damaged import ABSURD, FILES, NUMBERS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_zoo import byte_processor, llava
@@ -21,8 +21,8 @@ from tests.evaluate.tiny_zoo import byte_processor, llava
 CLIP = ClipSize(space=8, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
 JUDGE = DetectorSize(half=8, quarter=8, eighth=8, blocks=1)
 MODELS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
-    "clip": (lambda folder: save_scorer(new_clip(CLIP), CLIP, folder), load_clip),
-    "judge": (lambda folder: save_scorer(DetectorNetwork(JUDGE), JUDGE, folder), load_detector),
+    "clip": (lambda folder: save_sized(new_clip(CLIP), CLIP, folder), load_clip),
+    "judge": (lambda folder: save_sized(DetectorNetwork(JUDGE), JUDGE, folder), load_detector),
 }
 
 

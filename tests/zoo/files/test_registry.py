@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 from transformers.utils import logging
+from typer.testing import CliRunner
 
 import mmspec
+from mmspec.cli import app
 from mmspec.imagegen.continuous.kl import KLConfig, write_kl
 from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
+from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector
 from mmspec.zoo.files import registry
-from mmspec.zoo.files.table import MODELS
+from mmspec.zoo.files.sized import save_sized
+from mmspec.zoo.files.table import MODELS, ZooModel
 
 
 @pytest.fixture
@@ -113,6 +118,22 @@ def test_a_builder_gets_its_models_and_the_options_it_takes(tmp_path: Path, monk
         (tmp_path, Path("work"), "model vlm/hybrid", "vlm/hybrid/mtp"),
         (tmp_path, Path("work"), *folders, "model image_judge", "mar/draft"),
     ]
+
+
+def test_a_row_is_all_that_names_lists_and_loads_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ZooModel("a toy", "zoo.files.sized:load_detector", "image.build_scorers:build_detector", ships=False)
+    monkeypatch.setitem(MODELS, "toy/judge", row)
+    monkeypatch.setattr(registry, "WEIGHTS", tmp_path / "weights")
+    assert "toy/judge" not in mmspec.zoo.names()
+    with pytest.raises(ValueError, match="mmspec zoo build toy/judge"):
+        mmspec.zoo.load("toy/judge")
+    assert "toy/judge" in CliRunner().invoke(app, ["zoo", "build", "nothing"]).stderr
+    network = DetectorNetwork(DetectorSize(8, 8, 8, 1))
+    save_sized(network, network.size, tmp_path / "weights" / "toy_judge")
+    assert "toy/judge" in mmspec.zoo.names() and isinstance(mmspec.zoo.load("toy/judge"), ObjectDetector)
+    CliRunner().invoke(app, ["zoo", "list", "--json", str(tmp_path / "list.json")])
+    listed = {one["name"]: one["what"] for one in json.loads((tmp_path / "list.json").read_text())}
+    assert listed["toy/judge"] == "a toy"
 
 
 def test_reading_the_table_imports_no_torch() -> None:

@@ -14,10 +14,10 @@ from mmspec.imagegen.continuous.kl import KLConfig, write_kl
 from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files import registry
-from mmspec.zoo.files.training_sets import ImageLatents
 from mmspec.zoo.training.continuous import build_car, build_mar
 from mmspec.zoo.training.continuous.build_kl import kl_config
 from mmspec.zoo.training.continuous.recipe import FIRST_SEED, LatentRecipe, class_labels, scene_at
+from mmspec.zoo.training.training_sets import ImageLatents
 from mmspec.zoo.world.image import HELD_OUT
 
 TINY = {"steps": 4, "batch": 2, "pictures": 4, "copies": 2, "again": 0}

@@ -10,9 +10,9 @@ from torch import Tensor
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer, causal_loss
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.continuous import read_car, read_kl, write_car
-from mmspec.zoo.files.training_sets import ImageLatents
 from mmspec.zoo.training.continuous.recipe import LatentRecipe, class_labels, class_recognition, latent_set
 from mmspec.zoo.training.loop import autocast
+from mmspec.zoo.training.training_sets import ImageLatents
 from mmspec.zoo.world.image import CLASSES
 
 NO_CLASS = -1

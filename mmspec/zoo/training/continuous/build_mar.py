@@ -16,7 +16,6 @@ from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.continuous import read_captions, read_kl, read_mar, write_mar
-from mmspec.zoo.files.training_sets import ImageLatents
 from mmspec.zoo.training.continuous.recipe import (
     KINDS,
     Kind,
@@ -28,6 +27,7 @@ from mmspec.zoo.training.continuous.recipe import (
     scene_at,
 )
 from mmspec.zoo.training.loop import autocast
+from mmspec.zoo.training.training_sets import ImageLatents
 from mmspec.zoo.world.image import CLASSES, IMAGE_SCENE_SIDE, LONGEST, image_prompt
 
 AGAIN: tuple[Kind, ...] = ("classes", "classes", "classes", "prompts")  # behind `LatentRecipe.again`

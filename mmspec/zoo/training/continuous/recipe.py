@@ -15,8 +15,8 @@ from mmspec.imagegen.continuous.causal.transformer import CausalConfig
 from mmspec.imagegen.continuous.mar.adapter import patchify
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.zoo.architectures.object_detector import ObjectDetector
-from mmspec.zoo.files.training_sets import ImageLatents, fingerprint
-from mmspec.zoo.training.loop import ZooRecipe, cached_set
+from mmspec.zoo.training.loop import ZooRecipe
+from mmspec.zoo.training.training_sets import ImageLatents, cached_set, fingerprint
 from mmspec.zoo.world.image import (
     CLASSES,
     HELD_OUT,

@@ -15,8 +15,8 @@ from mmspec.imagegen.eagle.drafter import ImageEagle, deep_tree
 from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.files.image import GUIDANCE
-from mmspec.zoo.files.training_sets import Tensors, batch_members, fingerprint
-from mmspec.zoo.training.loop import ZooRecipe, cached_set, rounded, write_card
+from mmspec.zoo.training.loop import ZooRecipe, rounded, write_card
+from mmspec.zoo.training.training_sets import Tensors, batch_members, cached_set, fingerprint
 from mmspec.zoo.world.image import HELD_OUT, image_prompt, sample_image_scene
 
 CODES_SEED = (1 << 29) + (1 << 27)  # apart from the pictures the models themselves are trained and measured on

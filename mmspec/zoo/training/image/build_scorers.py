@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip, token_ids
 from mmspec.zoo.architectures.object_detector import CELL, GRID, DetectorNetwork, ObjectDetector, objects_of
-from mmspec.zoo.files.scorers import load_clip, load_detector, save_scorer
+from mmspec.zoo.files.sized import load_clip, load_detector, save_sized
 from mmspec.zoo.training.image.recipe import DAMAGED, ImageRecipe
 from mmspec.zoo.training.loop import autocast
 from mmspec.zoo.world.image import HELD_OUT, ImageScene, image_prompt
@@ -113,7 +113,7 @@ def build_clip(
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
     figures = train_clip(clip, work / "clip", recipe, resume, device)
-    save_scorer(clip, size, out)
+    save_sized(clip, size, out)
     return recipe.card(out, clip, figures, {"evaluation": evaluate_clip(load_clip(out), measured)}, batch=recipe.batch)
 
 
@@ -196,6 +196,6 @@ def build_detector(
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()
     figures = train_detector(model, work / "image_judge", recipe, resume, device)
-    save_scorer(model, model.size, out)
+    save_sized(model, model.size, out)
     evaluation = evaluate_detector(load_detector(out), measured)
     return recipe.card(out, model, figures, {"evaluation": evaluation}, batch=recipe.batch)

@@ -21,9 +21,9 @@ from mmspec.video.generation import FlowMap, KeyedBlockNoise
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.files.training_sets import Tensors, batch_members, fingerprint
 from mmspec.zoo.files.video import read_video, write_video
-from mmspec.zoo.training.loop import cached_set, start_over
+from mmspec.zoo.training.loop import start_over
+from mmspec.zoo.training.training_sets import Tensors, batch_members, cached_set, fingerprint
 from mmspec.zoo.training.video.block_flow import BlockClips, FlowRecipe, flow_errors, new_model
 from mmspec.zoo.training.video.build_target import CARD_SEED, prompt_adherence, video_config
 from mmspec.zoo.training.video.clips import BLOCKS, CUT, PLAN, PROMPT_FRAMES

@@ -15,9 +15,9 @@ from torch import Tensor
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
-from mmspec.zoo.files.scorers import load_scorer, save_scorer
-from mmspec.zoo.files.training_sets import batch_members
+from mmspec.zoo.files.sized import load_sized, save_sized
 from mmspec.zoo.training.loop import ZooRecipe, autocast
+from mmspec.zoo.training.training_sets import batch_members
 from mmspec.zoo.training.video.clips import PROMPT_FRAMES
 from mmspec.zoo.training.video.reward_frames import (
     FIRST_SEED,
@@ -138,8 +138,8 @@ def build(
     """
     frames = reward_frames(target, draft, work, recipe.members)
     model, figures = train_reward(recipe, frames, target.encoder, work / recipe.folder, resume, device)
-    save_scorer(model.cpu(), model.size, out)
-    stored = PromptReward(load_scorer(RewardSize, FrameReward, out), target.encoder)
+    save_sized(model.cpu(), model.size, out)
+    stored = PromptReward(load_sized(RewardSize, FrameReward, out), target.encoder)
     unseen = reward_frames(target, draft, work, measured, MEASURED, "video_reward_held_out")
     found = {"evaluation": evaluate_reward(stored, unseen, recipe, MEASURED)}
     return recipe.card(out, stored.model, figures, found, batch=[recipe.batch, MEMBER_FRAMES])

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from mmspec.video.model import BlockPlan
 from mmspec.video.vae import StreamingWanVAE
-from mmspec.zoo.files.training_sets import batch_members, fingerprint
-from mmspec.zoo.training.loop import cached_set
+from mmspec.zoo.training.training_sets import batch_members, cached_set, fingerprint
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.pixels import to_bytes, to_pixels
 from mmspec.zoo.world.scene import COLORS

@@ -13,8 +13,7 @@ from mmspec.core.keys import Keys
 from mmspec.video.generation import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline import BlockVideoPipeline
-from mmspec.zoo.files.training_sets import fingerprint
-from mmspec.zoo.training.loop import cached_set
+from mmspec.zoo.training.training_sets import cached_set, fingerprint
 from mmspec.zoo.training.video.clips import BLOCKS, PLAN, Clip, clip_bytes, clip_pixels, pixel_frames
 from mmspec.zoo.world.scene import COLORS, SHAPES, pick
 from mmspec.zoo.world.video import VideoScene, sample_video_scene

@@ -16,11 +16,11 @@ from transformers import CLIPVisionModel
 from mmspec.training.run_state import STATE
 from mmspec.zoo.architectures.llava import patch_features
 from mmspec.zoo.architectures.smol import IMAGE_ROWS, PICTURE, SYSTEM, ProjectorSize, WindowProjector, picture_id
-from mmspec.zoo.files.smol import read_captioner, read_tower, write_projector
+from mmspec.zoo.files.sized import save_sized
+from mmspec.zoo.files.vlm import read_captioner, read_tower
 from mmspec.zoo.training.loop import ZooRecipe, rounded, write_card
 from mmspec.zoo.training.vlm.conversations import ChatFormat, ConversationEncoder, ConversationRow, word_classes
-from mmspec.zoo.training.vlm.projector_objective import answer_states, head_loss
-from mmspec.zoo.training.vlm.projector_start import reading_heads, start_from_words, window_words
+from mmspec.zoo.training.vlm.projector import answer_states, head_loss, reading_heads, start_from_words, window_words
 from mmspec.zoo.training.vlm.vision_tower import patch_labels
 from mmspec.zoo.world.captions import Turn, brief_turn, full_turn, reversed_turn
 from mmspec.zoo.world.pixels import to_pixels
@@ -180,7 +180,7 @@ def build(
     else:
         projector = new_projector(tower, model, tokenizer, recipe)
     figures = train_projector(projector, tower, reader, tokenizer, folder, recipe, resume)
-    write_projector(projector, out)
+    save_sized(projector, projector.size, out)
     facts = {"recipe": asdict(recipe), "training": rounded(figures), "language": "SmolLM2-135M-Instruct, frozen",
              "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch]}  # fmt: skip
     card = write_card(out, recipe.name, projector, recipe.data, **facts)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.io.files import replacing
 from mmspec.io.readers import open_tensors
+from mmspec.zoo.training.loop import progress_bars
 
 
 def batch_members(count: int, size: int, turn: int) -> list[int]:
@@ -34,27 +35,29 @@ def fingerprint(model: nn.Module, settings: object) -> str:
     return found.hexdigest()[:16]
 
 
-def cached_tensors(
-    folder: Path, stem: str, by: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int = 512, batch: int = 64,
-    on_members: Callable[[int], None] = lambda size: None,
+def cached_set(
+    title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
+    batch: int = 64,
 ) -> Tensors:  # fmt: skip
-    """Tensors [count, ...] of a set, in files of `chunk` members; those of this autoencoder that are there already are kept.
+    """Tensors [count, ...] of a set, in files of `chunk` members; those of the same models that are there already are kept.
 
-    by: `fingerprint` of the autoencoder.   make(first, size): the members from the index `first` on, at most
-    `batch` at a time.   on_members(size): called after each file with the number of its members.
+    title: of the progress bar.   mark: `fingerprint` of the models that the members come from.   make(first, size): the
+    members from the index `first` on, at most `batch` at a time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
-    for first in range(0, count, chunk):
-        size = min(chunk, count - first)
-        path = folder / f"{stem}_{first:06d}.safetensors"
-        part = _read_part(path, by, size)
-        if part is None:
-            part = _joined([make(first + at, min(batch, size - at)) for at in range(0, size, batch)])
-            with replacing(path) as partial:
-                save_file(part, partial, {_BY: by})
-        parts.append(part)
-        on_members(size)
+    with progress_bars() as progress:
+        bar = progress.add_task(title, total=count, note="")
+        for first in range(0, count, chunk):
+            size = min(chunk, count - first)
+            path = folder / f"{stem}_{first:06d}.safetensors"
+            part = _read_part(path, mark, size)
+            if part is None:
+                part = _joined([make(first + at, min(batch, size - at)) for at in range(0, size, batch)])
+                with replacing(path) as partial:
+                    save_file(part, partial, {_BY: mark})
+            parts.append(part)
+            progress.update(bar, advance=size)
     return _joined(parts)
 
 
