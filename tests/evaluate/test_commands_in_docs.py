@@ -21,7 +21,7 @@ from mmspec.certify.step import load_step
 from mmspec.cli import app
 from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.vlm.resources import VlmResources
-from mmspec.zoo.files.registry import LOADERS
+from mmspec.zoo.files.table import MODELS
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
 from tests.evaluate.report.kept import grid, written
 
@@ -100,7 +100,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mmspec.certify.subprocess_run.certify_in_subprocess", examine)
     monkeypatch.setattr("mmspec.zoo.load", load)
-    monkeypatch.setattr("mmspec.zoo.names", lambda: [*dict.fromkeys((*LOADERS, *tiny_video.tiny_video_zoo()))])
+    monkeypatch.setattr(
+        "mmspec.zoo.names",
+        lambda: [
+            *dict.fromkeys((*(name for name, row in MODELS.items() if row.builder), *tiny_video.tiny_video_zoo()))
+        ],
+    )
     for expensive in ("bench._run", "bench._machine", "train._train"):
         monkeypatch.setattr(f"mmspec.cli.{expensive}", begin)
     # the package has the command in the place of its module
@@ -112,7 +117,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
-    monkeypatch.setattr("mmspec.zoo.training.builders.build", begin)
+    monkeypatch.setattr("mmspec.zoo.files.registry.build", begin)
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)

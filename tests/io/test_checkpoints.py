@@ -190,13 +190,13 @@ def test_a_caption_encoder_without_a_weight_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_zoo_model_without_a_weight_is_refused(tmp_path: Path, folder: Path) -> None:
-    from mmspec.zoo.files.registry import load_small, load_vlm
+    from mmspec.zoo.files.registry import read
 
     tiny_zoo()["vlm"][1].save_pretrained(folder)
     rewrite(folder, lambda state: state.pop(key(folder, "language_model.model.norm.weight")))
-    for load in (load_vlm, load_small):
+    for name in ("vlm", "vlm/small"):
         with pytest.raises(ValueError, match="language_model.norm.weight, which would be random"):
-            load(folder)
+            read(name, folder)
 
 
 class Asking:

@@ -9,7 +9,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.vlm.requests import encode, held_out
-from mmspec.zoo.files.registry import DRAFTERS
+from tests.zoo.drafters import drafters_of
 
 PROMPTS, BATCH, TOKENS = (4, 100), 20, 48  # prompts of the default lane, and of the whole one
 
@@ -36,7 +36,7 @@ def references(request: pytest.FixtureRequest) -> tuple:
     return model, [(case, model.generate(**case, max_new_tokens=TOKENS, do_sample=False)) for case in cases]
 
 
-TRAINED = tuple(name for name in (f"vlm/{one}" for one in DRAFTERS) if name in mmspec.zoo.names())
+TRAINED = tuple(name for name in drafters_of("vlm") if name in mmspec.zoo.names())
 OTHERS = ("none", "eagle-tree", "eagle-static", "eagle-chain", "lookup", "recycling", "small")
 
 

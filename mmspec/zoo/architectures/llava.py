@@ -17,6 +17,7 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
+    PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
 
@@ -64,6 +65,11 @@ def grid_embedding(side: int, width: int) -> Tensor:
     return torch.cat([rows, columns], dim=-1)
 
 
+def patch_features(tower: CLIPVisionModel, pixels: Tensor) -> Tensor:
+    """Pixels float [B, 3, 96, 96] as the features that a projector reads, float [B, 144, width]."""
+    return tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
+
+
 class PatchReader(nn.Module):
     """A CLIP tower with one linear reading head per property of the object a patch belongs to."""
 
@@ -75,7 +81,7 @@ class PatchReader(nn.Module):
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
         """pixels float [B, 3, 96, 96] -> logits per head [B, 144, classes]."""
-        hidden = self.tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
+        hidden = patch_features(self.tower, pixels)
         return {name: head(hidden) for name, head in self.heads.items()}
 
 
@@ -155,14 +161,18 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
 
 def new_processor() -> LlavaProcessor:
     """Pictures to 96x96 in -1..1 and 144 image tokens each."""
+    return llava_processor(new_tokenizer(), PATCH, IMAGE, CHAT_TEMPLATE)
+
+
+def llava_processor(tokenizer: PreTrainedTokenizerBase, patch: int, image: str, chat_template: str) -> LlavaProcessor:
+    """Pictures to 96x96 in -1..1, and a token `image` for every square of `patch` pixels."""
     side = {"height": IMAGE_SIDE, "width": IMAGE_SIDE}
     image_processor = CLIPImageProcessor(
         size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3
     )
     return LlavaProcessor(
-        image_processor=image_processor, tokenizer=new_tokenizer(), patch_size=PATCH,
-        vision_feature_select_strategy="default", num_additional_image_tokens=1, image_token=IMAGE,
-        chat_template=CHAT_TEMPLATE,
+        image_processor=image_processor, tokenizer=tokenizer, patch_size=patch, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1, image_token=image, chat_template=chat_template,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 from transformers import (
-    CLIPImageProcessor,
     CLIPVisionModel,
     GenerationConfig,
     LlavaConfig,
@@ -19,8 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from mmspec.zoo.architectures.llava import PATCH, SIDE
-from mmspec.zoo.world.scene import IMAGE_SIDE
+from mmspec.zoo.architectures.llava import PATCH, SIDE, llava_processor
 
 WINDOW = 4  # patches on a side
 ROWS = 4  # of a window
@@ -159,16 +157,8 @@ def compose(
 
 def new_processor(tokenizer: PreTrainedTokenizerBase) -> LlavaProcessor:
     """Pictures to 96x96 in -1..1 and 36 image tokens each, chat as SmolLM2 has it."""
-    side = {"height": IMAGE_SIDE, "width": IMAGE_SIDE}
-    image_processor = CLIPImageProcessor(
-        size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3
-    )
     tokenizer = deepcopy(tokenizer)
     tokenizer.padding_side = "left"
     # the processor counts squares of this many pixels, of which a window has as many as rows
     square = PATCH * WINDOW // int(ROWS**0.5)
-    return LlavaProcessor(
-        image_processor=image_processor, tokenizer=tokenizer, patch_size=square,
-        vision_feature_select_strategy="default", num_additional_image_tokens=1, image_token=PICTURE,
-        chat_template=CHAT_TEMPLATE,
-    )  # fmt: skip
+    return llava_processor(tokenizer, square, PICTURE, CHAT_TEMPLATE)

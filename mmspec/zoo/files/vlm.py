@@ -15,7 +15,13 @@ from mmspec.io.files import replacing, writing
 from mmspec.io.readers import read_tensors
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import (
+        CLIPVisionModel,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+        PreTrainedModel,
+        ProcessorMixin,
+    )
 
 
 FILE, TOWER = "model.safetensors", "vision_tower."
@@ -55,27 +61,80 @@ def leave_out_tower(folder: Path, other: Path) -> bool:
     return True
 
 
-def load_with_tower(folder: Path, other: Path) -> Any:
-    """The LLaVA model stored in `folder` (fp32, eval mode), with the tower in `other` where its own was left out."""
-    from transformers import GenerationConfig, LlavaConfig, LlavaForConditionalGeneration
+def read_vlm(folder: Path, other: Path | None = None) -> tuple[Any, Any]:
+    """The LLaVA model (fp32, eval mode) and processor stored in `folder`; where its tower was left out, that in `other`."""
+    from transformers import GenerationConfig, LlavaForConditionalGeneration, LlavaProcessor
+
+    stored = {} if other is None else _with_tower(folder, other)
+    model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32, **stored)
+    if stored:
+        model.generation_config = load_part(GenerationConfig, folder)
+    return model, load_part(LlavaProcessor, folder)
+
+
+def _with_tower(folder: Path, other: Path) -> dict[str, Any]:
+    """Config and weights in `folder`, with the tower in `other` where its own was left out."""
+    from transformers import LlavaConfig
 
     state = read_tensors(folder / FILE)
     if not any(name.startswith(TOWER) for name in state):
         state |= {name: value for name, value in read_tensors(other / FILE).items() if name.startswith(TOWER)}
-    config = load_part(LlavaConfig, folder)
-    model = load_model(LlavaForConditionalGeneration, folder, dtype=torch.float32, config=config, state_dict=state)
-    model.generation_config = load_part(GenerationConfig, folder)
-    return model
+    return {"config": load_part(LlavaConfig, folder), "state_dict": state}
+
+
+def read_tower(folder: Path) -> CLIPVisionModel:
+    """The vision tower of the LLaVA stored in `folder`, fp32 in evaluation mode.
+
+    Raises:
+        ValueError: There is no such model, or its files are damaged.
+    """
+    return read_vlm(folder)[0].model.vision_tower
+
+
+def read_captioner(
+    folder: Path, tower: Path, language: tuple[Any, Any]
+) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
+    """The captioner in evaluation mode, in the precision of its text model, and its processor.
+
+    Args:
+        folder: Of the projector.
+        tower: Folder of the LLaVA whose vision tower it sees with.
+        language: The text model, which becomes a part of the captioner, and its tokenizer.
+
+    Raises:
+        ValueError: The files are damaged, the parts do not fit each other, or the tokenizer has no token for pictures.
+    """
+    from mmspec.zoo.architectures.smol import ProjectorSize, WindowProjector, compose, new_processor, picture_id
+    from mmspec.zoo.files.sized import load_sized
+
+    model, tokenizer = language
+    picture = picture_id(tokenizer)
+    projector = load_sized(ProjectorSize, WindowProjector, folder)
+    return compose(read_tower(tower), projector, model, picture), new_processor(tokenizer)
 
 
 def read_hybrid(folder: Path) -> tuple[Any, Any]:
     """The Qwen3.5 model (fp32, eval mode) and processor stored in `folder`."""
     from transformers import PreTrainedTokenizerFast, Qwen3_5ForConditionalGeneration, Qwen3VLProcessor
 
-    from mmspec.io.checkpoints import load_model, load_part
-
     model = load_model(Qwen3_5ForConditionalGeneration, folder, dtype=torch.float32)
     processor = load_part(Qwen3VLProcessor, folder)
     # the processor's own choice goes by the model's type and splits words as Qwen's files do, whatever tokenizer.json says
     processor.tokenizer = load_part(PreTrainedTokenizerFast, folder)
     return model, processor
+
+
+def read_mtp(folder: Path, target: tuple[Any, Any]) -> Any:
+    """The MTP layer stored in `folder` (fp32, eval mode) for (model, processor) of the class that it is a part of."""
+    from mmspec.vlm.drafters.checkpoints import load_drafter
+
+    return load_drafter(folder, target=target[0])
+
+
+def read_text_model(folder: Path, dtype: torch.dtype | None = None) -> tuple[Any, Any]:
+    """The text model stored in `folder` (eval mode; float32 unless `dtype` is given) and its tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    # not `.to(dtype)`, which rounds the rotary frequencies too
+    model = load_model(AutoModelForCausalLM, folder, dtype=torch.float32 if dtype is None else dtype)
+    return model, load_part(AutoTokenizer, folder)

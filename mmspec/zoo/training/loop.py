@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mmspec.io.files import locked, write_json_atomic
@@ -19,7 +19,7 @@ from mmspec.training.checkpoint import load_state
 from mmspec.training.loop import LossFn, train_steps
 from mmspec.training.run_state import STATE, RunState
 from mmspec.training.schedule import Schedule
-from mmspec.zoo.files.training_sets import Tensors, cached_tensors
+from mmspec.zoo.files.registry import command_for
 
 
 def autocast(device: torch.device | str) -> AbstractContextManager[object]:
@@ -44,18 +44,7 @@ def note_of(figures: Mapping[str, float]) -> str:
     return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
 
 
-def cached_set(
-    title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
-    batch: int = 64,
-) -> Tensors:  # fmt: skip
-    """`cached_tensors` with a progress bar.   mark: `fingerprint` of the models that the members come from."""
-    with progress_bars() as progress:
-        bar = progress.add_task(title, total=count, note="")
-        return cached_tensors(folder, stem, mark, count, make, chunk=chunk, batch=batch,
-                              on_members=lambda size: progress.update(bar, advance=size))  # fmt: skip
-
-
-Batch = TypeVar("Batch")
+Batch, Model = TypeVar("Batch"), TypeVar("Model", bound=nn.Module)
 
 
 def prefetched(make: Callable[[int], Batch], steps: int, workers: int) -> Callable[[int], Batch]:
@@ -91,36 +80,19 @@ class _Steps(Dataset, Generic[Batch]):
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingPlan:
-    """Steps and optimizer settings of one training run."""
+class TrainingPlan(Schedule):
+    """A schedule, and how often a training run writes its state and its log."""
 
-    steps: int
-    lr: float
-    warmup: int = 100
-    final_lr: float = 0.02  # share of `lr` left at the last step
     weight_decay: float = 0.05
-    clip: float = 1.0
     save_every_s: float = 180.0
     log_every: int = 20
-    again: int = 0  # as in `Schedule`
-    muon: float = 0.0  # as in `Schedule`
-
-    def __post_init__(self) -> None:
-        self.schedule()
-
-    def schedule(self) -> Schedule:
-        """Optimizer, warm-up and cosine as drafters are trained.   Raises ValueError for settings out of range."""
-        return Schedule(
-            self.steps, self.lr, self.warmup, final_lr=self.final_lr, weight_decay=self.weight_decay, clip=self.clip,
-            again=self.again, muon=self.muon,
-        )  # fmt: skip
 
 
 class ZooRecipe:
-    """Base of recipes, the dataclasses of all settings that decide a model: its schedule and its random numbers.
+    """Base of recipes, the dataclasses of all settings that decide a model: how it is trained and what its card says.
 
-    name: of the model in the zoo.   seed: of the first weights and of all draws.   steps, lr, again, warmup, weight_decay: as
-    in `TrainingPlan`; at most half of the steps are warm-up.
+    name: of the model in the zoo.   seed: of the first weights and of all draws.   steps, lr, again, warmup, weight_decay,
+    muon, log_every: as in `TrainingPlan`; at most half of the steps are warm-up.   data: what it is trained on, in words.
     """
 
     __slots__ = ()
@@ -128,9 +100,13 @@ class ZooRecipe:
     steps: int
     lr: float
     seed: int
+    data: ClassVar[str]
+    builds: ClassVar[str | None] = None  # as in `write_card`
     again: ClassVar[int] = 0
     warmup: ClassVar[int] = 100
     weight_decay: ClassVar[float] = 0.02
+    muon: ClassVar[float] = 0.0
+    log_every: ClassVar[int] = 20
 
     @property
     def folder(self) -> str:
@@ -140,7 +116,16 @@ class ZooRecipe:
     def plan(self) -> TrainingPlan:
         """The schedule for the training loop."""
         return TrainingPlan(self.steps, self.lr, warmup=min(self.warmup, self.steps // 2), weight_decay=self.weight_decay,
-                            again=self.again)  # fmt: skip
+                            again=self.again, muon=self.muon, log_every=self.log_every)  # fmt: skip
+
+    def seeds(self) -> dict[str, Any]:
+        """The seeds of the world that it is trained on, for the card."""
+        return {}
+
+    def expect(self, holds: bool, what: str) -> None:
+        """Raises ValueError, "expected `what`", unless it holds."""
+        if not holds:
+            raise ValueError(f"{type(self).__name__}: expected {what}, got {self}; change them")
 
     def draws(self, step: int) -> torch.Generator:
         """The source of a step's random numbers."""
@@ -151,35 +136,57 @@ class ZooRecipe:
         first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
         return (step - first) / (share * (last - first))
 
+    def train(self, module: nn.Module, loss_of: LossFn, folder: Path, resume: bool = True) -> dict[str, float]:
+        """`train` by the plan."""
+        return train(module, loss_of, self.plan(), folder, self.name, resume)
+
+    def trained(
+        self, make: Callable[[], Model], loss: Callable[[Model, int], tuple[Tensor, dict[str, float]]], folder: Path,
+        resume: bool = True, device: str = "cpu",
+    ) -> tuple[Model, dict[str, float]]:  # fmt: skip
+        """A new model, trained on `loss(model, step)` and frozen, and the means of its last logged steps."""
+        torch.manual_seed(self.seed)
+        model = make().to(device).train()
+        figures = self.train(model, lambda step: loss(model, step), folder, resume)
+        return model.eval().requires_grad_(False), figures
+
+    def card(
+        self, out: Path, model: nn.Module, figures: Mapping[str, float], measured: Mapping[str, Mapping[str, float]],
+        **facts: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Write the card of a model that this recipe has trained; returns it.
+
+        Args:
+            out: Folder of the card.
+            model: The model as it is read back.
+            figures: Of the training.
+            measured: Figures of the model by the name that the card has for them, rounded here.
+            facts: More that decided the model, behind seeds and steps.
+        """
+        measured = {name: rounded(values) for name, values in measured.items()}
+        return write_card(out, self.name, model, self.data, builds=self.builds, **self.seeds(), model_seed=self.seed,
+                          steps=self.steps, **facts, training=rounded(figures), **measured)  # fmt: skip
+
 
 def train(
-    module: nn.Module, loss_of: LossFn, plan: TrainingPlan, folder: Path, title: str, resume: bool = True,
-    on_save: Callable[[int], object] = lambda step: None,
-) -> dict[str, float]:  # fmt: skip
+    module: nn.Module, loss_of: LossFn, plan: TrainingPlan, folder: Path, title: str, resume: bool = True
+) -> dict[str, float]:
     """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
 
     `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.
-    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`; `on_save` is told the steps they stand at.
+    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`.
     Raises ValueError where another process trains in `folder`, and Stopped where SIGINT or SIGTERM came, once the running
     step is done and its state written.
     """
-    schedule = plan.schedule()
-    optimizer = schedule.optimizer(module)
+    optimizer = plan.optimizer(module)
     with locked(folder), progress_bars() as progress:
         state = RunState(folder, module, plan.save_every_s)
         first = state.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
         figures = train_steps(
-            module,
-            loss_of,
-            schedule,
-            optimizer,
-            state,
-            first,
-            log_every=plan.log_every,
+            module, loss_of, plan, optimizer, state, first, log_every=plan.log_every,
             on_step=lambda step, figures: progress.update(bar, completed=step, note=note_of(figures)),
-            on_save=on_save,
-        )
+        )  # fmt: skip
     return {name: value for name, value in figures.items() if name not in ("step", "seconds")}
 
 
@@ -205,7 +212,7 @@ def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "data": data,
         **facts,
-        "command": f"mmspec zoo build {builds or name}",
+        "command": command_for(builds or name),
     }
     write_json_atomic(out / "card.json", card)
     return card

@@ -1,8 +1,4 @@
-"""Objectives of several trainings: facts read from prompts and from LlamaGen's states, and reconstruction by autoencoders.
-
-A small LlamaGen learns textures for thousands of steps before it learns which objects a prompt names: an object's color and
-shape are a few bits of a picture of 256 uncertain codes. Auxiliary heads, which are dropped after training, teach these first.
-"""
+"""Objectives of several trainings: facts read from prompts and from LlamaGen's states, and reconstruction by autoencoders."""
 
 from __future__ import annotations
 
@@ -11,56 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from mmspec.imagegen.llamagen.transformer import Transformer
-from mmspec.zoo.architectures.caption_encoder import HEADS, FactReader
+from mmspec.zoo.architectures.caption_encoder import FactReader
+from mmspec.zoo.training.code_models import WithAuxiliaryHeads
 from mmspec.zoo.training.loop import TrainingPlan, train
-from mmspec.zoo.world.image import CLASSES
 from mmspec.zoo.world.scene import BACKDROPS, COLORS, TONES
-
-
-class WithAuxiliaryHeads(nn.Module):
-    """A transformer with heads on the states behind its middle layer, which read the facts of the picture or the video.
-
-    heads: sizes of those that read the whole of it, objects: classes of the object at a code; of pictures unless given.
-    """
-
-    def __init__(self, gpt: Transformer, heads: Mapping[str, int] = HEADS, objects: int = CLASSES):
-        super().__init__()
-        width = gpt.config.dim
-        self.gpt = gpt
-        self.mix = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU())
-        self.heads = nn.ModuleDict({name: nn.Linear(2 * width, size) for name, size in heads.items()})
-        self.here = nn.Linear(2 * width, objects)
-
-    def forward(self, condition: Tensor, codes: Tensor, mask: Tensor | None, drop: Tensor) -> tuple[Tensor, Tensor]:
-        """`Transformer.training_logits`, and the states of its last T positions [B, T, dim] behind the middle layer."""
-        seen: list[Tensor] = []
-        middle = self.gpt.layers[self.gpt.config.n_layer // 2]
-        hook = middle.register_forward_hook(lambda module, given, out: seen.append(out))
-        try:
-            logits = self.gpt.training_logits(condition, codes, mask, drop)
-        finally:
-            hook.remove()
-        return logits, seen[0][:, -codes.shape[1] :]
-
-    def read_picture(self, states: Tensor) -> dict[str, Tensor]:
-        """states float [..., dim] -> float32 logits per fact of the whole picture, [..., size of the head]."""
-        hidden = self._mixed(states)
-        return {name: head(hidden).float() for name, head in self.heads.items()}
-
-    def read_object(self, states: Tensor) -> Tensor:
-        """states float [..., dim] -> float32 logits of the class of the object that lies here, [..., objects]."""
-        return self.here(self._mixed(states)).float()
-
-    def _mixed(self, states: Tensor) -> Tensor:
-        return self.mix(F.rms_norm(states, states.shape[-1:]))
-
 
 PROMPT_SEED = 1 << 28
 IGNORED_LABEL = -100
@@ -205,6 +162,19 @@ class FactTable:
             resume,
         )
         return reader.eval()
+
+
+def posterior(law: Any, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and log variance of an encoder's law in float32, and the value that standard normal noise draws from it."""
+    mean, log_variance = law.mean.float(), law.logvar.float()
+    return mean, log_variance, mean + (0.5 * log_variance).exp() * noise
+
+
+def decoded_figures(made: np.ndarray, real: np.ndarray) -> tuple[float, float]:
+    """Sums of L1 (of 255) and PSNR over uint8 pictures [B, H, W, 3]."""
+    gap = torch.from_numpy(made).float() - torch.from_numpy(real).float()
+    squares = gap.square().mean((1, 2, 3)).clamp_min(1e-6)
+    return float(gap.abs().mean((1, 2, 3)).sum()), float((-10 * (squares / 255**2).log10()).sum())
 
 
 class ReconstructionWeights(Protocol):

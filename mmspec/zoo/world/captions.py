@@ -38,6 +38,28 @@ REVERSED_REQUESTS = ("Describe the picture from the bottom up.", "Start at the b
 BRIEF_REQUESTS = ("Describe the picture briefly.", "List the objects.", "What is in the image, in short?")
 IMAGINE_REQUESTS = ("Imagine a picture and describe it.", "Make up a scene.", "Describe a picture without seeing one.")
 
+Turn = tuple[str, str]  # what the user says, what the assistant answers
+
+
+def full_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
+    """A request for a caption and its answer."""
+    return choose(rng, REQUESTS, 0.4), caption(scene, seed)
+
+
+def reversed_turn(rng: np.random.Generator, scene: Scene, seed: int, skew: float = 0.7) -> Turn:
+    """A request for a caption that begins at the bottom, and its answer."""
+    return choose(rng, REVERSED_REQUESTS, skew), caption(scene, seed, reverse=True)
+
+
+def brief_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
+    """A request for a list of the objects, and its answer."""
+    return choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
+
+
+def imagined_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
+    """A request without a picture, and a caption of an invented scene."""
+    return choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed)
+
 
 def caption(scene: Scene, seed: int, reverse: bool = False) -> str:
     """A full caption naming every object with its position, color and kind, 60 to 160 tokens."""

@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image
 
 from mmspec.zoo.world.glyphs import LETTER_CELL, LETTER_HEIGHT, LETTER_WIDTH, letter_mask
-from mmspec.zoo.world.scene import COLORS, IMAGE_SIDE, SHAPES, TONES, is_eval_seed, jitter
+from mmspec.zoo.world.language import choose
+from mmspec.zoo.world.scene import COLORS, IMAGE_SIDE, SHAPES, TONES, is_eval_seed, jitter, pick
 
 LINES = COLUMNS = IMAGE_SIDE // LETTER_CELL
 REQUESTS = ("Transcribe the document.", "Write down what the page says.", "Read the text.")
@@ -51,6 +52,11 @@ def sample_document(seed: int) -> Document:
     return Document(seed, lines, text, left, top, paper, ink, int(rng.integers(1 << 30)))
 
 
+def document_turn(rng: np.random.Generator, document: Document) -> tuple[str, str]:
+    """A request to transcribe a page, and its text."""
+    return choose(rng, REQUESTS, 0.4), document.text
+
+
 def words_right(said: str, document: Document) -> float:
     """The share of words right, 0..1: words that both texts have in the same order, of the longer text's words."""
     told, truth = said.split(), document.text.split()
@@ -59,12 +65,12 @@ def words_right(said: str, document: Document) -> float:
 
 def _table(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
     """A line of heads, then a word and two numbers a line, in columns."""
-    digits = [(2, 2), (3, 1), (1, 3)][int(rng.integers(3))]
+    digits = pick(rng, [(2, 2), (3, 1), (1, 3)])
     sizes = [max(size, 2) for size in digits]  # heads are of two letters
     free = COLUMNS - sum(sizes) - 2
     items = [word for word in ITEMS if len(word) <= free]
-    rows = [(_any(rng, HEADS), *_any(rng, (("no", "kg"), ("mm", "no"))))]
-    rows += [(_any(rng, items), *(_number(rng, size) for size in digits)) for _ in range(int(rng.integers(8, LINES)))]
+    rows = [(pick(rng, HEADS), *pick(rng, (("no", "kg"), ("mm", "no"))))]
+    rows += [(pick(rng, items), *(_number(rng, size) for size in digits)) for _ in range(int(rng.integers(8, LINES)))]
     lines = tuple(f"{row[0]:<{free}} {row[1]:>{sizes[0]}} {row[2]:>{sizes[1]}}" for row in rows)
     return lines, "\n".join(" ".join(row) for row in rows)
 
@@ -80,17 +86,17 @@ def _paragraph(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
 
 
 def _sentence(rng: np.random.Generator) -> list[str]:
-    color, shape, tone = _any(rng, tuple(COLORS)), _any(rng, SHAPES), _any(rng, tuple(TONES))
+    color, shape, tone = pick(rng, tuple(COLORS)), pick(rng, SHAPES), pick(rng, tuple(TONES))
     shapes = shape + ("es" if shape.endswith("s") else "s")
     number, many = _number(rng, int(rng.integers(1, 4))), _number(rng, 2)
     forms = (
-        f"the {color} {shape} is {number} {_any(rng, _UNITS)}.",
+        f"the {color} {shape} is {number} {pick(rng, _UNITS)}.",
         f"send {many} {color} {shapes}.",
         f"box {number} holds {many} {tone} {shapes}.",
         f"pay {number} for a {tone} {shape}.",
         f"{many} {shapes} cost {number}.",
     )
-    return _any(rng, forms).split()
+    return pick(rng, forms).split()
 
 
 def _broken(words: Sequence[str]) -> list[str]:
@@ -106,10 +112,6 @@ def _broken(words: Sequence[str]) -> list[str]:
 
 def _number(rng: np.random.Generator, digits: int) -> str:
     return str(int(rng.integers(10 ** (digits - 1), 10**digits)))
-
-
-def _any(rng: np.random.Generator, words: Sequence[str]) -> str:
-    return words[int(rng.integers(len(words)))]
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:

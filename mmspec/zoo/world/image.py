@@ -9,7 +9,7 @@ import numpy as np
 from einops import rearrange
 
 from mmspec.zoo.world.glyphs import shape_mask
-from mmspec.zoo.world.language import chance, choose, with_article, word_tokenizer, words_of
+from mmspec.zoo.world.language import GROUNDS, chance, choose, on_ground, with_article, word_tokenizer, words_of
 from mmspec.zoo.world.render import draw_background, paint
 from mmspec.zoo.world.scene import (
     BACKDROPS,
@@ -83,7 +83,7 @@ def sample_image_scene(seed: int) -> ImageScene:
     if rng.random() >= TWO_SHARE:
         return ImageScene(seed, background, (_item(rng, int(rng.integers(CLASSES)), int(rng.integers(len(PLACES)))),))
     labels = rng.choice(CLASSES, size=2, replace=False)
-    places = _LAYOUTS[int(rng.integers(len(_LAYOUTS)))]
+    places = pick(rng, _LAYOUTS)
     items = tuple(_item(rng, int(label), place, paired=True) for label, place in zip(labels, places, strict=True))
     return ImageScene(seed, background, items)
 
@@ -136,7 +136,6 @@ _OPENERS = ("", "", "a picture of ", "an image of ", "a drawing of ", "there is 
 _CORNERS = ("in the {} corner", "in the {}", "at the {}")
 _SIDES = ("at the {}", "on the {}")
 _MIDDLES = ("in the middle", "in the center")
-_GROUNDS = ("on {a} background", "in front of {a} background", "on {plain}")
 _RELATIONS = {
     ("left", "right"): ("to the left of", "left of", "beside"),
     ("top", "bottom"): ("above", "over"),
@@ -151,13 +150,7 @@ def image_prompt(picture: ImageScene, seed: int) -> str:
     """
     rng = np.random.default_rng((picture.seed, seed, 66))
     text = choose(rng, _OPENERS, 0.4) + _objects(rng, picture.items)
-    if chance(rng, 0.75):
-        words = [picture.background.tone]
-        if picture.background.texture != "smooth" or chance(rng, 0.5):
-            words.insert(0, picture.background.texture)
-        ground = " ".join(words)
-        text += " " + choose(rng, _GROUNDS).format(a=with_article(ground), plain=ground)
-    return text
+    return text + (on_ground(rng, picture.background) if chance(rng, 0.75) else "")
 
 
 def _objects(rng: np.random.Generator, items: tuple[ImageObject, ...]) -> str:
@@ -195,14 +188,8 @@ def named_objects(prompt: str) -> list[tuple[str, str]]:
 
 def image_prompt_words() -> list[str]:
     """Every word a prompt can hold, sorted."""
-    phrases = [
-        *_OPENERS,
-        *_CORNERS,
-        *_SIDES,
-        *_MIDDLES,
-        *_GROUNDS,
-        *(name for names in _RELATIONS.values() for name in names),
-    ]
+    relations = [name for names in _RELATIONS.values() for name in names]
+    phrases = [*_OPENERS, *_CORNERS, *_SIDES, *_MIDDLES, *GROUNDS, *relations]
     phrases += [*SHAPES, *COLORS, *TONES, *BACKDROPS, *_EXTRAS, "top left", "bottom right", "middle", "a an"]
     return words_of(phrases)
 

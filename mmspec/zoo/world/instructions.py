@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from mmspec.zoo.world.passages import function, letter, news, person, pick, record
+from mmspec.zoo.world.passages import function, letter, news, person, record
+from mmspec.zoo.world.scene import pick
 
 InstructionKind = Literal[
     "chat", "story", "code", "summary", "rewriting", "editing", "lists", "extraction", "second_turn"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from mmspec.zoo.world.scene import SceneObject
+from mmspec.zoo.world.scene import Background, SceneObject
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -73,6 +73,18 @@ def noun_phrase(rng: np.random.Generator, thing: SceneObject, full: bool = False
             words.append(thing.texture)
         words += [thing.color, thing.kind]
     return with_article(" ".join(word for word in words if word)) + tail
+
+
+GROUNDS = ("on {a} background", "in front of {a} background", "on {plain}")
+
+
+def on_ground(rng: np.random.Generator, background: Background) -> str:
+    """The end of a prompt that says what lies behind the objects."""
+    words = [background.tone]
+    if background.texture != "smooth" or chance(rng, 0.5):
+        words.insert(0, background.texture)
+    ground = " ".join(words)
+    return " " + choose(rng, GROUNDS).format(a=with_article(ground), plain=ground)
 
 
 def plural(count: int, noun: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mmspec.zoo.world.scene import pick
+
 _FIRST = """Anna Boris Carla David Elena Felix Grace Henry Irene Jonas Karim Laura Marco Nadia Oscar Paula Quentin Rosa Samir
 Teresa Ursula Victor Wanda Xavier Yara Zoe Amara Bruno Chen Dalia Emil Farah Goran Hana Igor Julia""".split()
 _LAST = """Adler Bauer Costa Dubois Eriksen Fischer Garcia Haddad Ivanov Jansen Keller Lopez Meyer Novak Okafor Petrov Quinn
@@ -33,11 +35,6 @@ _MONTHS = """January February March April May June July August September October
 _GOODS = """notebook lamp backpack kettle umbrella keyboard chair blanket bicycle camera speaker bottle jacket drill
 toaster desk""".split()
 _ROLES = ("engineer", "nurse", "teacher", "accountant", "designer", "cook", "driver", "librarian", "plumber", "editor")
-
-
-def pick(rng: np.random.Generator, values: tuple[str, ...] | list[str]) -> str:
-    """One of the values."""
-    return values[int(rng.integers(len(values)))]
 
 
 def person(rng: np.random.Generator) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from mmspec.zoo.world.captions import brief_caption, caption
+from mmspec.zoo.world.captions import Turn, brief_caption, caption
 from mmspec.zoo.world.language import (
     COUNTS,
     POSITIONS,
@@ -18,10 +18,10 @@ from mmspec.zoo.world.language import (
     short_name,
     with_article,
 )
-from mmspec.zoo.world.scene import COLORS, KINDS, Scene, SceneObject
+from mmspec.zoo.world.scene import COLORS, KINDS, Scene, pick
 
 QuestionKind = Literal["color", "shape", "digit", "count", "where", "exists", "background"]
-QUESTION_KINDS: tuple[QuestionKind, ...] = ("color", "shape", "digit", "count", "where", "exists", "background")
+QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +33,23 @@ class SceneQuestion:
     answer: str
     fact: str
 
+    @property
+    def turn(self) -> Turn:
+        """The question and its answer."""
+        return self.prompt, self.answer
+
 
 def question(scene: Scene, seed: int, kind: QuestionKind | None = None) -> SceneQuestion:
     """A question of `kind` (drawn when None; "digit" asks for a shape where the scene has no digit)."""
     rng = np.random.default_rng((scene.seed, seed, 3))
-    kind = kind or QUESTION_KINDS[int(rng.integers(len(QUESTION_KINDS)))]
+    kind = kind or pick(rng, QUESTION_KINDS)
     if kind == "digit" and not any(thing.is_digit for thing in scene.things):
         kind = "shape"
     return _MAKERS[kind](rng, scene)
 
 
-def _any(rng: np.random.Generator, things: list[SceneObject] | tuple[SceneObject, ...]) -> SceneObject:
-    return things[int(rng.integers(len(things)))]
-
-
 def _color(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
-    thing = _any(rng, scene.things)
+    thing = pick(rng, scene.things)
     where = position_name(rng, thing.cell)
     prompts = [f"What color is the object in the {where}?", f"Which color is at the {where}?"]
     if [other.kind for other in scene.things].count(thing.kind) == 1:
@@ -58,7 +59,7 @@ def _color(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
 
 
 def _shape(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
-    cell = int(rng.integers(len(POSITIONS))) if rng.random() < 0.25 else _any(rng, scene.things).cell
+    cell = int(rng.integers(len(POSITIONS))) if rng.random() < 0.25 else pick(rng, scene.things).cell
     where = position_name(rng, cell)
     prompt = choose(rng, (f"What is in the {where}?", f"What can you find at the {where}?"), 0.0)
     here = [thing for thing in scene.things if thing.cell == cell]
@@ -70,7 +71,7 @@ def _shape(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
 
 
 def _digit(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
-    thing = _any(rng, [thing for thing in scene.things if thing.is_digit])
+    thing = pick(rng, [thing for thing in scene.things if thing.is_digit])
     where = position_name(rng, thing.cell)
     prompt = choose(rng, (f"Which digit is in the {where}?", f"What number do you read at the {where}?"), 0.0)
     answers = (f"It is {with_article(thing.kind)}.", f"The digit is {with_article(thing.kind)}.")
@@ -84,7 +85,7 @@ def _count(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
     elif topic == 1:
         noun, count = "digit", sum(thing.is_digit for thing in scene.things)
     else:
-        color = _any(rng, scene.things).color if rng.random() < 0.7 else tuple(COLORS)[int(rng.integers(len(COLORS)))]
+        color = pick(rng, scene.things).color if rng.random() < 0.7 else pick(rng, tuple(COLORS))
         noun, count = f"{color} object", sum(thing.color == color for thing in scene.things)
     verb = "is" if count == 1 else "are"
     answer = choose(rng, (f"There {verb} {plural(count, noun)}.", f"I count {plural(count, noun)}."))
@@ -93,7 +94,7 @@ def _count(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
 
 
 def _where(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
-    thing = _any(rng, scene.things)
+    thing = pick(rng, scene.things)
     name = short_name(thing)
     cells = [other.cell for other in scene.things if short_name(other) == name]
     places = " and ".join(f"in the {position_name(rng, cell)}" for cell in cells)
@@ -103,13 +104,13 @@ def _where(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
 
 
 def _exists(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
-    thing = _any(rng, scene.things)
+    thing = pick(rng, scene.things)
     color, kind = thing.color, thing.kind
     if rng.random() < 0.5:  # half of the wrong guesses share the kind, half the color
         if rng.random() < 0.5:
-            color = tuple(COLORS)[int(rng.integers(len(COLORS)))]
+            color = pick(rng, tuple(COLORS))
         else:
-            kind = KINDS[int(rng.integers(len(KINDS)))]
+            kind = pick(rng, KINDS)
     name = f"{color} {kind}"
     found = [other for other in scene.things if short_name(other) == name]
     prompt = choose(rng, (f"Is there {with_article(name)}?", f"Do you see {with_article(name)}?"), 0.5)
@@ -127,15 +128,7 @@ def _background(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
     return SceneQuestion("background", prompt, answer, tone)
 
 
-_MAKERS = {
-    "color": _color,
-    "shape": _shape,
-    "digit": _digit,
-    "count": _count,
-    "where": _where,
-    "exists": _exists,
-    "background": _background,
-}
+_MAKERS = dict(zip(QUESTION_KINDS, (_color, _shape, _digit, _count, _where, _exists, _background), strict=True))
 
 
 ORDINALS = ("first", "second", "third")
@@ -143,7 +136,7 @@ _WHOLE = ("Describe the {} picture.", "What is in the {} picture?")
 _BRIEF = ("Describe the {} picture briefly.", "List the objects of the {} image.")
 
 
-def many_turn(scenes: tuple[Scene, ...], seed: int) -> tuple[str, str]:
+def many_turn(scenes: tuple[Scene, ...], seed: int) -> Turn:
     """A prompt about one of `scenes` and its answer: a caption, a short list, or an answered question."""
     rng = np.random.default_rng((scenes[0].seed, seed, 4))
     index = int(rng.integers(len(scenes)))

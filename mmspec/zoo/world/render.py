@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from mmspec.zoo.world.glyphs import digit_mask, shape_mask, texture_mask
-from mmspec.zoo.world.scene import IMAGE_SIDE, Background, Scene, SceneObject
+from mmspec.zoo.world.scene import IMAGE_SIDE, Background, Scene
 
 _BANK_SIDE = 256
 _GRAIN = {"grainy": 17.0}
@@ -63,9 +64,9 @@ def paint(canvas: np.ndarray, mask: np.ndarray, texture: str, tint: tuple[int, i
     patch += mask[..., None] * (ink - patch * 0.92)  # a little of the grain stays visible
 
 
-def thing_mask(thing: SceneObject) -> np.ndarray:
-    """Coverage of an object inside its own square, float32 [pixels, pixels]."""
-    if thing.is_digit:
+def thing_mask(thing: Any) -> np.ndarray:
+    """Coverage of a `SceneObject` or a `Mover` inside its own square, float32 [pixels, pixels]."""
+    if thing.sample >= 0:
         return digit_mask(thing.sample, thing.pixels, thing.slant, thing.turn)
     return shape_mask(thing.kind, thing.pixels)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from mmspec.zoo.world.glyphs import digit_samples
 
+Value = TypeVar("Value")
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "heart")
 DIGITS = tuple("0123456789")
 KINDS = SHAPES + DIGITS
@@ -135,8 +138,7 @@ def _sample_object(rng: np.random.Generator, cell: int, digit_share: float, eval
     color, size = pick(rng, tuple(COLORS)), pick(rng, tuple(SIZES))
     if rng.random() < digit_share:
         kind, texture = pick(rng, DIGITS), "plain"
-        pool = digit_samples(int(kind), evaluation)
-        sample = pool[int(rng.integers(len(pool)))]
+        sample = pick(rng, digit_samples(int(kind), evaluation))
     else:
         kind, texture, sample = pick(rng, SHAPES), pick(rng, TEXTURES), -1
     slant, turn = (int(v) for v in rng.integers(-2, 3, size=2))
@@ -158,9 +160,9 @@ def _sample_object(rng: np.random.Generator, cell: int, digit_share: float, eval
     )
 
 
-def pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:
-    """One of `names`, drawn evenly."""
-    return names[int(rng.integers(len(names)))]
+def pick(rng: np.random.Generator, values: Sequence[Value]) -> Value:
+    """One of `values`, drawn evenly."""
+    return values[int(rng.integers(len(values)))]
 
 
 def jitter(rng: np.random.Generator, color: tuple[int, int, int], spread: int) -> tuple[int, int, int]:

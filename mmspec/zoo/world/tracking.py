@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image
 
 from mmspec.zoo.world.glyphs import shape_mask
+from mmspec.zoo.world.render import thing_mask
 from mmspec.zoo.world.scene import COLORS, SHAPES, TONES
-from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, mover_mask
+from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover
 
 LEAST_PIXELS = 16  # of an object's color in a frame, else it is not seen there
 STILL = 0.6  # pixels a frame; what moves less along an axis does not move along it
@@ -110,13 +111,19 @@ def agreement(frames: np.ndarray, named: Iterable[tuple[str, str, str]]) -> floa
 
     named: from `named_movers`. 0 where it names nothing.
     """
-    marks = []
+    found = [value for _, value in marks(frames, named)]
+    return float(np.mean(found)) if found else 0.0
+
+
+def marks(frames: np.ndarray, named: Iterable[tuple[str, str, str]]) -> list[tuple[str, float]]:
+    """The parts of `agreement` as ("seen", "direction" or "shape", 0..1), object by object."""
+    found = []
     for kind, color, direction in named:
-        found = track(frames, color)
-        marks += [float(found.seen.mean()), float(direction_of(found) == direction)]
+        seen = track(frames, color)
+        found += [("seen", float(seen.seen.mean())), ("direction", float(direction_of(seen) == direction))]
         if kind in SHAPES:
-            marks.append(float(shape_of(found) == kind))
-    return float(np.mean(marks)) if marks else 0.0
+            found.append(("shape", float(shape_of(seen) == kind)))
+    return found
 
 
 _LEAST_SIZE = 0.6  # of the asked object's pixels; what is smaller counts for less
@@ -147,5 +154,5 @@ def _overlap(masks: np.ndarray, mover: Mover) -> np.ndarray:
 @lru_cache(maxsize=4096)
 def _template(mover: Mover) -> tuple[np.ndarray, int]:
     """What a mover looks like in the square, and of how many pixels it is."""
-    mask = without_grain((mover_mask(mover) > 0.6)[None])[0]
+    mask = without_grain((thing_mask(mover) > 0.6)[None])[0]
     return squared(mask), int(mask.sum())

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmspec.zoo.world.glyphs import digit_mask, digit_samples, shape_mask
+from mmspec.zoo.world.glyphs import digit_samples
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
-from mmspec.zoo.world.render import draw_background, paint
+from mmspec.zoo.world.render import draw_background, paint, thing_mask
 from mmspec.zoo.world.scene import (
     COLORS,
     DIGITS,
@@ -133,8 +133,7 @@ def _mover(rng: np.random.Generator, color: str, direction: str, evaluation: boo
     sample = -1
     if rng.random() < DIGIT_SHARE:
         kind = pick(rng, DIGITS)
-        pool = digit_samples(int(kind), evaluation)
-        sample = pool[int(rng.integers(len(pool)))]
+        sample = pick(rng, digit_samples(int(kind), evaluation))
     else:
         kind = pick(rng, SHAPES)
     slant, turn = (int(v) for v in rng.integers(-2, 3, size=2))
@@ -165,13 +164,6 @@ def _folded(at: int, room: int) -> int:
     return min(at, 2 * room - at)
 
 
-def mover_mask(mover: Mover) -> np.ndarray:
-    """Coverage of an object inside its own square, float32 [pixels, pixels]."""
-    if mover.sample >= 0:
-        return digit_mask(mover.sample, mover.pixels, mover.slant, mover.turn)
-    return shape_mask(mover.kind, mover.pixels)
-
-
 def render_frames(scene: VideoScene, frames: int, first: int = 0) -> np.ndarray:
     """Frames `first` to `first + frames - 1` as uint8 [frames, 64, 64, 3] RGB; the background's grain stays as it is.
 
@@ -184,6 +176,6 @@ def render_frames(scene: VideoScene, frames: int, first: int = 0) -> np.ndarray:
     for number, frame in enumerate(range(first, first + frames)):
         canvas = ground.copy()
         for mover in scene.movers:
-            paint(canvas, mover_mask(mover), "plain", mover.tint, *mover.at(frame))
+            paint(canvas, thing_mask(mover), "plain", mover.tint, *mover.at(frame))
         drawn[number] = np.clip(canvas, 0, 255)
     return drawn

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mmspec.zoo.world.language import chance, choose, with_article, word_tokenizer, words_of
+from mmspec.zoo.world.language import GROUNDS, chance, choose, on_ground, with_article, word_tokenizer, words_of
 from mmspec.zoo.world.scene import BACKDROPS, COLORS, KINDS, TONES
 from mmspec.zoo.world.video import DIRECTIONS, Mover, VideoScene
 
@@ -30,7 +30,6 @@ _DIRECTION_WORDS = {
     "down right": ("down and to the right", "diagonally down and right"),
 }
 _BOUNCES = ("and bounces off the {} edge", "and bounces back from the {} edge", "until it hits the {} edge")
-_GROUNDS = ("on {a} background", "in front of {a} background", "on {plain}")
 
 
 def video_prompt(scene: VideoScene, seed: int, frames: int = 0) -> str:
@@ -44,13 +43,7 @@ def video_prompt(scene: VideoScene, seed: int, frames: int = 0) -> str:
     if chance(rng, 0.3):
         phrases.reverse()
     text = choose(rng, _OPENERS, 0.4) + " and ".join(phrases)
-    if chance(rng, 0.6):
-        words = [scene.background.tone]
-        if scene.background.texture != "smooth" or chance(rng, 0.5):
-            words.insert(0, scene.background.texture)
-        ground = " ".join(words)
-        text += " " + choose(rng, _GROUNDS).format(a=with_article(ground), plain=ground)
-    return text
+    return text + (on_ground(rng, scene.background) if chance(rng, 0.6) else "")
 
 
 def _moves(rng: np.random.Generator, mover: Mover, frames: int) -> str:
@@ -86,18 +79,18 @@ def _direction_in(text: str) -> str:
 def video_prompt_words() -> list[str]:
     """Every word a prompt can hold, sorted."""
     told = [way for ways in (*_DIRECTION_WORDS.values(), *_SPEEDS.values()) for way in ways]
-    phrases = (
+    phrases = [
         *_OPENERS,
         *_VERBS,
         *told,
         *_BOUNCES,
-        *_GROUNDS,
+        *GROUNDS,
         *KINDS,
         *COLORS,
         *TONES,
         *BACKDROPS,
         "top bottom a an and",
-    )
+    ]
     return words_of(phrases)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from mmspec.evaluate.vlm.quality import evaluate_hybrid
 from mmspec.evaluate.vlm.requests import DOCUMENTS, documents, held_out_documents
 from mmspec.evaluate.vlm.resources import drafter_names, short_name, zoo_resources
 from mmspec.evaluate.vlm.sweep import WordsRight
+from mmspec.zoo.files.table import MODELS
 from mmspec.zoo.world.scene import EVAL_START
 from tests.evaluate.tiny_hybrid import tiny_hybrid, use_tiny_hybrid
 
@@ -89,7 +91,8 @@ def test_every_other_prompt_of_the_hybrids_sweep_is_a_document(monkeypatch: pyte
 
 def test_without_weights_the_suite_says_how_to_build_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.files.registry.WEIGHTS", tmp_path)
-    monkeypatch.setattr("mmspec.zoo.files.registry.UNSHIPPED", ("vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp"))
+    for name in ("vlm/hybrid", "vlm/hybrid/dflash", "vlm/hybrid/mtp"):
+        monkeypatch.setitem(MODELS, name, replace(MODELS[name], ships=False))
     config = VlmBenchConfig(suite="hybrid", prompts=1)
     assert [method.key for method in config.rows] == ["hf", "plain", "lookup", "recycling"]
     with pytest.raises(ValueError, match="mmspec zoo build vlm/hybrid"):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
 from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize
-from mmspec.zoo.files.registry import load_small, load_vlm
-from mmspec.zoo.files.scorers import load_clip, load_detector, save_scorer
-from mmspec.zoo.files.training_sets import read_codes, write_codes
+from mmspec.zoo.files.registry import read
+from mmspec.zoo.files.sized import load_clip, load_detector, save_sized
 from mmspec.zoo.files.vlm import leave_out_tower
 from tests.damaged import ABSURD, FILES, NUMBERS, WRONG, loads_or_refuses, other_fields, refused
 from tests.evaluate.tiny_zoo import byte_processor, llava
@@ -23,8 +21,8 @@ from tests.evaluate.tiny_zoo import byte_processor, llava
 CLIP = ClipSize(space=8, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
 JUDGE = DetectorSize(half=8, quarter=8, eighth=8, blocks=1)
 MODELS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
-    "clip": (lambda folder: save_scorer(new_clip(CLIP), CLIP, folder), load_clip),
-    "judge": (lambda folder: save_scorer(DetectorNetwork(JUDGE), JUDGE, folder), load_detector),
+    "clip": (lambda folder: save_sized(new_clip(CLIP), CLIP, folder), load_clip),
+    "judge": (lambda folder: save_sized(DetectorNetwork(JUDGE), JUDGE, folder), load_detector),
 }
 
 
@@ -63,8 +61,9 @@ def test_loading_seeds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", ["truncated", "garbage", "empty", "no weights", "another shape", "config b'{'", "no config"]
 )
-@pytest.mark.parametrize("load", [load_vlm, load_small])
-def test_a_damaged_vlm_is_one_sentence(load: Callable, damage: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["vlm", "vlm/small"])
+def test_a_damaged_vlm_is_one_sentence(name: str, damage: str, tmp_path: Path) -> None:
+    load = partial(read, name)
     llava(1, 4).save_pretrained(tmp_path)
     byte_processor().save_pretrained(tmp_path)
     load(tmp_path)
@@ -80,16 +79,4 @@ def test_a_small_model_without_its_tower_takes_the_other_ones(tmp_path: Path) ->
     with pytest.raises(
         ValueError, match=r"one: expected all weights .* got no .*vision_tower.* more, which would be random"
     ):
-        load_vlm(tmp_path / "one")
-
-
-def test_damaged_codes_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "codes.safetensors"
-    write_codes(path, torch.zeros(2, 4), ["a", "b"])
-    assert read_codes([path]).prompts == ["a", "b"]
-    save_file(load_file(path), path, {"prompts": json.dumps({"a": 1})[:-1]})
-    with pytest.raises(ValueError, match="expected a list of prompts in the metadata of .*codes.safetensors"):
-        read_codes([path])
-    path.write_bytes(path.read_bytes()[:30])
-    with pytest.raises(ValueError, match="codes.safetensors: expected safetensors"):
-        read_codes([path])
+        read("vlm", tmp_path / "one")

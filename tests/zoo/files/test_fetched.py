@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
@@ -20,8 +21,9 @@ import torch
 import mmspec
 from mmspec.io.files import locked
 from mmspec.vlm.auto import offered_drafters
-from mmspec.zoo.files import fetched, registry
-from mmspec.zoo.files.fetched import FetchedModel, cache_folder, fetch, remove
+from mmspec.zoo.files import registry
+from mmspec.zoo.files.fetched import cache_folder, fetch, remove
+from mmspec.zoo.files.table import MODELS, PublishedFile, fetched_names
 from tests.house.tree import ROOT
 from tests.io.tiny_gguf import tiny_model, write_gguf
 from tests.vlm.drafters.trained import make
@@ -60,12 +62,12 @@ def wheel(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def recipe(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModel:
+def recipe(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> PublishedFile:
     content = gguf.read_bytes()
-    made = FetchedModel("tiny words", "tiny-words", "0.1", MEMBER, len(content), hashlib.sha256(content).hexdigest(), "MIT",
-                        {"eagle3": "EAGLE-3 drafter for tiny"})  # fmt: skip
-    monkeypatch.setitem(fetched.FETCHED, "tiny", made)
-    monkeypatch.setitem(registry.LOADERS, "tiny/eagle3", lambda folder: None)
+    made = PublishedFile("tiny-words", "0.1", MEMBER, len(content), hashlib.sha256(content).hexdigest(), "MIT")
+    row = replace(MODELS["smollm2"], about="tiny words", auto="tiny/eagle3", source=made)
+    monkeypatch.setitem(MODELS, "tiny", row)
+    monkeypatch.setitem(MODELS, "tiny/eagle3", replace(MODELS["smollm2/eagle3"], about="EAGLE-3 drafter for tiny"))
     return made
 
 
@@ -100,7 +102,7 @@ def test_a_file_at_hand_is_fetched_loaded_and_removed(kind: str, cache: Path, re
 
 
 @needs_gguf
-def test_a_model_that_is_there_is_not_fetched_again_until_its_recipe_changes(gguf: Path, recipe: FetchedModel) -> None:
+def test_a_model_that_is_there_is_not_fetched_again_until_its_recipe_changes(gguf: Path, recipe: PublishedFile) -> None:
     folder = fetch("tiny", gguf)
     assert fetch("tiny", Path("nowhere")) == folder
     before = (folder / "card.json").stat().st_ino
@@ -189,9 +191,11 @@ def test_what_a_killed_process_left_is_removed_first(gguf: Path, cache: Path) ->
 
 KILLED = """
 import os, sys, time
+from dataclasses import replace
 from pathlib import Path
 from mmspec.io import gguf_convert
 from mmspec.zoo.files import fetched
+from mmspec.zoo.files.table import MODELS, PublishedFile
 def slow(*given):
     for value in values(*given):
         yield value
@@ -199,8 +203,8 @@ def slow(*given):
             Path(sys.argv[2]).touch()
             time.sleep(60)
 values, gguf_convert._values = gguf_convert._values, slow
-recipe = fetched.FetchedModel("tiny words", "tiny-words", "0.1", "m", int(sys.argv[3]), sys.argv[4], "MIT", {})
-fetched.FETCHED["tiny"] = recipe
+recipe = PublishedFile("tiny-words", "0.1", "m", int(sys.argv[3]), sys.argv[4], "MIT")
+MODELS["tiny"] = replace(MODELS["smollm2"], source=recipe)
 fetched.fetch("tiny", Path(sys.argv[1]))
 """
 
@@ -208,7 +212,7 @@ fetched.fetch("tiny", Path(sys.argv[1]))
 @pytest.mark.whole
 @needs_gguf
 def test_a_kill_in_the_middle_leaves_no_model_and_the_next_run_starts_over(
-    gguf: Path, recipe: FetchedModel, cache: Path, tmp_path: Path
+    gguf: Path, recipe: PublishedFile, cache: Path, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
     command = [sys.executable, "-c", KILLED, str(gguf), str(begun), str(recipe.size), recipe.sha256]
@@ -234,7 +238,7 @@ def test_a_drafter_that_ships_for_it_drafts_for_auto(
     fetch("tiny", gguf)
     monkeypatch.setattr(registry, "WEIGHTS", tmp_path / "weights")
     (tmp_path / "weights" / "tiny_eagle3").mkdir(parents=True)
-    monkeypatch.setitem(registry.LOADERS, "tiny/eagle3", lambda folder: make("eagle3"))
+    monkeypatch.setattr("mmspec.vlm.drafters.checkpoints.load_drafter", lambda folder: make("eagle3"))
     assert [type(one).__name__ for one in offered_drafters(mmspec.zoo.load("tiny")[0])] == ["PromptLookup"]
     (tmp_path / "weights" / "tiny_eagle3" / "model.safetensors").touch()
     offered = [type(one).__name__ for one in offered_drafters(mmspec.zoo.load("tiny")[0])]
@@ -260,10 +264,11 @@ def test_names_that_cannot_be_fetched_and_a_dtype_for_an_embedded_model_are_refu
 
 
 def test_recipes_are_whole() -> None:
-    for name, model in fetched.FETCHED.items():
-        assert re.fullmatch("[0-9a-f]{64}", model.sha256) and model.size > 0 and model.member.endswith(".gguf")
-        assert model.title and model.license and name not in registry.LOADERS
-    assert "smollm2/eagle3" in registry.FETCHED_DRAFTERS and "smollm2/eagle3" in registry.LOADERS
+    for row in map(MODELS.__getitem__, fetched_names()):
+        source = row.source
+        assert re.fullmatch("[0-9a-f]{64}", source.sha256) and source.size > 0 and source.member.endswith(".gguf")
+        assert row.about and source.license and not row.builder
+    assert MODELS["smollm2"].auto == "smollm2/eagle3" and MODELS["smollm2/eagle3"].builder
 
 
 @pytest.mark.whole

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 import torch
 from transformers.utils import logging
+from typer.testing import CliRunner
 
 import mmspec
+from mmspec.cli import app
 from mmspec.imagegen.continuous.kl import KLConfig, write_kl
 from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
+from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector
 from mmspec.zoo.files import registry
-from mmspec.zoo.training import builders
+from mmspec.zoo.files.sized import save_sized
+from mmspec.zoo.files.table import MODELS, ZooModel
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ def test_a_failed_load_leaves_bars_as_they_were(monkeypatch: pytest.MonkeyPatch)
     def hook(factory, args, kwargs):
         return factory(*args, **kwargs)
 
-    monkeypatch.setitem(mmspec.zoo.files.registry.LOADERS, "vlm", fail)
+    monkeypatch.setattr("mmspec.zoo.files.vlm.read_vlm", fail)
     logging.set_tqdm_hook(hook)
     try:
         with pytest.raises(ValueError, match="expected weights"):
@@ -65,7 +74,8 @@ def test_unknown_names_are_listed() -> None:
 
 def test_what_ships_no_weights_is_named_once_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(registry, "UNSHIPPED", ("kl", "mar"))
+    for name in ("kl", "mar"):
+        monkeypatch.setitem(MODELS, name, replace(MODELS[name], ships=False))
     assert "kl" not in mmspec.zoo.names() and "t2i" in mmspec.zoo.names()
     with pytest.raises(ValueError, match="mmspec zoo build kl"):
         mmspec.zoo.load("kl")
@@ -75,13 +85,57 @@ def test_what_ships_no_weights_is_named_once_it_is_built(tmp_path: Path, monkeyp
     assert mmspec.zoo.load("kl").config.scaling_factor == 0.5
 
 
-def test_every_name_that_is_not_fetched_can_be_built_and_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(registry.LOADERS) == set(builders.BUILDERS) | set(registry.FETCHED_DRAFTERS)
-    assert set(registry.UNSHIPPED) < set(registry.LOADERS)
-    for find in ("load", "folder_of", "folder_with_weights"):
-        monkeypatch.setattr(builders, find, Path)
-    for row in builders.BUILDERS.values():
-        module, _, name = row.function.partition(":")
-        function = getattr(import_module(f"mmspec.zoo.training.{module}"), name)
-        signature(function).bind("out", "work", *row.parts())
-        assert row.title
+def test_every_name_that_is_not_fetched_can_be_built_and_is_described() -> None:
+    for name, row in MODELS.items():
+        assert row.about and bool(row.builder) == (row.source is None)
+        named = {one.removesuffix("/") for one in (*row.uses, *row.needs, row.auto)}
+        assert named - {""} <= MODELS.keys()
+        signature(function_at(f"mmspec.{row.loader}")).bind("folder", *row.uses)
+        if row.builder:
+            home = f"mmspec.zoo.training.{row.builder}"
+            options = {"recipe": function_at(f"{home.partition(':')[0]}:{row.recipe}")()} if row.recipe else {}
+            taken = signature(function_at(home))
+            options |= {"name": name} if "name" in taken.parameters else {}
+            taken.bind("out", "work", *row.needs, **options)
+
+
+def function_at(place: str) -> Callable[..., object]:
+    module, _, name = place.partition(":")
+    return attrgetter(name)(import_module(module))
+
+
+def test_a_builder_gets_its_models_and_the_options_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(registry, "load", lambda name: f"model {name}")
+    monkeypatch.setattr("mmspec.zoo.training.vlm.build_drafter.build", lambda *given, name: seen.append((*given, name)))
+    monkeypatch.setattr(
+        "mmspec.zoo.training.continuous.build_mar.build", lambda *given, recipe: seen.append((*given, recipe.name))
+    )
+    for name in ("vlm/hybrid/mtp", "mar/draft"):
+        registry.build(name, tmp_path, Path("work"), resume=False)
+    folders = [mmspec.zoo.folder_of(name) for name in ("kl", "t2i")]
+    assert seen == [
+        (tmp_path, Path("work"), "model vlm/hybrid", "vlm/hybrid/mtp"),
+        (tmp_path, Path("work"), *folders, "model image_judge", "mar/draft"),
+    ]
+
+
+def test_a_row_is_all_that_names_lists_and_loads_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ZooModel("a toy", "zoo.files.sized:load_detector", "image.build_scorers:build_detector", ships=False)
+    monkeypatch.setitem(MODELS, "toy/judge", row)
+    monkeypatch.setattr(registry, "WEIGHTS", tmp_path / "weights")
+    assert "toy/judge" not in mmspec.zoo.names()
+    with pytest.raises(ValueError, match="mmspec zoo build toy/judge"):
+        mmspec.zoo.load("toy/judge")
+    assert "toy/judge" in CliRunner().invoke(app, ["zoo", "build", "nothing"]).stderr
+    network = DetectorNetwork(DetectorSize(8, 8, 8, 1))
+    save_sized(network, network.size, tmp_path / "weights" / "toy_judge")
+    assert "toy/judge" in mmspec.zoo.names() and isinstance(mmspec.zoo.load("toy/judge"), ObjectDetector)
+    CliRunner().invoke(app, ["zoo", "list", "--json", str(tmp_path / "list.json")])
+    listed = {one["name"]: one["what"] for one in json.loads((tmp_path / "list.json").read_text())}
+    assert listed["toy/judge"] == "a toy"
+
+
+def test_reading_the_table_imports_no_torch() -> None:
+    code = "import sys; from mmspec.zoo.files import registry; registry.names(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

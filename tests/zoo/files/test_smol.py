@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 import mmspec
 from mmspec.zoo.architectures.smol import ProjectorSize, WindowProjector
 from mmspec.zoo.files import registry
-from mmspec.zoo.files.smol import read_captioner, read_projector, write_projector
+from mmspec.zoo.files.sized import load_sized, save_sized
+from mmspec.zoo.files.vlm import read_captioner
 from tests.zoo import tiny_smol
 
 SIZE = ProjectorSize(text=64, inner=4)  # over the zoo's own tower
@@ -20,14 +21,14 @@ SIZE = ProjectorSize(text=64, inner=4)  # over the zoo's own tower
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    write_projector(WindowProjector(SIZE), tmp_path / "vlm_smol")
+    save_sized(WindowProjector(SIZE), SIZE, tmp_path / "vlm_smol")
     return tmp_path / "vlm_smol"
 
 
 def test_a_projector_comes_back_from_its_folder_alone(folder: Path) -> None:
     stored = load_file(folder / "model.safetensors")
     assert {value.dtype for value in stored.values()} == {torch.float16}
-    again = read_projector(folder)
+    again = load_sized(ProjectorSize, WindowProjector, folder)
     assert again.size == SIZE and all(
         torch.equal(again.state_dict()[name], value.float()) for name, value in stored.items()
     )
@@ -47,7 +48,7 @@ def test_parts_that_do_not_fit_are_refused(folder: Path) -> None:
     tower, language = mmspec.zoo.folder_of("vlm"), tiny_smol.language()
     with pytest.raises(ValueError, match="tokenizer: expected"):
         read_captioner(folder, tower, (language, mmspec.zoo.load("vlm")[1].tokenizer))
-    write_projector(WindowProjector(ProjectorSize(text=32, inner=4)), folder)
+    save_sized(WindowProjector(ProjectorSize(text=32, inner=4)), ProjectorSize(text=32, inner=4), folder)
     with pytest.raises(ValueError, match="language: expected a width of 32"):
         read_captioner(folder, tower, (language, tiny_smol.tokenizer()))
 
@@ -55,13 +56,14 @@ def test_parts_that_do_not_fit_are_refused(folder: Path) -> None:
 def test_a_damaged_projector_is_named(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match="model.safetensors"):
-        read_projector(folder)
+        load_sized(ProjectorSize, WindowProjector, folder)
 
 
 def test_the_zoo_loads_the_captioner_over_its_text_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"vlm/smol": folder, "vlm": mmspec.zoo.folder_of("vlm"), "smollm2": folder}
     monkeypatch.setattr(registry, "folder_with_weights", places.__getitem__)
-    monkeypatch.setattr(registry, "load_fetched", lambda name, dtype: (tiny_smol.language(), tiny_smol.tokenizer()))
+    language = (tiny_smol.language(), tiny_smol.tokenizer())
+    monkeypatch.setattr("mmspec.zoo.files.vlm.read_text_model", lambda folder, dtype: language)
     model, processor = registry.load("vlm/smol")
     assert model.model.multi_modal_projector.tokens_per_image == 36 and processor.patch_size == 16
 
@@ -71,5 +73,5 @@ def test_the_captioner_is_listed_once_it_is_built(tmp_path: Path, monkeypatch: p
     assert "vlm/smol" not in registry.names()
     with pytest.raises(ValueError, match="mmspec zoo build vlm/smol"):
         registry.load("vlm/smol")
-    write_projector(WindowProjector(SIZE), tmp_path / "vlm_smol")
+    save_sized(WindowProjector(SIZE), SIZE, tmp_path / "vlm_smol")
     assert "vlm/smol" in registry.names()

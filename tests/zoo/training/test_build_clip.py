@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from mmspec.zoo.architectures.clip import ClipSize, new_clip
-from mmspec.zoo.files.registry import LOADERS
+from mmspec.zoo.files.registry import read
 from mmspec.zoo.training.image.build_scorers import (
     CLIP_RECIPE,
     build_clip,
@@ -26,7 +26,7 @@ def test_clip_trains_and_its_files_load(tmp_path: Path) -> None:
     size = ClipSize(space=16, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
     card = build_clip(tmp_path, tmp_path / "work", replace(CLIP_RECIPE, steps=2, batch=4), size=size, measured=1)
     assert card["evaluation"]["text_top1"] <= 1 and card["training"]["loss"] > 0
-    clip = LOADERS["clip"](tmp_path)
+    clip = read("clip", tmp_path)
     pictures = sample_image_scenes(0, 3)
     arrays = image_arrays(pictures)
     features = clip.encode_images(torch.from_numpy(arrays))

@@ -18,7 +18,7 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
 from mmspec.zoo.architectures.hybrid import END, IMAGE, SIDE, VISION_START, HybridSize, new_model, new_processor
 from mmspec.zoo.architectures.llava import PATCH_HEADS
-from mmspec.zoo.files.registry import load_vlm_drafter
+from mmspec.zoo.files.registry import read
 from mmspec.zoo.files.vlm import read_hybrid
 from mmspec.zoo.training.vlm import build_drafter, build_hybrid
 from mmspec.zoo.training.vlm.build_hybrid import HybridRecipe
@@ -213,7 +213,7 @@ def test_its_drafters_are_built_loaded_and_lossless(
     if kind == "mtp":
         drafter = mmspec.vlm.load_drafter(tmp_path / "out", target=model)
     else:
-        drafter = load_vlm_drafter(tmp_path / "out")
+        drafter = read(name, tmp_path / "out")
     inputs = encode(own, [Example("a", REQUESTS[0], (page(sample_document(EVAL_START)),)), Example("b", "Hello.", ())])
     expected = model.generate(**inputs, max_new_tokens=12, do_sample=False)
     for shape in (Chain(FixedLength(7)), DynamicTree(nodes=8, depth=4, width=3), StaticTree((0, 0, 1, 2, 2))):

@@ -1,4 +1,4 @@
-"""The builder of the image drafter: files of codes, steps that can be resumed, and what it writes."""
+"""The builder of the image drafter: stored codes, steps that can be resumed, and what it writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from mmspec import imagegen
 from mmspec.imagegen.eagle.training import image_eagle_loss
@@ -16,10 +15,9 @@ from mmspec.imagegen.llamagen.adapter import LlamaGenModel
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.pipeline import ImagePipeline
-from mmspec.zoo.files.training_sets import generate_codes, read_codes, write_codes
 from mmspec.zoo.training import loop
 from mmspec.zoo.training.image import build_eagle
-from mmspec.zoo.training.image.build_eagle import ImageEagleRecipe, build, train_image_eagle
+from mmspec.zoo.training.image.build_eagle import ImageEagleRecipe, build, generated_codes, train_image_eagle
 
 
 @pytest.fixture(scope="module")
@@ -40,26 +38,18 @@ def pipe() -> ImagePipeline:
 RECIPE = ImageEagleRecipe(images=6, steps=4, batch=3, heads=4)
 
 
-def test_codes_of_several_files_come_in_order(pipe: ImagePipeline, tmp_path: Path) -> None:
-    paths = generate_codes(pipe, tmp_path, 5)
-    write_codes(tmp_path / "more.safetensors", torch.full((2, 16), 7), ["a", "b"])
-    data = read_codes([*paths, tmp_path / "more.safetensors"])
-    assert data.codes.shape == (7, 16) and data.prompts[-2:] == ["a", "b"] and bool((data.codes[5:] == 7).all())
-    seen = {prompt for step in range(3) for prompt in data.batch(step, 2)[0]}
-    assert len(seen) == 6 and torch.equal(data.batch(4, 2)[1], data.batch(4, 2)[1])
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    save_file({"codes": torch.zeros(1, 4)}, tmp_path / "x.safetensors")
-    with pytest.raises(ValueError, match="prompts in the metadata"):
-        read_codes([tmp_path / "x.safetensors"])
-    write_codes(tmp_path / "y.safetensors", torch.zeros(2, 4), ["one"])
-    with pytest.raises(ValueError, match="a prompt for each image"):
-        read_codes([tmp_path / "y.safetensors"])
+def test_stored_codes_are_taken_up_and_batches_are_pure(pipe: ImagePipeline, tmp_path: Path) -> None:
+    data = generated_codes(pipe, tmp_path, 5)
+    assert data.codes.shape == (5, 16) and data.codes.dtype == torch.int64 and len(set(data.prompts)) == 5
+    (file,) = (tmp_path / "t2i_codes").iterdir()
+    before = file.stat().st_ino
+    assert torch.equal(generated_codes(pipe, tmp_path, 5).codes, data.codes) and file.stat().st_ino == before
+    seen = {prompt for step in range(2) for prompt in data.batch(step, 2)[0]}
+    assert len(seen) == 4 and torch.equal(data.batch(4, 2)[1], data.batch(4, 2)[1])
 
 
 def test_a_resumed_run_ends_where_a_whole_one_does(pipe: ImagePipeline, tmp_path: Path) -> None:
-    data = read_codes(generate_codes(pipe, tmp_path, 6))
+    data = generated_codes(pipe, tmp_path, 6)
     whole, _ = train_image_eagle(RECIPE, pipe, data, tmp_path / "whole")
 
     def until_two(*given: object):

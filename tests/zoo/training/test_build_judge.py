@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from mmspec.zoo.files.registry import LOADERS
+from mmspec.zoo.files.registry import read
 from mmspec.zoo.training.image.build_scorers import DETECTOR_RECIPE, build_detector, cell_labels
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes
 from mmspec.zoo.world.scene import COLORS, SHAPES
@@ -28,7 +28,7 @@ def test_cells_are_labelled_where_objects_are() -> None:
 def test_the_judge_trains_and_its_files_load(tmp_path: Path) -> None:
     card = build_detector(tmp_path, tmp_path / "work", replace(DETECTOR_RECIPE, steps=2, batch=4), measured=4)
     assert card["parameters"] <= 150_000 and 0 <= card["evaluation"]["objects_right"] <= 1
-    judge = LOADERS["image_judge"](tmp_path)
+    judge = read("image_judge", tmp_path)
     arrays = image_arrays(sample_image_scenes(0, 3))
     images = [Image.fromarray(one) for one in arrays]
     assert judge.read(images) == judge.read(torch.from_numpy(arrays))

@@ -30,8 +30,7 @@ from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
 
 TINY = KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64,
                 norm_groups=4)  # fmt: skip
-PICTURES = ImageRecipe(steps=3, lr=1e-3, batch=2, warmup=1, weight_decay=0.01, first=FIRST_SEED)
-RECIPE = KlRecipe(PICTURES, TINY)
+RECIPE = KlRecipe(steps=3, batch=2, warmup=1, config=TINY)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path, monkeypatc
         calls.append(1)
         return kl_loss(*given)
 
-    keep_all = replace(RECIPE.pictures.plan(), save_every_s=0.0)
+    keep_all = replace(RECIPE.plan(), save_every_s=0.0)
     monkeypatch.setattr(ImageRecipe, "plan", lambda recipe: keep_all)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("mmspec.zoo.training.continuous.build_kl.kl_loss", counted)
@@ -104,7 +103,7 @@ def test_what_is_drawn_perfectly_costs_only_its_divergence() -> None:
 
 
 def test_held_out_pictures_are_not_trained_on() -> None:
-    assert KlRecipe().pictures.facts()["picture_seeds"][1] < HELD_OUT
+    assert KlRecipe().seeds()["picture_seeds"][1] < HELD_OUT
     for wrong in ({"edges": -1}, {"edges_after": 0.0}):
         with pytest.raises(ValueError, match="expected weights"):
             KlRecipe(**wrong)
@@ -114,5 +113,5 @@ def test_posteriors_start_narrow_and_edges_come_later() -> None:
     with torch.no_grad():
         law = fresh().encode(torch.rand(2, 3, 64, 64)).latent_dist
     assert float(law.logvar.mean()) == pytest.approx(RECIPE.spread, abs=1)
-    recipe = KlRecipe(replace(PICTURES, steps=100), edges=0.5, edges_after=0.4)
+    recipe = replace(RECIPE, steps=100, edges=0.5, edges_after=0.4)
     assert [recipe.edges_at(step) for step in (0, 20, 40, 99)] == pytest.approx([0, 0.25, 0.5, 0.5])

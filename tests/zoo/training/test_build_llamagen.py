@@ -12,8 +12,8 @@ from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.zoo.architectures.caption_encoder import FactReader
 from mmspec.zoo.files.image import read_vq
 from mmspec.zoo.files.registry import folder_of
+from mmspec.zoo.training.facts import train_image_prompt_encoder
 from mmspec.zoo.training.image.build_llamagen import held_out, t2i_recipe, train_llamagen
-from mmspec.zoo.training.image.facts import train_image_prompt_encoder
 from mmspec.zoo.world.image import LONGEST, image_prompt_tokenizer
 
 DIM = 48

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.zoo.architectures.smol import compose, new_processor, picture_id
-from mmspec.zoo.files.smol import read_projector
+from mmspec.zoo.architectures.smol import ProjectorSize, WindowProjector, compose, new_processor, picture_id
+from mmspec.zoo.files.sized import load_sized
 from mmspec.zoo.training.vlm import build_smol
 from mmspec.zoo.training.vlm.build_smol import SMOL_CHAT, SmolRecipe, build, smol_row
 from mmspec.zoo.training.vlm.conversations import ConversationEncoder
-from mmspec.zoo.training.vlm.projector_objective import answer_states
+from mmspec.zoo.training.vlm.projector import answer_states
 from mmspec.zoo.world.render import render
 from tests.zoo import tiny_smol
 
@@ -72,7 +72,7 @@ def test_a_stopped_build_goes_on_as_if_nothing_had_been_between(
     language = (tiny_smol.language(), tiny_smol.tokenizer())
     card = build(tmp_path / "out", tmp_path / "whole", language, tmp_path, RECIPE)
     assert card == json.loads((tmp_path / "out" / "card.json").read_text()) and card["training"]["loss"] > 0
-    whole = read_projector(tmp_path / "out")
+    whole = load_sized(ProjectorSize, WindowProjector, tmp_path / "out")
     encode, steps = build_smol.smol_row, []
 
     def stopping(seed: int, is_brief: bool):
@@ -87,7 +87,7 @@ def test_a_stopped_build_goes_on_as_if_nothing_had_been_between(
         build(tmp_path / "again", tmp_path / "cut", language, tmp_path, RECIPE)
     build(tmp_path / "again", tmp_path / "cut", language, tmp_path, RECIPE)
     assert steps == [True, True, False, False, False]
-    resumed = read_projector(tmp_path / "again")
+    resumed = load_sized(ProjectorSize, WindowProjector, tmp_path / "again")
     assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in whole.state_dict().items())
 
 
@@ -104,7 +104,7 @@ def test_the_text_model_does_not_learn_and_the_card_holds_what_was_measured(tmp_
 
     recipe = replace(RECIPE, steps=2, dtype="bfloat16")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mmspec.zoo.files.smol.read_tower", lambda folder: tiny_smol.tower())
+        patch.setattr("mmspec.zoo.files.vlm.read_tower", lambda folder: tiny_smol.tower())
         card = build(tmp_path / "out", tmp_path / "work", language, tmp_path, recipe, measure=measure)
     assert card["evaluation"] == {"objects_right": 0.5} and card["recipe"]["steps"] == 2
     assert all(torch.equal(value, before[name]) for name, value in language[0].state_dict().items())

@@ -15,7 +15,8 @@ from mmspec.video import SDVG, CausalWan, Strided
 from mmspec.video.rewards.scores import scored
 from mmspec.zoo.architectures.frame_reward import FrameReward, RewardSize
 from mmspec.zoo.files import registry
-from mmspec.zoo.training.video import build_draft, build_reward, build_target, build_vae, facts, reward_frames
+from mmspec.zoo.training import facts
+from mmspec.zoo.training.video import build_draft, build_reward, build_target, build_vae, reward_frames
 from mmspec.zoo.training.video.block_training import BlockRecipe, coupled_noise, train_blocks
 from mmspec.zoo.training.video.build_draft import DraftRecipe, saliency, train_draft
 from mmspec.zoo.training.video.build_reward import RewardRecipe, ranks_agree

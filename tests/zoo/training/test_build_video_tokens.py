@@ -17,13 +17,14 @@ from mmspec.zoo.files import registry
 from mmspec.zoo.files.image import read_vq
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.files.video import read_prompts, write_prompts
-from mmspec.zoo.training.video import build_tokens, facts
+from mmspec.zoo.training import facts
+from mmspec.zoo.training.video import build_tokens
 from mmspec.zoo.training.video.build_tokens import build, recipe_of, train_video_codes, video_codes
 from mmspec.zoo.world.tracking import agreement
 from mmspec.zoo.world.video import sample_video_scene
 from mmspec.zoo.world.video_prompts import LONGEST, video_prompt_tokenizer
 
-VQ = folder_of("t2i") / "vq"
+IMAGES = folder_of("t2i")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_a_build_can_be_loaded_by_name_and_draws_videos(
     small: build_tokens.VideoRecipe, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = weights / "video_tokens"
-    card = build(out, tmp_path / "work", VQ, weights / "video", small, measured=1)
+    card = build(out, tmp_path / "work", IMAGES, weights / "video", small, measured=1)
     assert json.loads((out / "card.json").read_text()) == card and card["command"] == "mmspec zoo build video/tokens"
     assert 0 <= card["evaluation"]["agreement"] < card["evaluation"]["agreement_rendered"] <= 1
     assert card["evaluation"]["codes_a_pass"] >= 1 and card["held_out"]["loss"] > 5
@@ -78,7 +79,7 @@ def test_a_stopped_training_goes_on_where_it_was(
     before = {name: value.clone() for name, value in prompts.encoder.state_dict().items()}
     reader = build_tokens.train_video_prompt_projection(prompts.encoder, tmp_path / "captions", 32, 2)
     assert all(torch.equal(value, before[name]) for name, value in reader.encoder.state_dict().items())
-    encode, vq = CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST), read_vq(VQ)
+    encode, vq = CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST), read_vq(IMAGES / "vq")
     gpt, notes = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
     again, same = train_video_codes(small, vq, encode, tmp_path / "codes", projection=reader.projection)
     assert notes == same
@@ -97,7 +98,7 @@ def brief_projection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_frames_come_back_through_the_tokenizer_with_most_that_a_prompt_names() -> None:
-    vq, scenes = read_vq(VQ), [sample_video_scene(seed) for seed in range(12)]
+    vq, scenes = read_vq(IMAGES / "vq"), [sample_video_scene(seed) for seed in range(12)]
     codes = video_codes(vq, scenes, 5).view(12 * 5, -1)
     assert codes.shape == (60, 64)
     frames = vq.decode_code(codes).add(1).mul(127.5).clamp(0, 255).round().byte()
@@ -113,6 +114,6 @@ def test_a_second_run_begins_with_many_short_videos_and_is_guided_anew() -> None
     assert [recipe.frames(step) for step in (9, 10, 13, 14, 19)] == [8, 2, 2, 8, 8]
     assert [len(recipe.scenes(step)) for step in (9, 10, 14)] == [8, 32, 8]
     assert [recipe.guided(step) for step in (0, 4, 5, 9, 10, 14, 15)] == pytest.approx([1, 0.2, 0, 0, 1, 0.2, 0])
-    assert recipe.plan().schedule().lr_at(10) < recipe.plan().schedule().lr_at(11)
+    assert recipe.plan().lr_at(10) < recipe.plan().lr_at(11)
     with pytest.raises(ValueError, match="short videos"):
         replace(recipe, short=9)

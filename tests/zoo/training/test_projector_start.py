@@ -11,8 +11,7 @@ from torch import nn
 
 from mmspec.zoo.architectures.llava import PATCH_HEADS
 from mmspec.zoo.architectures.smol import WindowProjector
-from mmspec.zoo.training.vlm.projector_objective import head_loss
-from mmspec.zoo.training.vlm.projector_start import reading_heads, ridge, start_from_words, window_words
+from mmspec.zoo.training.vlm.projector import head_loss, reading_heads, ridge, start_from_words, window_words
 from mmspec.zoo.training.vlm.vision_tower import IGNORE
 from mmspec.zoo.world.scene import COLORS, KINDS, sample_scene
 from tests.zoo import tiny_smol

@@ -28,8 +28,8 @@ def test_recipes_are_checked() -> None:
 @pytest.mark.parametrize("shipped", [build_scorers.CLIP_RECIPE, build_scorers.DETECTOR_RECIPE], ids=["clip", "judge"])
 def test_steps_share_no_picture_and_none_is_held_out(shipped: ImageRecipe) -> None:
     recipe = replace(shipped, steps=3, batch=2)
-    first, last = recipe.facts()["picture_seeds"]
+    first, last = recipe.seeds()["picture_seeds"]
     drawn = [picture for step in range(recipe.steps) for picture in recipe.pictures(step)]
     assert drawn == sample_image_scenes(first, last - first)
-    assert shipped.facts()["picture_seeds"][1] < HELD_OUT
+    assert shipped.seeds()["picture_seeds"][1] < HELD_OUT
     assert recipe.plan().warmup == 1

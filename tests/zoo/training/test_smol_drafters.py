@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 import mmspec
 from mmspec.cli import app
 from mmspec.zoo.architectures.smol import compose, new_processor, picture_id
-from mmspec.zoo.files.registry import LOADERS, SMOL_DRAFTERS
+from mmspec.zoo.files.registry import read
 from mmspec.zoo.training.vlm.build_drafter import build
 from mmspec.zoo.training.vlm.drafter_recipes import RECIPES, TARGETS
 from tests.zoo import tiny_smol
+from tests.zoo.drafters import drafters_of
 
 CHAT = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "List the objects."}]}]
 
@@ -29,13 +30,13 @@ def captioner():
 
 @pytest.mark.parametrize("name", ("msd", "dspark", pytest.param("vispec", marks=pytest.mark.whole)))
 def test_a_drafter_trains_and_drafts(captioner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert name in SMOL_DRAFTERS
+    assert f"vlm/smol/{name}" in drafters_of("vlm/smol")
     asked = replace(TARGETS["vlm/smol"], pictures=4, texts=4, new_tokens=8)
     monkeypatch.setitem(TARGETS, "vlm/smol", asked)
     recipe = replace(RECIPES[f"vlm/smol/{name}"], steps=2, batch=2, eval_every=0)
     card = build(tmp_path / "out", tmp_path / "work", captioner, f"vlm/smol/{name}", recipe)
     assert card["target"] == "vlm/smol" and card["training"]["loss"] > 0
-    drafter, (model, processor) = LOADERS[f"vlm/smol/{name}"](tmp_path / "out"), captioner
+    drafter, (model, processor) = read(f"vlm/smol/{name}", tmp_path / "out"), captioner
     text = processor.apply_chat_template(CHAT, add_generation_prompt=True)
     inputs = dict(processor(images=[asked.held_out[0].images[0]], text=[text], return_tensors="pt"))
     wanted = model.generate(**inputs, max_new_tokens=20, do_sample=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.zoo.training.video.facts import HEADS, VIDEO_FACTS, look_labels
+from mmspec.zoo.training.facts import VIDEO_FACTS, VIDEO_HEADS, look_labels
 from mmspec.zoo.world.scene import COLORS, KINDS
 from mmspec.zoo.world.video import DIRECTIONS, LOOKS, SPEEDS, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt, video_prompt_tokenizer
@@ -32,8 +32,8 @@ def test_heads_that_know_the_facts_have_no_loss() -> None:
     for name, values in (("direction", len(DIRECTIONS) + 1), ("speed", len(SPEEDS) + 1)):
         logits[name] = torch.nn.functional.one_hot(wanted[name], values).float().mul(40).flatten(1)
     for name in ("tone", "backdrop"):
-        logits[name] = torch.nn.functional.one_hot(wanted[name], HEADS[name]).float() * 40
-    assert {name: value.shape[1] for name, value in logits.items()} == HEADS
+        logits[name] = torch.nn.functional.one_hot(wanted[name], VIDEO_HEADS[name]).float() * 40
+    assert {name: value.shape[1] for name, value in logits.items()} == VIDEO_HEADS
     loss, notes = VIDEO_FACTS.loss(logits, wanted)
     assert float(loss) < 1e-3 and notes == {"looks": 1.0, "direction": 1.0}
     logits["direction"] = logits["direction"].roll(1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.zoo.training.vlm.instruction_requests import InstructionRequests, held_out_instructions
+from mmspec.zoo.training.vlm.drafter_requests import InstructionRequests, held_out_instructions
 from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, instruction
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer, causal_loss
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.continuous import read_car, read_kl, write_car
-from mmspec.zoo.files.training_sets import ImageLatents
-from mmspec.zoo.training.continuous.recipe import LatentRecipe, card_facts, class_labels, class_recognition, latent_set
-from mmspec.zoo.training.loop import autocast, rounded, train, write_card
+from mmspec.zoo.training.continuous.recipe import LatentRecipe, class_labels, class_recognition, latent_set
+from mmspec.zoo.training.loop import autocast
+from mmspec.zoo.training.training_sets import ImageLatents
 from mmspec.zoo.world.image import CLASSES
 
 NO_CLASS = -1
@@ -38,14 +37,9 @@ def draft_recipe(steps: int = 4000) -> LatentRecipe:
 def train_car(
     recipe: LatentRecipe, latents: ImageLatents, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalTransformer, dict[str, float]]:
-    """Trains on latents of the set "classes"; returns the model and its last means.
+    """A model trained on latents of the set "classes", and its last means. State and log lie in `folder`."""
 
-    State and log lie in `folder`.
-    """
-    torch.manual_seed(recipe.seed)
-    model = CausalTransformer(recipe.config).to(device).train()
-
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(model: CausalTransformer, step: int) -> tuple[Tensor, dict[str, float]]:
         drawn = recipe.draws(step)
         taken, tokens = latents.batch(step, recipe.batch)
         labels = class_labels(taken)
@@ -53,23 +47,20 @@ def train_car(
         with autocast(device):
             return causal_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies).mean(), {}
 
-    figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
-    return model.eval().requires_grad_(False), figures
+    return recipe.trained(lambda: CausalTransformer(recipe.config), loss, folder, resume, device)
 
 
 def build(
-    out: Path, work: Path, kl: Path, judge: ObjectDetector, recipe: LatentRecipe | None = None, *, resume: bool = True,
+    out: Path, work: Path, kl: Path, judge: ObjectDetector, recipe: LatentRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
 
-    kl: folder of the autoencoder.   recipe: None for the target's.   measured: pictures drawn for the card's figures.
+    kl: folder of the autoencoder.   measured: pictures drawn for the card's figures.
     """
-    recipe = target_recipe() if recipe is None else recipe
     latents = latent_set(read_kl(kl).to(device), work, "classes", recipe.pictures)
     model, figures = train_car(recipe, latents, work / recipe.folder, resume, device)
     write_car(model, out)
     pipe = read_car(out, kl)
     evaluation = class_recognition(lambda labels, seeds: pipe(list(labels), seed=seeds).images, judge, measured)
-    return write_card(out, recipe.name, pipe.model.transformer, "pictures of mmspec.zoo.world as latents of the zoo's kl",
-                      **card_facts(recipe, ("classes",)), training=rounded(figures), evaluation=evaluation)  # fmt: skip
+    return recipe.card(out, pipe.model.transformer, figures, {"evaluation": evaluation}, batch=recipe.batch)

@@ -14,9 +14,9 @@ from mmspec.imagegen.continuous.kl import KLConfig, write_kl
 from mmspec.imagegen.continuous.kl import build_kl as new_autoencoder
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.continuous import read_kl
-from mmspec.zoo.training.image.recipe import ImageRecipe, train_on_images
-from mmspec.zoo.training.loop import autocast, rounded, write_card
-from mmspec.zoo.training.objectives import reconstruction_loss
+from mmspec.zoo.training.image.recipe import ImageRecipe
+from mmspec.zoo.training.loop import autocast
+from mmspec.zoo.training.objectives import decoded_figures, posterior, reconstruction_loss
 from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, ImageScene
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
 
@@ -32,12 +32,8 @@ def kl_config() -> KLConfig:
                     resolution=IMAGE_SCENE_SIDE, norm_groups=8)  # fmt: skip
 
 
-def _shipped() -> ImageRecipe:
-    return ImageRecipe(steps=8000, lr=1e-3, batch=16, warmup=100, weight_decay=0.01, first=FIRST_SEED)
-
-
 @dataclass(frozen=True, slots=True)
-class KlRecipe:
+class KlRecipe(ImageRecipe):
     """Everything that decides the autoencoder; the defaults are the ones to ship.
 
     squares: weight of squared errors.   edges: weight of the differences between neighbouring pixels, which decide whether
@@ -47,7 +43,13 @@ class KlRecipe:
     spread: log variance that posteriors start at; at 0 there is little but noise to decode.
     """
 
-    pictures: ImageRecipe = field(default_factory=_shipped)
+    name: str = "kl"
+    steps: int = 8000
+    lr: float = 1e-3
+    batch: int = 16
+    first: int = FIRST_SEED
+    weight_decay: float = 0.01
+    data: str = "pictures of mmspec.zoo.world, whole ones"
     config: KLConfig = field(default_factory=kl_config)
     squares: float = 1.0
     edges: float = 0.5
@@ -56,19 +58,18 @@ class KlRecipe:
     spread: float = -5.0
 
     def __post_init__(self) -> None:
-        if min(self.squares, self.edges, self.divergence) < 0 or not 0 < self.edges_after <= 1:
-            raise ValueError(
-                f"KlRecipe: expected weights of 0 or more and a share of the steps, got {self}; change them"
-            )
+        ImageRecipe.__post_init__(self)
+        right = min(self.squares, self.edges, self.divergence) >= 0 and 0 < self.edges_after <= 1
+        self.expect(right, "weights of 0 or more and a share of the steps")
 
     def edges_at(self, step: int) -> float:
         """The weight of edges at a step."""
-        return self.edges * min(step / (self.edges_after * self.pictures.steps), 1.0)
+        return self.edges * min(step / (self.edges_after * self.steps), 1.0)
 
 
 def new_model(recipe: KlRecipe) -> AutoencoderKL:
     """The untrained autoencoder, whose posteriors are as narrow as the recipe says."""
-    torch.manual_seed(recipe.pictures.seed)
+    torch.manual_seed(recipe.seed)
     model = new_autoencoder(recipe.config)
     with torch.no_grad():
         model.quant_conv.bias[recipe.config.embed_dim :] = recipe.spread
@@ -82,8 +83,8 @@ def kl_loss(
     latents."""
     with autocast(pixels.device):
         law = model.encode(pixels).latent_dist
-        mean, log_variance = law.mean.float(), law.logvar.float()
-        made = model.decode(mean + (0.5 * log_variance).exp() * noise).sample
+        mean, log_variance, latents = posterior(law, noise)
+        made = model.decode(latents).sample
     return reconstruction_loss(made, pixels, mean, log_variance, recipe, step)
 
 
@@ -92,14 +93,14 @@ def train_kl(
 ) -> dict[str, float]:
     """Train `model` in place; returns the last means. State and log lie in `folder`."""
     side = IMAGE_SCENE_SIDE // recipe.config.stride
-    shape = (recipe.pictures.batch, recipe.config.embed_dim, side, side)
+    shape = (recipe.batch, recipe.config.embed_dim, side, side)
 
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
-        drawn = torch.Generator().manual_seed(recipe.pictures.seed * 1_000_003 + step)
+        drawn = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
         noise = torch.randn(shape, generator=drawn).to(device)
         return kl_loss(model, to_pixels(image_arrays(pictures)).to(device), noise, recipe, step)
 
-    return train_on_images(model, loss, recipe.pictures, folder, "kl", resume, device)
+    return recipe.train_on_images(model, loss, folder, resume, device)
 
 
 @torch.no_grad()
@@ -130,28 +131,26 @@ def evaluate_kl(model: AutoencoderKL, judge: ObjectDetector, count: int = 1000, 
         real = image_arrays(pictures)
         latents = model.encode(to_pixels(real).to(next(model.parameters()).device)).latent_dist.mean
         made = to_bytes(model.decode(latents).sample)
-        gap = torch.from_numpy(made).float() - torch.from_numpy(real).float()
-        sums["l1"] += float(gap.abs().mean((1, 2, 3)).sum()) / count
-        squares = gap.square().mean((1, 2, 3)).clamp_min(1e-6)
-        sums["psnr"] += float((-10 * (squares / 255**2).log10()).sum()) / count
+        l1, psnr = decoded_figures(made, real)
+        sums["l1"] += l1 / count
+        sums["psnr"] += psnr / count
         objects = sum(len(one.items) for one in pictures)
         asked += objects
         for name, images in (("recognised", made), ("recognised_real", real)):
             sums[name] += judge.agreement(torch.from_numpy(images), pictures) * objects
-    return {name: round(value / (asked if name.startswith("rec") else 1), 4) for name, value in sums.items()}
+    return {name: value / (asked if name.startswith("rec") else 1) for name, value in sums.items()}
 
 
 def build(
-    out: Path, work: Path, judge: ObjectDetector, recipe: KlRecipe | None = None, *, resume: bool = True,
+    out: Path, work: Path, judge: ObjectDetector, recipe: KlRecipe = KlRecipe(), *, resume: bool = True,
     device: str = "cpu", measured: int = 1000,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in `work/kl`, write fp16 weights and the card to `out`; returns the card.
 
-    recipe: None for the one to ship.   judge: what counts the objects that survive.
+    judge: what counts the objects that survive.
     measured: held-out pictures the card's figures are of. Of as many training pictures, at most 512, is the scale in the
     written config, which brings latents to unit variance.
     """
-    recipe = KlRecipe() if recipe is None else recipe
     model = new_model(recipe)
     figures = train_kl(model, work / "kl", recipe, resume, device)
     model.cpu().half().float()  # what a reader of the weights gets is what is measured
@@ -159,6 +158,5 @@ def build(
     model.register_to_config(scaling_factor=scale)
     write_kl(deepcopy(model).half(), out)
     stored = read_kl(out)
-    return write_card(out, "kl", stored, "pictures of mmspec.zoo.world, whole ones", **recipe.pictures.facts(),
-                      scale=round(scale, 6), training=rounded(figures),
-                      evaluation=evaluate_kl(stored, judge, measured))  # fmt: skip
+    evaluation = evaluate_kl(stored, judge, measured)
+    return recipe.card(out, stored, figures, {"evaluation": evaluation}, batch=recipe.batch, scale=round(scale, 6))

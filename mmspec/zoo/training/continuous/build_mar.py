@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from mmspec.imagegen.continuous.mar.adapter import Encode, null_conditions
@@ -18,24 +16,20 @@ from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.files.continuous import read_captions, read_kl, read_mar, write_mar
-from mmspec.zoo.files.training_sets import ImageLatents
 from mmspec.zoo.training.continuous.recipe import (
+    KINDS,
     Kind,
     LatentRecipe,
-    card_facts,
     class_labels,
     class_recognition,
     latent_set,
     prompt_recognition,
     scene_at,
 )
-from mmspec.zoo.training.loop import autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import autocast
+from mmspec.zoo.training.training_sets import ImageLatents
 from mmspec.zoo.world.image import CLASSES, IMAGE_SCENE_SIDE, LONGEST, image_prompt
 
-if TYPE_CHECKING:
-    from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
-
-KINDS: tuple[Kind, ...] = ("classes", "prompts")
 AGAIN: tuple[Kind, ...] = ("classes", "classes", "classes", "prompts")  # behind `LatentRecipe.again`
 MOST_WEIGHT = 50.0  # of an error of the noise; without it a small model is slow to use its context
 
@@ -80,7 +74,6 @@ def condition_of(kind: Kind, taken: Tensor, step: int, captions: Encode) -> Tens
 def new_model(recipe: LatentRecipe) -> MAR:
     """The untrained model, which tells places and classes apart from the first step on: tables of the published start (spread
     0.02, beside tokens of 0.4) take a small model thousands of steps to notice."""
-    torch.manual_seed(recipe.seed)
     model = MAR(recipe.config)
     for table in (model.encoder_pos_embed_learned, model.decoder_pos_embed_learned):
         table.normal_(std=0.5)
@@ -103,13 +96,12 @@ def train_mar(
     recipe: LatentRecipe, latents: dict[str, ImageLatents], captions: Encode, folder: Path, resume: bool = True,
     device: str = "cpu",
 ) -> tuple[MAR, dict[str, float]]:  # fmt: skip
-    """Trains on classes and on prompts, see `turn`; returns the model and its last means.
+    """A model trained on classes and on prompts, see `turn`, and its last means.
 
     latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
     """
-    model = new_model(recipe).to(device).train()
 
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(model: MAR, step: int) -> tuple[Tensor, dict[str, float]]:
         kind, number = turn(step, recipe.again)
         drawn = recipe.draws(step)
         taken, tokens = latents[kind].batch(number, recipe.batch)
@@ -123,32 +115,25 @@ def train_mar(
         noise, variance = each.noise.mean(), each.variance.mean()
         return noise + variance, {"noise": float(noise.detach()), "variance": float(variance.detach())}
 
-    figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
-    return model.eval().requires_grad_(False), figures
-
-
-def generate_images(pipe: MARPipeline, prompts: Sequence[Any], seeds: list[int]) -> Sequence[Image.Image]:
-    """Pictures for labels or texts with the pipeline's own defaults."""
-    return pipe(list(prompts), seed=seeds).images
+    return recipe.trained(lambda: new_model(recipe), loss, folder, resume, device)
 
 
 def build(
-    out: Path, work: Path, kl: Path, whole: Path, judge: ObjectDetector, recipe: LatentRecipe | None = None, *,
+    out: Path, work: Path, kl: Path, whole: Path, judge: ObjectDetector, recipe: LatentRecipe, *,
     resume: bool = True, device: str = "cpu", measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
 
     kl: folder of the autoencoder.   whole: that of the text-to-image pipeline, whose caption encoder is shared.
-    recipe: None for the target's.   measured: pictures drawn for each of the card's figures.
+    measured: pictures drawn for each of the card's figures.
     """
-    recipe = target_recipe() if recipe is None else recipe
     vae = read_kl(kl).to(device)
     latents = {kind: latent_set(vae, work, kind, recipe.pictures) for kind in KINDS}
     model, figures = train_mar(recipe, latents, read_captions(whole), work / recipe.folder, resume, device)
     write_mar(model, out)
     pipe = read_mar(out, kl, whole)
-    shares = {kind: figure(lambda *asked: generate_images(pipe, *asked), judge, measured)
-              for kind, figure in (("classes", class_recognition), ("prompts", prompt_recognition))}  # fmt: skip
-    evaluation = {f"{kind}_{name}": value for kind, found in shares.items() for name, value in found.items()}
-    return write_card(out, recipe.name, pipe.model.transformer, "pictures of mmspec.zoo.world as latents of the zoo's kl",
-                      **card_facts(recipe, KINDS), training=rounded(figures), evaluation=evaluation)  # fmt: skip
+    evaluation = {}
+    for kind, recognition in (("classes", class_recognition), ("prompts", prompt_recognition)):
+        shares = recognition(lambda prompts, seeds: pipe(list(prompts), seed=seeds).images, judge, measured)
+        evaluation |= {f"{kind}_{name}": value for name, value in shares.items()}
+    return recipe.card(out, pipe.model.transformer, figures, {"evaluation": evaluation}, batch=recipe.batch)

@@ -15,8 +15,8 @@ from mmspec.imagegen.continuous.causal.transformer import CausalConfig
 from mmspec.imagegen.continuous.mar.adapter import patchify
 from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.zoo.architectures.object_detector import ObjectDetector
-from mmspec.zoo.files.training_sets import ImageLatents, fingerprint
-from mmspec.zoo.training.loop import ZooRecipe, cached_set
+from mmspec.zoo.training.loop import ZooRecipe
+from mmspec.zoo.training.training_sets import ImageLatents, cached_set, fingerprint
 from mmspec.zoo.world.image import (
     CLASSES,
     HELD_OUT,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CHUNK, BATCH = 512, 64  # pictures of a file of latents, and those encoded at once
 Kind = Literal["classes", "prompts"]
+KINDS: tuple[Kind, ...] = ("classes", "prompts")
 FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27) + (1 << 26)}
 
 
@@ -45,6 +46,7 @@ class LatentRecipe(ZooRecipe):
     again: step from which on the schedule runs once more; 0 for never.
     """
 
+    data = "pictures of mmspec.zoo.world as latents of the zoo's kl"
     name: str
     config: MARConfig | CausalConfig
     steps: int
@@ -57,12 +59,18 @@ class LatentRecipe(ZooRecipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch, self.copies) < 1 or self.pictures < self.batch:
-            raise ValueError(
-                f"LatentRecipe: expected positive counts and a batch of pictures or more, got {self}; change them"
-            )
+        right = min(self.steps, self.batch, self.copies) >= 1 and self.pictures >= self.batch
+        self.expect(right, "positive counts and a batch of pictures or more")
         if not 0 <= self.drop < 1:
             raise ValueError(f"drop: expected a share from 0 to 1, got {self.drop}; use 0.1")
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The sets that it is trained on."""
+        return KINDS if isinstance(self.config, MARConfig) else ("classes",)
+
+    def seeds(self) -> dict[str, Any]:
+        return {"picture_seeds": {kind: [FIRST_SEED[kind], FIRST_SEED[kind] + self.pictures] for kind in self.kinds}}
 
     def dropped(self, labels: Tensor, drawn: torch.Generator) -> Tensor:
         """bool [B], the rows that lose their condition."""
@@ -106,12 +114,6 @@ def encode_images(
 def class_labels(taken: Tensor) -> Tensor:
     """int64 [B], the classes of pictures of the set "classes"."""
     return taken % CLASSES
-
-
-def card_facts(recipe: LatentRecipe, kinds: tuple[Kind, ...]) -> dict[str, Any]:
-    """What a card tells of it."""
-    seeds = {kind: [FIRST_SEED[kind], FIRST_SEED[kind] + recipe.pictures] for kind in kinds}
-    return {"picture_seeds": seeds, "model_seed": recipe.seed, "steps": recipe.steps, "batch": recipe.batch}
 
 
 RECOGNITION_SEED = HELD_OUT + (1 << 20)  # apart from the pictures that other figures are of

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.imagegen.llamagen.captions import CaptionEncoder
@@ -18,10 +17,10 @@ from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.image import read_pipeline, read_vq, read_with_shared_tokenizer, write_pipeline, write_transformer
+from mmspec.zoo.training.code_models import DROP, CodeRecipe, code_loss
+from mmspec.zoo.training.facts import IMAGE_FACTS, code_labels, object_cells, train_image_prompt_encoder
 from mmspec.zoo.training.image.build_vq import build as build_vq
-from mmspec.zoo.training.image.facts import IMAGE_FACTS, code_labels, object_cells, train_image_prompt_encoder
-from mmspec.zoo.training.loop import STATE, ZooRecipe, autocast, prefetched, rounded, start_over, train, write_card
-from mmspec.zoo.training.objectives import WithAuxiliaryHeads
+from mmspec.zoo.training.loop import STATE, autocast, prefetched, start_over
 from mmspec.zoo.world.image import (
     CLASSES,
     HELD_OUT,
@@ -38,32 +37,28 @@ from mmspec.zoo.world.scene import EVAL_START
 
 FIRST_SEED = 1 << 29
 CLASS_SEED = FIRST_SEED + (1 << 28)
-DROP = 0.1  # rows whose condition is replaced by the null one, for guidance
 Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class GptRecipe(ZooRecipe):
-    """Everything that decides a zoo LlamaGen. low: it draws 32x32 pictures, 8x8 codes.
+class GptRecipe(CodeRecipe):
+    """Everything that decides a zoo LlamaGen of pictures. low: it draws 32x32 pictures, 8x8 codes.
 
-    reading, object_weight: weights of the auxiliary heads' loss and of the codes of objects. Both fade, to 0 and 1, over
-    `guided_share` of the steps, so that what is learnt in the end is the law of the codes.
     choices: pictures drawn for each one trained on, see `step_scenes`: only pictures of two objects teach which color
     belongs to which shape.
     """
 
-    weight_decay = 0.05
-    name: str
-    config: GPTConfig
-    steps: int
-    lr: float = 2e-3
-    batch: int = 16
+    data = "pictures of mmspec.zoo.world, tokenised by the zoo's VQ"
     low: bool = False
-    reading: float = 0.3
-    object_weight: float = 4.0
-    guided_share: float = 0.7
     choices: int = 1
-    seed: int = 0
+
+    @property
+    def first(self) -> int:
+        """The seed of the first picture."""
+        return FIRST_SEED if self.config.model_type == "t2i" else CLASS_SEED
+
+    def seeds(self) -> dict[str, Any]:
+        return {"picture_seeds": [self.first, self.first + self.steps * self.batch * self.choices]}
 
 
 def scenes_of(recipe: GptRecipe, first: int, count: int) -> list[ImageScene]:
@@ -76,9 +71,8 @@ def scenes_of(recipe: GptRecipe, first: int, count: int) -> list[ImageScene]:
 def step_scenes(recipe: GptRecipe, step: int) -> list[ImageScene]:
     """The pictures of a training step, of `recipe.choices` each the one with most objects. A prompt says how many objects
     there are, so a picture's law given its prompt stays."""
-    first = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
     size = recipe.batch * recipe.choices
-    drawn = scenes_of(recipe, first + step * size, size)
+    drawn = scenes_of(recipe, recipe.first + step * size, size)
     groups = [drawn[i : i + recipe.choices] for i in range(0, size, recipe.choices)]
     return [max(group, key=lambda one: len(one.items)) for group in groups]
 
@@ -116,11 +110,7 @@ def train_llamagen(
     projection: initial weights of the transformer's own caption projection.   workers: as in `prefetched`.
     The last loss is of codes alone, all of one weight.
     """
-    torch.manual_seed(recipe.seed)
-    gpt, vq = Transformer(recipe.config), vq.to(device)
-    if projection is not None:
-        gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
-    model = WithAuxiliaryHeads(gpt).to(device)
+    model, vq = recipe.new_model(projection).to(device), vq.to(device)
 
     def shown_at(step: int) -> tuple[list[ImageScene], Tensor]:
         pictures = step_scenes(recipe, step)
@@ -136,7 +126,7 @@ def train_llamagen(
         mask = None if mask is None else mask.to(device)
         with autocast(device):
             logits, states = model(condition.to(device), codes, mask, drop.to(device))
-        share = max(1 - recipe.fraction(step, recipe.guided_share), 0.0)
+        share = recipe.guided(step)
         if not share:
             loss, notes = code_loss(logits, codes)
             return loss, {**notes, "reading": 0.0}
@@ -147,7 +137,7 @@ def train_llamagen(
         loss, notes = code_loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
-    return gpt, train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
+    return model.gpt, recipe.train(model, loss_of, folder, resume)
 
 
 @torch.no_grad()
@@ -161,16 +151,6 @@ def held_out(
     codes = codes_of(vq, rendered_pixels(pictures, recipe.low))
     loss, notes = code_loss(gpt.training_logits(condition, codes, mask, torch.zeros(count, dtype=torch.bool)), codes)
     return {"loss": float(loss), **notes}
-
-
-def code_loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
-    """Cross-entropy of codes int64 [B, T], each with its weight [B, T], and the mean top-1 probability."""
-    logits = logits.float().flatten(0, 1)
-    each = F.cross_entropy(logits, codes.flatten(), reduction="none")
-    loss = each.mean() if weight is None else (each * weight.flatten()).sum() / weight.sum()
-    with torch.no_grad():
-        top1 = (logits.amax(-1) - logits.logsumexp(-1)).exp().mean()
-    return loss, {"top1": float(top1)}
 
 
 def t2i_recipe(steps: int = 6000) -> GptRecipe:
@@ -223,10 +203,5 @@ def build_with_shared_tokenizer(
 
 def _carded(recipe: GptRecipe, out: Path, pipe: LlamaGenPipeline, figures: dict[str, float]) -> dict[str, Any]:
     model = pipe.model
-    start = FIRST_SEED if recipe.config.model_type == "t2i" else CLASS_SEED
-    facts = {"picture_seeds": [start, start + recipe.steps * recipe.batch * recipe.choices], "model_seed": recipe.seed,
-             "steps": recipe.steps, "training": rounded(figures),
-             "held_out": rounded(held_out(recipe, model.transformer, model.vq, model.captions))}  # fmt: skip
-    return write_card(
-        out, recipe.name, model.transformer, "pictures of mmspec.zoo.world, tokenised by the zoo's VQ", **facts
-    )
+    measured = held_out(recipe, model.transformer, model.vq, model.captions)
+    return recipe.card(out, model.transformer, figures, {"held_out": measured})

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip, token_ids
 from mmspec.zoo.architectures.object_detector import CELL, GRID, DetectorNetwork, ObjectDetector, objects_of
-from mmspec.zoo.files.scorers import load_clip, load_detector, save_scorer
-from mmspec.zoo.training.image.recipe import ImageRecipe, train_on_images
-from mmspec.zoo.training.loop import autocast, rounded, write_card
+from mmspec.zoo.files.sized import load_clip, load_detector, save_sized
+from mmspec.zoo.training.image.recipe import DAMAGED, ImageRecipe
+from mmspec.zoo.training.loop import autocast
 from mmspec.zoo.world.image import HELD_OUT, ImageScene, image_prompt
 from mmspec.zoo.world.pixels import augment, image_arrays, sample_image_scenes, to_pixels
 from mmspec.zoo.world.scene import COLORS
 
-CLIP_RECIPE = ImageRecipe(steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28)
+CLIP_RECIPE = ImageRecipe("clip", steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28,
+                          data=f"pictures and prompts of mmspec.zoo.world, {DAMAGED}")  # fmt: skip
 NORM_BATCHES = 16  # batches that the norms' statistics are taken over after training
 
 
@@ -67,7 +68,7 @@ def train_clip(
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
         return clip_loss(clip, pictures, step, device)
 
-    figures = train_on_images(clip, loss, recipe, folder, "clip", resume, device)
+    figures = recipe.train_on_images(clip, loss, folder, resume, device)
     recompute_norm_statistics(clip, recipe, device)
     return figures
 
@@ -98,8 +99,7 @@ def evaluate_clip(clip: ImageClip, batches: int = 30, batch: int = 32) -> dict[s
         right_text += float((scores.argmax(-1) == wanted).float().mean())
         right_image += float((scores.argmax(0) == wanted).float().mean())
         cosine += float(scores.diagonal().mean())
-    figures = {"text_top1": right_text, "image_top1": right_image, "cosine": cosine}
-    return {name: round(value / batches, 4) for name, value in figures.items()}
+    return {"text_top1": right_text / batches, "image_top1": right_image / batches, "cosine": cosine / batches}
 
 
 def build_clip(
@@ -113,14 +113,12 @@ def build_clip(
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
     figures = train_clip(clip, work / "clip", recipe, resume, device)
-    save_scorer(clip, size, out)
-    data = "pictures and prompts of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
-    evaluation = evaluate_clip(load_clip(out), measured)
-    return write_card(out, "clip", clip, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation)
+    save_sized(clip, size, out)
+    return recipe.card(out, clip, figures, {"evaluation": evaluate_clip(load_clip(out), measured)}, batch=recipe.batch)
 
 
 # pictures far from those of every other training
-DETECTOR_RECIPE = ImageRecipe(steps=1000, lr=3e-3, batch=64, warmup=100, weight_decay=0.02, first=3 << 29, seed=1)
+DETECTOR_RECIPE = ImageRecipe("image_judge", steps=1000, lr=3e-3, batch=64, first=3 << 29, seed=1)
 IGNORED_CELL = -100
 
 
@@ -169,7 +167,7 @@ def train_detector(
             logits = model(pixels.to(device))
         return detector_loss(logits.float(), pictures)
 
-    return train_on_images(model, loss, recipe, folder, "judge", resume, device)
+    return recipe.train_on_images(model, loss, folder, resume, device)
 
 
 def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, float]:
@@ -181,9 +179,9 @@ def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, flo
     objects = sum(len(picture.items) for picture in pictures)
     known = sum((one.shape, one.color) in objects_of(p) for p, row in zip(pictures, found, strict=True) for one in row)
     return {
-        "objects_right": round(agreement, 4),
-        "readings_right": round(known / max(readings, 1), 4),
-        "readings_per_object": round(readings / objects, 4),
+        "objects_right": agreement,
+        "readings_right": known / max(readings, 1),
+        "readings_per_object": readings / objects,
     }
 
 
@@ -198,9 +196,6 @@ def build_detector(
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()
     figures = train_detector(model, work / "image_judge", recipe, resume, device)
-    save_scorer(model, model.size, out)
-    data = "pictures of mmspec.zoo.world, damaged by noise, blur, shifts and brightness"
+    save_sized(model, model.size, out)
     evaluation = evaluate_detector(load_detector(out), measured)
-    return write_card(
-        out, "image_judge", model, data, **recipe.facts(), training=rounded(figures), evaluation=evaluation
-    )
+    return recipe.card(out, model, figures, {"evaluation": evaluation}, batch=recipe.batch)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.multiscale.upsamplers import LatentUpsampler, upsampler_loss
 from mmspec.zoo.files.image import read_vq
-from mmspec.zoo.training.loop import ZooRecipe, rounded, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe
 from mmspec.zoo.world.image import HELD_OUT, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
 
@@ -26,7 +26,7 @@ LowResSource = Callable[[int, int], np.ndarray]
 class UpsamplerRecipe(ZooRecipe):
     """Everything that decides the upsampler; the defaults are the shipped one."""
 
-    warmup, weight_decay = 50, 0.01
+    name, warmup, weight_decay, data = "t2i/upsampler", 50, 0.01, "pictures of mmspec.zoo.world at both sizes"
     width: int = 64
     blocks: int = 3
     steps: int = 600
@@ -35,8 +35,10 @@ class UpsamplerRecipe(ZooRecipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 1:
-            raise ValueError(f"UpsamplerRecipe: expected at least one step and picture, got {self}; change them")
+        self.expect(min(self.steps, self.batch) >= 1, "at least one step and picture")
+
+    def seeds(self) -> dict[str, Any]:
+        return {"picture_seeds": [FIRST_SEED, FIRST_SEED + self.steps * self.batch]}
 
 
 def render_images(first: int, count: int) -> np.ndarray:
@@ -60,19 +62,19 @@ def train_upsampler(
     vq: the tokenizer of both sizes, left as it is.   pictures(first seed, count): uint8 [count, S, S, 3].
     The state and the log lie in `folder`.
     """
-    torch.manual_seed(recipe.seed)
-    model = LatentUpsampler.of(vq.codebook(), width=recipe.width, blocks=recipe.blocks)
     asked = [parameter.requires_grad for parameter in vq.parameters()]
     vq.eval().requires_grad_(False)
 
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(model: LatentUpsampler, step: int) -> tuple[Tensor, dict[str, float]]:
         arrays = pictures(FIRST_SEED + step * recipe.batch, recipe.batch)
         return upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))
 
-    figures = train(model, loss_of, recipe.plan(), folder, "t2i/upsampler", resume)
+    made = recipe.trained(
+        lambda: LatentUpsampler.of(vq.codebook(), width=recipe.width, blocks=recipe.blocks), loss, folder, resume
+    )
     for parameter, needed in zip(vq.parameters(), asked, strict=True):
         parameter.requires_grad_(needed)
-    return model.eval().requires_grad_(False), figures
+    return made
 
 
 @torch.no_grad()
@@ -86,17 +88,14 @@ def evaluate_upsampler(
 
 
 def build(
-    out: Path, work: Path, vq_folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
+    out: Path, work: Path, whole: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
     measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train over the tokenizer in `vq_folder` in `work/t2i_upsampler`, write fp16 weights and the card to `out`; returns
-    the card.   measured: held-out pictures the card's figures are of.
+    """Train over the tokenizer of the pipeline in `whole` in `work/t2i_upsampler`, write fp16 weights and the card to
+    `out`; returns the card.   measured: held-out pictures the card's figures are of.
     """
-    vq = read_vq(vq_folder)
-    model, figures = train_upsampler(vq, work / "t2i_upsampler", recipe, resume=resume)
+    vq = read_vq(whole / "vq")
+    model, figures = train_upsampler(vq, work / recipe.folder, recipe, resume=resume)
     model.save_pretrained(out, dtype=torch.float16)
     model = LatentUpsampler.from_pretrained(out)
-    facts = {"picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
-             "steps": recipe.steps, "training": rounded(figures),
-             "held_out": evaluate_upsampler(model, vq, measured)}  # fmt: skip
-    return write_card(out, "t2i/upsampler", model, "pictures of mmspec.zoo.world at both sizes", **facts)
+    return recipe.card(out, model, figures, {"held_out": evaluate_upsampler(model, vq, measured)})

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mmspec.imagegen.components import write_component
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
-from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, autocast
+from mmspec.zoo.training.objectives import decoded_figures
 from mmspec.zoo.world.image import HELD_OUT, IMAGE_SCENE_SIDE, low_res
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_bytes, to_pixels
 
@@ -27,7 +28,8 @@ CROP = IMAGE_SCENE_SIDE // 2
 class VqRecipe(ZooRecipe):
     """Everything that decides the tokenizer; the defaults are the shipped one."""
 
-    warmup, weight_decay = 50, 0.01
+    name, builds, warmup, weight_decay = "vq", "t2i", 50, 0.01
+    data = "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones"
     steps: int = 3400
     lr: float = 2e-3
     batch: int = 8  # whole pictures; four times as many halves weigh the same
@@ -39,8 +41,11 @@ class VqRecipe(ZooRecipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.plain_steps < self.steps or self.batch < 1 or self.whole_every < 1 or self.restart_every < 1:
-            raise ValueError(f"VqRecipe: expected positive counts and plain_steps below steps, got {self}; change them")
+        right = min(self.plain_steps, self.batch, self.whole_every, self.restart_every) >= 1
+        self.expect(right and self.plain_steps < self.steps, "positive counts and plain_steps below steps")
+
+    def seeds(self) -> dict[str, Any]:
+        return {"picture_seeds": [FIRST_SEED, FIRST_SEED + self.steps * 4 * self.batch]}
 
 
 def batch_arrays(step: int, recipe: VqRecipe) -> np.ndarray:
@@ -126,7 +131,7 @@ def train_vq(
         loss, notes = vq_loss(model, pixels, recipe, quantised)
         return loss, {**notes, "renewed": float(renewed)}
 
-    return train(model, loss_of, recipe.plan(), folder, "vq", resume)
+    return recipe.train(model, loss_of, folder, resume)
 
 
 @torch.no_grad()
@@ -139,23 +144,17 @@ def evaluate_vq(model: VQModel, count: int = 2000, batch: int = 50) -> dict[str,
     for first in range(0, count, batch):
         whole = image_arrays(sample_image_scenes(HELD_OUT + first, min(batch, count - first)))
         for suffix, part in (("", whole), ("_half", low_res(whole))):
-            made, codes = _reconstruct(model, to_pixels(part).to(table.device))
-            gap = torch.from_numpy(to_bytes(made).astype(np.float32) - part)
-            sums["psnr" + suffix] += float((-10 * (gap.square().mean((1, 2, 3)) / 255**2).log10()).sum())
+            rows, codes = model.encode(to_pixels(part).to(table.device))
+            l1, psnr = decoded_figures(to_bytes(model.decode(rows)), part)
+            sums["psnr" + suffix] += psnr
             if not suffix:
-                sums["l1"] += float(gap.abs().mean((1, 2, 3)).sum())
+                sums["l1"] += l1
                 uses += torch.bincount(codes.flatten(), minlength=len(table))
     share = uses / uses.sum()
     entropy = -(share[share > 0] * share[share > 0].log()).sum()
     model.train()
     figures = {name: value / count for name, value in sums.items()}
-    figures |= {"codes_used": float((uses > 0).double().mean()), "perplexity": float(entropy.exp())}
-    return {name: round(value, 4) for name, value in figures.items()}
-
-
-def _reconstruct(model: VQModel, pixels: Tensor) -> tuple[Tensor, Tensor]:
-    rows, codes = model.encode(pixels)
-    return model.decode(rows), codes
+    return figures | {"codes_used": float((uses > 0).double().mean()), "perplexity": float(entropy.exp())}
 
 
 def build(
@@ -171,7 +170,4 @@ def build(
     figures = train_vq(model, work / "vq", recipe, resume, device)
     model.half().float()  # what a reader of the weights gets is what is measured
     write_component(deepcopy(model).half().cpu(), out)
-    data = "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones"
-    facts = {"picture_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * 4 * recipe.batch], "model_seed": recipe.seed,
-             "steps": recipe.steps, "training": rounded(figures), "evaluation": evaluate_vq(model, measured)}  # fmt: skip
-    return write_card(out, "vq", model, data, builds="t2i", **facts)
+    return recipe.card(out, model, figures, {"evaluation": evaluate_vq(model, measured)})

@@ -9,20 +9,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmspec.zoo.training.loop import ZooRecipe, train
+from mmspec.zoo.training.loop import ZooRecipe
 from mmspec.zoo.world.image import ImageScene
 from mmspec.zoo.world.pixels import sample_image_scenes
 
+DAMAGED = "damaged by noise, blur, shifts and brightness"  # see `augment`
 ImageLoss = Callable[[list[ImageScene], int], tuple[Tensor, dict[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe(ZooRecipe):
-    """Everything that decides such a training.
+    """Everything that decides such a training.   first: seed of the first picture."""
 
-    first: seed of the first picture.   seed: of the model.
-    """
-
+    name: str
     steps: int
     lr: float
     batch: int
@@ -30,25 +29,21 @@ class ImageRecipe(ZooRecipe):
     warmup: int = 100
     weight_decay: float = 0.02
     seed: int = 0
+    data: str = f"pictures of mmspec.zoo.world, {DAMAGED}"
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 1:
-            raise ValueError(f"ImageRecipe: expected positive steps and batch, got {self}; change them")
+        self.expect(min(self.steps, self.batch) >= 1, "positive steps and batch")
 
     def pictures(self, step: int) -> list[ImageScene]:
         """The pictures of a step, none of them those of another step."""
         return sample_image_scenes(self.first + step * self.batch, self.batch)
 
-    def facts(self) -> dict[str, Any]:
-        """What a card tells of it."""
-        seeds = [self.first, self.first + self.steps * self.batch]
-        return {"picture_seeds": seeds, "model_seed": self.seed, "steps": self.steps, "batch": self.batch}
+    def seeds(self) -> dict[str, Any]:
+        return {"picture_seeds": [self.first, self.first + self.steps * self.batch]}
 
-
-def train_on_images(
-    model: nn.Module, loss: ImageLoss, recipe: ImageRecipe, folder: Path, title: str, resume: bool = True,
-    device: str = "cpu",
-) -> dict[str, float]:  # fmt: skip
-    """Train `model` in place on `loss(pictures, step)`; returns the last means. State and log lie in `folder`."""
-    model.to(device).train()
-    return train(model, lambda step: loss(recipe.pictures(step), step), recipe.plan(), folder, title, resume)
+    def train_on_images(
+        self, model: nn.Module, loss: ImageLoss, folder: Path, resume: bool = True, device: str = "cpu"
+    ) -> dict[str, float]:
+        """Train `model` in place on `loss(pictures, step)`; returns the last means. State and log lie in `folder`."""
+        model.to(device).train()
+        return self.train(model, lambda step: loss(self.pictures(step), step), folder, resume)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mmspec.video.prompt_encoder import Encode
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.training.loop import train
 from mmspec.zoo.training.video.block_flow import BlockClips, FlowRecipe, Segment, flow_errors, new_model
 from mmspec.zoo.training.video.clips import (
     PLAN,
     PROMPT_FRAMES,
+    SEEDS,
     ClipSet,
     Kind,
     TrainingClip,
@@ -43,6 +44,7 @@ class BlockRecipe(FlowRecipe):
     `reading_share` of that run, behind which the flow is all that counts.   clips: of each fixed set.
     """
 
+    data = "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae"
     starts: int = 12
     reading: float = 0.1
     reading_share: float = 0.7
@@ -51,10 +53,11 @@ class BlockRecipe(FlowRecipe):
     def __post_init__(self) -> None:
         least = {"whole": self.batch, "cuts": self.batch, "starts": self.starts}
         short = any(count < least[kind] for kind, count in self.clips)
-        if min(self.steps, self.batch, self.starts) < 1 or short or self.objects < 0:
-            raise ValueError(
-                f"BlockRecipe: expected positive counts and a batch of clips or more, got {self}; change them"
-            )
+        right = min(self.steps, self.batch, self.starts) >= 1 and not short and self.objects >= 0
+        self.expect(right, "positive counts and a batch of clips or more")
+
+    def seeds(self) -> dict[str, Any]:
+        return {"scene_seeds": {kind: [SEEDS[kind], SEEDS[kind] + 2 * count] for kind, count in self.clips}}
 
     def reads(self, step: int) -> float:
         """How much heads count at a step."""
@@ -119,7 +122,7 @@ def block_loss(
 def train_blocks(
     recipe: BlockRecipe, sets: dict[Kind, ClipSet], encode: Encode, folder: Path, resume: bool = True, device: str = "cpu",
 ) -> tuple[CausalWan, dict[str, float]]:  # fmt: skip
-    """Trains a model; returns it and its last means: errors of all blocks, of first and of last ones.
+    """A trained model and its last means: errors of all blocks, of first and of last ones.
 
     sets: by kind.   State and log lie in `folder`.
     """
@@ -135,5 +138,5 @@ def train_blocks(
         return block_loss(model, clips, starts, recipe, encode, step, device, reader)
 
     module = nn.ModuleDict({"model": model, "reader": reader})
-    figures = train(module, loss_of, recipe.plan(), folder, recipe.name, resume)
+    figures = recipe.train(module, loss_of, folder, resume)
     return model.eval().requires_grad_(False), figures

@@ -21,9 +21,9 @@ from mmspec.video.generation import FlowMap, KeyedBlockNoise
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.video.wan.transformer import CausalWan
-from mmspec.zoo.files.training_sets import Tensors, batch_members, fingerprint
 from mmspec.zoo.files.video import read_video, write_video
-from mmspec.zoo.training.loop import cached_set, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import start_over
+from mmspec.zoo.training.training_sets import Tensors, batch_members, cached_set, fingerprint
 from mmspec.zoo.training.video.block_flow import BlockClips, FlowRecipe, flow_errors, new_model
 from mmspec.zoo.training.video.build_target import CARD_SEED, prompt_adherence, video_config
 from mmspec.zoo.training.video.clips import BLOCKS, CUT, PLAN, PROMPT_FRAMES
@@ -104,15 +104,17 @@ def _shape(channels: int) -> tuple[int, int, int, int]:
 class DraftRecipe(FlowRecipe):
     """Everything that decides a drafter; `members`: videos of the target that it learns from."""
 
+    data = "videos that video draws for prompts of moving scenes, and their noise"
     sampler: FlowMap = FlowMap(2, shift=3.0, until=False)
     batch: int = 12
     members: int = 3072
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch) < 1 or self.members < self.batch or self.objects < 0:
-            raise ValueError(
-                f"DraftRecipe: expected positive counts and a batch of members or more, got {self}; change them"
-            )
+        right = min(self.steps, self.batch) >= 1 and self.members >= self.batch and self.objects >= 0
+        self.expect(right, "positive counts and a batch of members or more")
+
+    def seeds(self) -> dict[str, Any]:
+        return {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * self.members]}
 
 
 def saliency(latents: Tensor) -> Tensor:
@@ -137,17 +139,12 @@ def draft_loss(
 def train_draft(
     recipe: DraftRecipe, films: GeneratedVideos, encode: Encode, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalWan, dict[str, float]]:
-    """Trains a drafter; returns it and its last means: errors of all blocks, of first and of last ones.
+    """A trained drafter and its last means: errors of all blocks, of first and of last ones. State and log lie in `folder`."""
 
-    State and log lie in `folder`.
-    """
-    model = new_model(recipe.config, recipe.seed).to(device).train()
-
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(model: CausalWan, step: int) -> tuple[Tensor, dict[str, float]]:
         return draft_loss(model, films, recipe, encode, step, device)
 
-    figures = train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
-    return model.eval().requires_grad_(False), figures
+    return recipe.trained(lambda: new_model(recipe.config, recipe.seed), loss, folder, resume, device)
 
 
 _HELD_OUT = HELD_OUT + (6 << 20)  # films that distances are measured on
@@ -159,16 +156,15 @@ def draft_recipe(steps: int = 4000) -> DraftRecipe:
 
 
 def build(
-    out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe | None = None, *, resume: bool = True,
+    out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 32, blocks: int = 7,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_draft` over videos in `work/video_films_SEED`, write fp16 weights and the card, which is returned,
     to `out`.
 
-    vae, whole: folders of the autoencoder and of the target, whose caption encoder is shared.   recipe: None for the one to
-    ship.   measured: videos of so many blocks that the card's figures are of.
+    vae, whole: folders of the autoencoder and of the target, whose caption encoder is shared.
+    measured: videos of so many blocks that the card's figures are of.
     """
-    recipe = draft_recipe() if recipe is None else recipe
     target = read_video(whole, vae, whole)
     if not resume:
         start_over(work / recipe.folder)
@@ -177,13 +173,9 @@ def build(
     write_video(model.cpu(), out, recipe.sampler, PLAN)
     pipe = read_video(out, vae, whole)
     scenes = [sample_video_scene(CARD_SEED + number) for number in range(measured)]
-    return write_card(
-        out, recipe.name, pipe.model.transformer, "videos that video draws for prompts of moving scenes, and their noise",
-        scene_seeds=[FIRST_SEED, FIRST_SEED + 2 * recipe.members], model_seed=recipe.seed, steps=recipe.steps,
-        batch=recipe.batch, training=rounded(figures),
-        held_out=block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT)),
-        evaluation=rounded(prompt_adherence(pipe, scenes, blocks)),
-    )  # fmt: skip
+    distances = block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT))
+    found = {"held_out": distances, "evaluation": prompt_adherence(pipe, scenes, blocks)}
+    return recipe.card(out, pipe.model.transformer, figures, found, batch=recipe.batch)
 
 
 @torch.no_grad()
@@ -200,4 +192,4 @@ def block_distances(draft: BlockVideoPipeline, films: GeneratedVideos) -> dict[s
             state.switch(draft.encoder([block_prompt(films.first, member, block, member) for member in members]), block)
         gap = (state.generate(list(target[:block])) - target[block]).square().mean()
         found.append(float(gap / target[block].var()))
-    return rounded({"first": found[0], "later": sum(found[1:]) / len(found[1:])})
+    return {"first": found[0], "later": sum(found[1:]) / len(found[1:])}

@@ -15,9 +15,9 @@ from torch import Tensor
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode
 from mmspec.zoo.architectures.frame_reward import FrameReward, PromptReward, RewardSize
-from mmspec.zoo.files.scorers import load_scorer, save_scorer
-from mmspec.zoo.files.training_sets import batch_members
-from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, train, write_card
+from mmspec.zoo.files.sized import load_sized, save_sized
+from mmspec.zoo.training.loop import ZooRecipe, autocast
+from mmspec.zoo.training.training_sets import batch_members
 from mmspec.zoo.training.video.clips import PROMPT_FRAMES
 from mmspec.zoo.training.video.reward_frames import (
     FIRST_SEED,
@@ -41,6 +41,7 @@ class RewardRecipe(ZooRecipe):
     members: of the fixed set, MEMBER_FRAMES frames each.   wrong: share of the prompts that do not fit their frames.
     """
 
+    name, data = "video/reward", "decoded blocks of moving scenes: true, spoiled, and drawn by video and video/draft"
     size: RewardSize = field(default_factory=RewardSize)
     steps: int = 3000
     lr: float = 2e-3
@@ -50,10 +51,11 @@ class RewardRecipe(ZooRecipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch) < 1 or self.members < self.batch:
-            raise ValueError(
-                f"RewardRecipe: expected positive counts and a batch of members or more, got {self}; change them"
-            )
+        right = min(self.steps, self.batch) >= 1 and self.members >= self.batch
+        self.expect(right, "positive counts and a batch of members or more")
+
+    def seeds(self) -> dict[str, Any]:
+        return {"scene_seeds": [FIRST_SEED, FIRST_SEED + self.members]}
 
     def asked(self, scene: VideoScene, step: int) -> VideoScene:
         """What a prompt of a step asks for where `scene` is shown."""
@@ -80,20 +82,14 @@ def reward_loss(
 def train_reward(
     recipe: RewardRecipe, frames: Tensor, encode: Encode, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[FrameReward, dict[str, float]]:
-    """Trains a reward on frames of the scenes from FIRST_SEED on; returns it and its last means.
+    """A reward trained on frames of the scenes from FIRST_SEED on, and its last means. State and log lie in `folder`."""
 
-    State and log lie in `folder`.
-    """
-    torch.manual_seed(recipe.seed)
-    model = FrameReward(recipe.size).to(device).train()
-
-    def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(model: FrameReward, step: int) -> tuple[Tensor, dict[str, float]]:
         taken = batch_members(len(frames), recipe.batch, step)
         asked = [recipe.asked(sample_video_scene(FIRST_SEED + index), step) for index in taken]
         return reward_loss(model, frames[taken], asked, encode, step, device)
 
-    figures = train(model, loss_of, recipe.plan(), folder, "video/reward", resume)
-    return model.eval().requires_grad_(False), figures
+    return recipe.trained(lambda: FrameReward(recipe.size), loss, folder, resume, device)
 
 
 def evaluate_reward(reward: PromptReward, frames: Tensor, recipe: RewardRecipe, first: int) -> dict[str, float]:
@@ -132,7 +128,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def build(
-    out: Path, work: Path, target: BlockVideoPipeline, draft: BlockVideoPipeline, recipe: RewardRecipe | None = None, *,
+    out: Path, work: Path, target: BlockVideoPipeline, draft: BlockVideoPipeline, recipe: RewardRecipe = RewardRecipe(), *,
     resume: bool = True, device: str = "cpu", measured: int = 384,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`.
@@ -140,14 +136,10 @@ def build(
     target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that the
     figures of the card, which is returned, are of.
     """
-    recipe = RewardRecipe() if recipe is None else recipe
     frames = reward_frames(target, draft, work, recipe.members)
-    model, figures = train_reward(recipe, frames, target.encoder, work / "video_reward", resume, device)
-    save_scorer(model.cpu(), model.size, out)
-    stored = PromptReward(load_scorer(RewardSize, FrameReward, out), target.encoder)
+    model, figures = train_reward(recipe, frames, target.encoder, work / recipe.folder, resume, device)
+    save_sized(model.cpu(), model.size, out)
+    stored = PromptReward(load_sized(RewardSize, FrameReward, out), target.encoder)
     unseen = reward_frames(target, draft, work, measured, MEASURED, "video_reward_held_out")
-    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.members], "model_seed": recipe.seed, "steps": recipe.steps,
-             "batch": [recipe.batch, MEMBER_FRAMES]}  # fmt: skip
-    data = "decoded blocks of moving scenes: true, spoiled, and drawn by video and video/draft"
-    return write_card(out, "video/reward", stored.model, data, **facts, training=rounded(figures),
-                      evaluation=rounded(evaluate_reward(stored, unseen, recipe, MEASURED)))  # fmt: skip
+    found = {"evaluation": evaluate_reward(stored, unseen, recipe, MEASURED)}
+    return recipe.card(out, stored.model, figures, found, batch=[recipe.batch, MEMBER_FRAMES])

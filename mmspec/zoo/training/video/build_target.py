@@ -15,12 +15,12 @@ from mmspec.video.prompt_encoder import PromptEncoder
 from mmspec.video.wan.config import WanConfig
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.video import read_prompts, read_video, read_video_vae, write_prompts, write_video
-from mmspec.zoo.training.loop import rounded, start_over, write_card
+from mmspec.zoo.training.facts import train_video_prompt_encoder
+from mmspec.zoo.training.loop import start_over
 from mmspec.zoo.training.video.block_training import BlockRecipe, block_loss, train_blocks
 from mmspec.zoo.training.video.clips import (
     PLAN,
     PROMPT_FRAMES,
-    SEEDS,
     ClipSet,
     Kind,
     blocks_of,
@@ -29,9 +29,7 @@ from mmspec.zoo.training.video.clips import (
     pixel_frames,
     training_clip,
 )
-from mmspec.zoo.training.video.facts import train_video_prompt_encoder
-from mmspec.zoo.world.scene import SHAPES
-from mmspec.zoo.world.tracking import direction_of, shape_of, track
+from mmspec.zoo.world.tracking import marks
 from mmspec.zoo.world.video import HELD_OUT, VideoScene, render_frames, sample_video_scene
 from mmspec.zoo.world.video_prompts import LONGEST, named_movers, video_prompt, video_prompt_tokenizer
 
@@ -42,15 +40,11 @@ if TYPE_CHECKING:
 def adherence(videos: Iterable[np.ndarray], prompts: Iterable[str]) -> dict[str, float]:
     """Of the objects that prompts name: in what share of the frames the color is seen, how many go the way they should at
     first, and how many shapes are the right ones."""
-    marks: dict[str, list[float]] = {"seen": [], "direction": [], "shape": []}
+    found: dict[str, list[float]] = {"seen": [], "direction": [], "shape": []}
     for frames, prompt in zip(videos, prompts, strict=True):
-        for kind, color, direction in named_movers(prompt):
-            found = track(frames, color)
-            marks["seen"].append(float(found.seen.mean()))
-            marks["direction"].append(float(direction_of(found) == direction))
-            if kind in SHAPES:
-                marks["shape"].append(float(shape_of(found) == kind))
-    return {name: float(np.mean(values)) if values else 0.0 for name, values in marks.items()}
+        for name, value in marks(frames, named_movers(prompt)):
+            found[name].append(value)
+    return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}
 
 
 def prompt_adherence(pipe: BlockVideoPipeline, scenes: Sequence[VideoScene], blocks: int) -> dict[str, float]:
@@ -81,16 +75,15 @@ def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
 
 
 def build(
-    out: Path, work: Path, vae: Path, recipe: BlockRecipe | None = None, *, resume: bool = True, device: str = "cpu",
+    out: Path, work: Path, vae: Path, recipe: BlockRecipe, *, resume: bool = True, device: str = "cpu",
     measured: int = 32, blocks: int = 7,
 ) -> dict[str, Any]:  # fmt: skip
     """Train a caption encoder in `work/video_captions`, and a model in `work/video` over latents in `work/video_latents`;
     write fp16 weights of both and the card, which is returned, to `out`.
 
-    vae: folder of the autoencoder.   recipe: None for the one to ship.   measured: videos of so many blocks that the card's
+    vae: folder of the autoencoder.   measured: videos of so many blocks that the card's
     figures are of.
     """
-    recipe = target_recipe() if recipe is None else recipe
     captions = work / f"{recipe.folder}_captions"
     if not resume:
         start_over(captions, work / recipe.folder)
@@ -101,13 +94,8 @@ def build(
     write_video(model, out, recipe.sampler, PLAN)
     pipe = read_video(out, vae, out)
     scenes = [sample_video_scene(CARD_SEED + number) for number in range(measured)]
-    seeds = {kind: [SEEDS[kind], SEEDS[kind] + 2 * count] for kind, count in recipe.clips}
-    return write_card(
-        out, recipe.name, pipe.model.transformer, "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae",
-        scene_seeds=seeds, model_seed=recipe.seed, steps=recipe.steps, batch=[recipe.batch, recipe.starts],
-        training=rounded(figures), held_out=held_out(pipe, recipe),
-        evaluation=rounded(prompt_adherence(pipe, scenes, blocks)),
-    )  # fmt: skip
+    found = {"held_out": held_out(pipe, recipe), "evaluation": prompt_adherence(pipe, scenes, blocks)}
+    return recipe.card(out, pipe.model.transformer, figures, found, batch=[recipe.batch, recipe.starts])
 
 
 def _trained_prompts(folder: Path, recipe: BlockRecipe, out: Path, resume: bool) -> PromptEncoder:
@@ -125,7 +113,7 @@ def held_out(pipe: BlockVideoPipeline, recipe: BlockRecipe, count: int = 8) -> d
             loss, notes = block_loss(pipe.model.transformer, *clips, recipe, pipe.encoder, number)
         for name, value in {"loss": float(loss), **notes}.items():
             sums[name] = sums.get(name, 0.0) + value / count
-    return rounded(sums)
+    return sums
 
 
 def _held_out_clip(kind: Kind, index: int, vae: StreamingWanVAE) -> tuple[list, torch.Tensor]:

@@ -19,10 +19,9 @@ from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.image import read_vq, write_transformer
 from mmspec.zoo.files.video import read_prompts, read_video_codes
-from mmspec.zoo.training.image.build_llamagen import DROP, code_loss
-from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, start_over, train, write_card
-from mmspec.zoo.training.objectives import WithAuxiliaryHeads
-from mmspec.zoo.training.video.facts import HEADS, VIDEO_FACTS, look_labels, train_video_prompt_projection
+from mmspec.zoo.training.code_models import DROP, CodeRecipe, code_loss
+from mmspec.zoo.training.facts import VIDEO_FACTS, VIDEO_HEADS, look_labels, train_video_prompt_projection
+from mmspec.zoo.training.loop import autocast, start_over
 from mmspec.zoo.world.image import low_res
 from mmspec.zoo.world.pixels import to_pixels
 from mmspec.zoo.world.tracking import agreement
@@ -33,33 +32,27 @@ FIRST_SEED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class VideoRecipe(ZooRecipe):
-    """Everything that decides a zoo model of video codes; fields as in `GptRecipe`, frames are the config's.
+class VideoRecipe(CodeRecipe):
+    """Everything that decides a zoo model of video codes; frames are the config's.
 
     again: step from which on the schedule runs once more, guidance by heads and weights with it.
     short: frames of a video in the `short_steps` behind it, as many more of which cost as much: what prompts ask for is learnt
     from many scenes, and then how it moves.
     """
 
-    weight_decay = 0.05
-    name: str
-    config: GPTConfig
-    steps: int
-    lr: float = 2e-3
+    data = "moving scenes of mmspec.zoo.world, each frame at half its side and tokenised by the zoo's VQ"
     batch: int = 8
-    reading: float = 0.3
-    object_weight: float = 4.0
-    guided_share: float = 0.7
-    seed: int = 0
     again: int = 0
     short: int = 2
     short_steps: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch, self.short) < 1 or self.short > self.config.frames:
-            raise ValueError(
-                f"VideoRecipe: expected positive counts and short videos no longer than others, got {self}; change them"
-            )
+        right = 1 <= min(self.steps, self.batch, self.short) and self.short <= self.config.frames
+        self.expect(right, "positive counts and short videos no longer than others")
+
+    def seeds(self) -> dict[str, Any]:
+        most = self.batch * self.config.frames // self.short
+        return {"scene_seeds": [FIRST_SEED, FIRST_SEED + self.steps * most]}
 
     def frames(self, step: int) -> int:
         """Of the videos of a step."""
@@ -69,10 +62,6 @@ class VideoRecipe(ZooRecipe):
         """The scenes of a training step."""
         count = self.batch * self.config.frames // self.frames(step)
         return [sample_video_scene(FIRST_SEED + step * count + i) for i in range(count)]
-
-    def guided(self, step: int) -> float:
-        """How much heads and the weight of objects count at a step."""
-        return max(1 - self.fraction(step, self.guided_share), 0.0)
 
 
 @torch.no_grad()
@@ -93,11 +82,7 @@ def train_video_codes(
     projection: what the transformer's own caption projection starts as. The heads' loss and the weight of the codes of
     objects fade over `guided_share` of the steps of a run: the last loss is of codes alone, all of one weight.
     """
-    torch.manual_seed(recipe.seed)
-    gpt, vq = Transformer(recipe.config), vq.to(device)
-    if projection is not None:
-        gpt.cls_embedding.cap_proj.load_state_dict(projection.state_dict())
-    model = WithAuxiliaryHeads(gpt, HEADS, LOOKS).to(device)
+    model, vq = recipe.new_model(projection, VIDEO_HEADS, LOOKS).to(device), vq.to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         scenes, frames, share = recipe.scenes(step), recipe.frames(step), recipe.guided(step)
@@ -115,7 +100,7 @@ def train_video_codes(
         loss, notes = code_loss(logits, codes, weight)
         return loss + recipe.reading * share * reading, {**notes, "reading": float(reading.detach())}
 
-    return gpt, train(model, loss_of, recipe.plan(), folder, recipe.name, resume)
+    return model.gpt, recipe.train(model, loss_of, folder, resume)
 
 
 @torch.no_grad()
@@ -150,32 +135,29 @@ def recipe_of(steps: int = 6200, again: int = 3000, short_steps: int = 1500) -> 
 
 
 def build(
-    out: Path, work: Path, vq: Path, whole: Path, recipe: VideoRecipe | None = None, *, resume: bool = True,
+    out: Path, work: Path, images: Path, whole: Path, recipe: VideoRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 32,
 ) -> dict[str, Any]:  # fmt: skip
     """Writes the transformer in fp16 and its card to `out`, returns the card.
 
-    vq: folder of the tokenizer that every frame goes through.   whole: folder whose caption encoder is shared.
+    images: folder of the pipeline whose tokenizer every frame goes through.   whole: folder whose caption encoder is shared.
     measured: held-out prompts that are drawn for the card.
     """
-    recipe = recipe or recipe_of()
     config, encoder_work, gpt_work = recipe.config, work / f"{recipe.folder}_captions", work / recipe.folder
     if not resume:
         start_over(encoder_work, gpt_work)
     prompts = read_prompts(whole)
     reader = train_video_prompt_projection(prompts.encoder, encoder_work, config.dim, config.frames, resume=resume)
     encode = CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST)
-    gpt, figures = train_video_codes(recipe, read_vq(vq), encode, gpt_work, resume, device, reader.projection)
+    gpt, figures = train_video_codes(
+        recipe, read_vq(images / "vq"), encode, gpt_work, resume, device, reader.projection
+    )
     write_transformer(gpt.cpu(), out)
-    pipe = read_video_codes(out, vq, whole)
+    pipe = read_video_codes(out, images, whole)
     model = pipe.model
-    most = recipe.batch * recipe.config.frames // recipe.short
-    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * most], "model_seed": recipe.seed, "steps": recipe.steps,
-             "training": rounded(figures),
-             "held_out": rounded(held_out_videos(model.transformer, model.vq, model.captions)),
+    found = {"held_out": held_out_videos(model.transformer, model.vq, model.captions),
              "evaluation": video_agreement(pipe, measured)}  # fmt: skip
-    data = "moving scenes of mmspec.zoo.world, each frame at half its side and tokenised by the zoo's VQ"
-    return write_card(out, recipe.name, model.transformer, data, **facts)
+    return recipe.card(out, model.transformer, figures, found)
 
 
 def video_agreement(pipe: LlamaGenPipeline, count: int, batch: int = 8) -> dict[str, float]:
@@ -196,7 +178,7 @@ def video_agreement(pipe: LlamaGenPipeline, count: int, batch: int = 8) -> dict[
     rendered = [_doubled(low_res(render_frames(scene, frames))) for scene in scenes]
     marks = (np.mean([agreement(*pair) for pair in zip(each, named, strict=True)]) for each in (drawn, rendered))
     found = dict(zip(("agreement", "agreement_rendered"), map(float, marks), strict=True))
-    return rounded({**found, "codes_a_pass": codes / passes})
+    return {**found, "codes_a_pass": codes / passes}
 
 
 def _doubled(frames: np.ndarray) -> np.ndarray:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mmspec.video.pipeline_files import read_vae, write_vae
 from mmspec.video.vae import LatentLayout, StreamingWanVAE, small_frames
-from mmspec.zoo.training.loop import ZooRecipe, autocast, rounded, start_over, train, write_card
-from mmspec.zoo.training.objectives import reconstruction_loss
+from mmspec.zoo.training.loop import ZooRecipe, autocast, start_over
+from mmspec.zoo.training.objectives import posterior, reconstruction_loss
 from mmspec.zoo.training.video.clips import Clip, clip_bytes, clip_filled, clip_pixels
 from mmspec.zoo.world.tracking import agreement
 from mmspec.zoo.world.video import HELD_OUT, VideoScene, sample_video_scene
@@ -57,7 +57,7 @@ class VideoVaeRecipe(ZooRecipe):
     squares, edges, divergence, spread: as in `KlRecipe`.
     """
 
-    warmup, weight_decay = 50, 0.01
+    name, warmup, weight_decay, data = "video/vae", 50, 0.01, "moving scenes of mmspec.zoo.world"
     size: VaeSize = field(default_factory=VaeSize)
     steps: int = 5400
     again: int = 2400
@@ -78,8 +78,8 @@ class VideoVaeRecipe(ZooRecipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.edges_steps) < 1 or min(self.batch, self.short_batch) < 2:
-            raise ValueError(f"VideoVaeRecipe: expected steps and two clips or more, got {self}; change them")
+        right = min(self.steps, self.edges_steps) >= 1 and min(self.batch, self.short_batch) >= 2
+        self.expect(right, "steps and two clips or more")
         if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
             raise ValueError(f"frames: expected one and groups of four, got {self.frames}, {self.long} and {self.short}; use "
                              "13, 25 and 5")  # fmt: skip
@@ -88,6 +88,9 @@ class VideoVaeRecipe(ZooRecipe):
     def most(self) -> int:
         """Clips of a step, at most."""
         return max(self.batch, self.short_batch)
+
+    def seeds(self) -> dict[str, Any]:
+        return {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * self.steps * self.most]}
 
     def edges_at(self, step: int) -> float:
         """The weight of edges at a step."""
@@ -140,8 +143,8 @@ def vae_loss(
     counts = 1 + recipe.objects * filled if step >= recipe.again else None
     with _lean(pixels.device):
         law = model.encode(pixels).latent_dist
-        mean, log_variance = law.mean.float(), law.logvar.float()
-        made = decode_latents(model, mean + (0.5 * log_variance).exp() * noise)
+        mean, log_variance, latents = posterior(law, noise)
+        made = decode_latents(model, latents)
     return reconstruction_loss(made, pixels, mean, log_variance, recipe, step, counts)
 
 
@@ -176,7 +179,7 @@ def train_video_vae(
         filled = clip_filled(clips, frames)
         return vae_loss(model, pixels.to(device), filled.to(device), noise.to(device), recipe, step)
 
-    return train(model, loss_of, recipe.plan(), folder, "video/vae", resume)
+    return recipe.train(model, loss_of, folder, resume)
 
 
 @torch.no_grad()
@@ -207,30 +210,27 @@ def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) 
         ):
             sums[name] += value / count
     psnr = float(-10 * np.log10(sums.pop("squares") / 4))
-    return rounded({"psnr": psnr, **sums})
+    return {"psnr": psnr, **sums}
 
 
 def build(
-    out: Path, work: Path, recipe: VideoVaeRecipe | None = None, *, resume: bool = True, device: str = "cpu",
+    out: Path, work: Path, recipe: VideoVaeRecipe = VideoVaeRecipe(), *, resume: bool = True, device: str = "cpu",
     measured: int = 32,
 ) -> dict[str, Any]:  # fmt: skip
     """Train in `work/video_vae`, write fp16 weights and the card to `out`; returns the card.
 
-    recipe: None for the one to ship.   measured: held-out scenes the card's figures are of. The written config's mean
+    measured: held-out scenes the card's figures are of. The written config's mean
     and spread bring latents of training clips to zero and one, channel by channel.
     """
-    recipe = VideoVaeRecipe() if recipe is None else recipe
     model = new_model(recipe)
     if not resume:
-        start_over(work / "video_vae")
-    figures = train_video_vae(model, work / "video_vae", recipe, resume, device)
+        start_over(work / recipe.folder)
+    figures = train_video_vae(model, work / recipe.folder, recipe, resume, device)
     model.cpu().half().float()  # what a reader of the weights gets is what is measured
     mean, std = statistics(model, recipe, min(STATISTICS, 2 * measured))
     model.register_to_config(latents_mean=mean.tolist(), latents_std=std.tolist())
     write_vae(deepcopy(model).half(), out)
     stored = StreamingWanVAE(read_vae(out).float())
     layout = LatentLayout.of_wan(stored.model)
-    facts = {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * recipe.steps * recipe.most], "model_seed": recipe.seed,
-             "steps": recipe.steps, "batch": recipe.batch, "stride": [layout.frames, *(layout.stride,) * 2]}  # fmt: skip
-    return write_card(out, "video/vae", stored.model, "moving scenes of mmspec.zoo.world", **facts,
-                      training=rounded(figures), evaluation=evaluate_video_vae(stored, measured))  # fmt: skip
+    facts = {"batch": recipe.batch, "stride": [layout.frames, *(layout.stride,) * 2]}
+    return recipe.card(out, stored.model, figures, {"evaluation": evaluate_video_vae(stored, measured)}, **facts)

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from mmspec.video.model import BlockPlan
 from mmspec.video.vae import StreamingWanVAE
-from mmspec.zoo.files.training_sets import batch_members, fingerprint
-from mmspec.zoo.training.loop import cached_set
+from mmspec.zoo.training.training_sets import batch_members, cached_set, fingerprint
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE
+from mmspec.zoo.world.pixels import to_bytes, to_pixels
 from mmspec.zoo.world.scene import COLORS
 from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, VideoScene, render_frames, sample_video_scene
 
@@ -135,8 +135,8 @@ class Clip:
 
 def clip_pixels(clips: Sequence[Clip], frames: int) -> Tensor:
     """float32 [B, 3, frames, 64, 64] in -1..1."""
-    drawn = np.stack([clip.frames(frames) for clip in clips])
-    return rearrange(torch.from_numpy(drawn), "b f h w c -> b c f h w").float().div_(127.5).sub_(1.0).contiguous()
+    drawn = to_pixels(np.concatenate([clip.frames(frames) for clip in clips]))
+    return rearrange(drawn, "(b f) c h w -> b c f h w", f=frames).contiguous()
 
 
 def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
@@ -146,8 +146,7 @@ def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
 
 def clip_bytes(pixels: Tensor) -> np.ndarray:
     """float [3, N, H, W] in -1..1 -> uint8 [N, H, W, 3]."""
-    scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
-    return rearrange(scaled.round().to(torch.uint8), "c f h w -> f h w c").contiguous().cpu().numpy()
+    return np.ascontiguousarray(to_bytes(rearrange(pixels, "c f h w -> f c h w")))
 
 
 Kind = Literal["whole", "cuts", "starts"]

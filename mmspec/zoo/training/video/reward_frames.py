@@ -13,10 +13,9 @@ from mmspec.core.keys import Keys
 from mmspec.video.generation import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline import BlockVideoPipeline
-from mmspec.zoo.files.training_sets import fingerprint
-from mmspec.zoo.training.loop import cached_set
+from mmspec.zoo.training.training_sets import cached_set, fingerprint
 from mmspec.zoo.training.video.clips import BLOCKS, PLAN, Clip, clip_bytes, clip_pixels, pixel_frames
-from mmspec.zoo.world.scene import COLORS, SHAPES
+from mmspec.zoo.world.scene import COLORS, SHAPES, pick
 from mmspec.zoo.world.video import VideoScene, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt
 
@@ -99,8 +98,8 @@ def altered_scene(scene: VideoScene, rng: np.random.Generator) -> VideoScene:
     mover = scene.movers[which]
     if rng.random() < 0.5:
         free = [color for color in COLORS if color not in {one.color for one in scene.movers}]
-        other = replace(mover, color=free[int(rng.integers(len(free)))])
+        other = replace(mover, color=pick(rng, free))
     else:
         free = [shape for shape in SHAPES if shape != mover.kind]
-        other = replace(mover, kind=free[int(rng.integers(len(free)))], sample=-1)
+        other = replace(mover, kind=pick(rng, free), sample=-1)
     return replace(scene, movers=tuple(other if i == which else one for i, one in enumerate(scene.movers)))

@@ -25,7 +25,7 @@ from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
 from mmspec.zoo.training.loop import note_of, progress_bars, rounded, write_card
-from mmspec.zoo.training.vlm.drafter_recipes import ANSWER_SOURCE, TARGETS, DrafterData, DrafterRecipe
+from mmspec.zoo.training.vlm.drafter_recipes import ANSWER_SOURCE, RECIPES, TARGETS, DrafterData, DrafterRecipe
 
 
 def training_answers(
@@ -76,10 +76,14 @@ def with_own_prompts(
 
 
 def build(
-    out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe, *, resume: bool = True,
-    device: str = "cpu",
+    out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe | None = None, *,
+    resume: bool = True, device: str = "cpu",
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the drafter in `work` on the target's own answers; write its weights and the card to `out`; returns the card."""
+    """Train the drafter in `work` on the target's own answers; write its weights and the card to `out`; returns the card.
+
+    recipe: None for that of the name.
+    """
+    recipe = RECIPES[name] if recipe is None else recipe
     asked = TARGETS[recipe.target]
     target[0].to(device)
     drafter, figures = train_on_answers(name, recipe, target, asked, work, resume)

@@ -14,20 +14,20 @@ from torch import Tensor, nn
 
 from mmspec.zoo.architectures.hybrid import HybridSize, new_model, new_processor
 from mmspec.zoo.files.vlm import read_hybrid, write_vlm
-from mmspec.zoo.training.loop import TrainingPlan, autocast, load_or_train, rounded, start_over, train, write_card
+from mmspec.zoo.training.loop import ZooRecipe, autocast, load_or_train, start_over
 from mmspec.zoo.training.vlm.hybrid_rows import DENSE, SHARES, HybridBatch, HybridEncoder, HybridRow, hybrid_row
 from mmspec.zoo.training.vlm.merged_tower import MergedReader, pretrain_merged_tower, speak_words
 
-NAME = "vlm/hybrid"
 FIRST_SEED = 1 << 24  # far from the tower's pictures
 SWAPPED_EVERY = 50  # steps
-DATA = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
 
 
 @dataclass(frozen=True, slots=True)
-class HybridRecipe:
+class HybridRecipe(ZooRecipe):
     """Everything that decides the hybrid VLM; the defaults are `vlm/hybrid`."""
 
+    name, warmup, weight_decay = "vlm/hybrid", 50, 0.05
+    data = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
     size: HybridSize = HybridSize()
     tower_steps: int = 1800
     steps: int = 2700
@@ -36,6 +36,10 @@ class HybridRecipe:
     lr: float = 2e-3
     muon: float = 2.5
     seed: int = 0
+
+    def seeds(self) -> dict[str, Any]:
+        return {"tower_seeds": [0, self.tower_steps * 20],
+                "row_seeds": [FIRST_SEED, FIRST_SEED + self.steps * self.batch]}  # fmt: skip
 
 
 def build(
@@ -46,7 +50,7 @@ def build(
 
     `measure` is given the model read back from `out` and its processor, and adds its figures to the card.
     """
-    folder, tower_folder = work / NAME.replace("/", "_"), work / f"{NAME.replace('/', '_')}_tower"
+    folder, tower_folder = work / recipe.folder, work / f"{recipe.folder}_tower"
     if not resume:
         start_over(folder)
     processor = new_processor()
@@ -55,14 +59,12 @@ def build(
     read = _pretrain(model, processor.tokenizer, recipe, tower_folder, resume, device)
     figures = train_hybrid(model, HybridEncoder(processor.tokenizer), recipe, folder, resume, device)
     write_vlm(model.cpu(), processor, out)
-    facts = {"tower_seeds": [0, recipe.tower_steps * 20],
-             "row_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch], "model_seed": recipe.seed,
-             "layers": recipe.size.kinds, "tower_steps": recipe.tower_steps, "steps": recipe.steps,
-             "dense_steps": recipe.dense_steps, "tower_accuracy": read, "training": rounded(figures)}  # fmt: skip
-    card = write_card(out, NAME, model, DATA, **facts)
-    return (
-        card if measure is None else write_card(out, NAME, model, DATA, **facts, evaluation=measure(*read_hybrid(out)))
-    )
+    facts = {"layers": recipe.size.kinds, "tower_steps": recipe.tower_steps, "dense_steps": recipe.dense_steps,
+             "tower_accuracy": read}  # fmt: skip
+    card = recipe.card(out, model, figures, {}, **facts)
+    if measure is not None:
+        card = recipe.card(out, model, figures, {"evaluation": measure(*read_hybrid(out))}, **facts)
+    return card
 
 
 def _pretrain(
@@ -103,10 +105,7 @@ def train_hybrid(
             notes["sight"] = swapped_image_loss(model, encode, rows, device) - float(loss.detach())
         return loss, notes
 
-    plan = TrainingPlan(
-        steps=recipe.steps, lr=recipe.lr, warmup=min(50, recipe.steps), weight_decay=0.05, muon=recipe.muon
-    )
-    return train(model, loss_of, plan, folder, "hybrid", resume)
+    return recipe.train(model, loss_of, folder, resume)
 
 
 @torch.no_grad()

@@ -14,24 +14,19 @@ from torch import Tensor
 from transformers import CLIPVisionModel
 
 from mmspec.training.run_state import STATE
+from mmspec.zoo.architectures.llava import patch_features
 from mmspec.zoo.architectures.smol import IMAGE_ROWS, PICTURE, SYSTEM, ProjectorSize, WindowProjector, picture_id
-from mmspec.zoo.files.smol import read_captioner, read_tower, write_projector
-from mmspec.zoo.training.loop import TrainingPlan, rounded, train, write_card
-from mmspec.zoo.training.vlm.conversations import (
-    ChatFormat,
-    ConversationEncoder,
-    ConversationRow,
-    Turn,
-)
-from mmspec.zoo.training.vlm.projector_objective import answer_states, head_loss, patch_features
-from mmspec.zoo.training.vlm.projector_start import reading_heads, start_from_words, window_words
+from mmspec.zoo.files.sized import save_sized
+from mmspec.zoo.files.vlm import read_captioner, read_tower
+from mmspec.zoo.training.loop import ZooRecipe, rounded, write_card
+from mmspec.zoo.training.vlm.conversations import ChatFormat, ConversationEncoder, ConversationRow, word_classes
+from mmspec.zoo.training.vlm.projector import answer_states, head_loss, reading_heads, start_from_words, window_words
 from mmspec.zoo.training.vlm.vision_tower import patch_labels
-from mmspec.zoo.world.captions import BRIEF_REQUESTS, REQUESTS, REVERSED_REQUESTS, brief_caption, caption
-from mmspec.zoo.world.language import choose
+from mmspec.zoo.world.captions import Turn, brief_turn, full_turn, reversed_turn
 from mmspec.zoo.world.pixels import to_pixels
 from mmspec.zoo.world.questions import question
 from mmspec.zoo.world.render import render_array
-from mmspec.zoo.world.scene import COLORS, DIGITS, SHAPES, sample_scene
+from mmspec.zoo.world.scene import DIGITS, sample_scene
 
 FIRST_SEED = 3 << 24  # far from the scenes of the tower and the other captioners
 _OPENING = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
@@ -48,7 +43,7 @@ SMOL_CHAT = ChatFormat(
 
 
 @dataclass(frozen=True, slots=True)
-class SmolRecipe:
+class SmolRecipe(ZooRecipe):
     """Everything that decides the projector.
 
     Attributes:
@@ -62,6 +57,8 @@ class SmolRecipe:
         dtype: Precision of the language model while the projector trains; the projector itself stays in float32.
     """
 
+    name, warmup, weight_decay, log_every = "vlm/smol", 30, 0.01, 10
+    data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
     steps: int = 1000
     batch: int = 4
     lr: float = 2e-4
@@ -78,10 +75,6 @@ class SmolRecipe:
                 f"recipe: expected brief in 0..1, a batch of at least 1 and named above 0, got {self}; change it"
             )
 
-    def plan(self) -> TrainingPlan:
-        """The schedule for the training loop."""
-        return TrainingPlan(self.steps, self.lr, warmup=min(30, self.steps // 2), weight_decay=0.01, log_every=10)
-
 
 def smol_row(seed: int, is_brief: bool) -> ConversationRow:
     """A picture and its branches: a list of its objects, three questions, and a caption where answers are not brief."""
@@ -89,14 +82,12 @@ def smol_row(seed: int, is_brief: bool) -> ConversationRow:
     scene = sample_scene(seed)
 
     def questions(first: int) -> tuple[Turn, ...]:
-        return tuple((made.prompt, made.answer) for made in (question(scene, first + index) for index in range(3)))
+        return tuple(question(scene, first + index).turn for index in range(3))
 
-    brief = (choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed))
+    brief = brief_turn(rng, scene, seed)
     if is_brief:
         return ConversationRow((scene,), ((brief,), questions(0)))
-    is_reversed = rng.random() < 0.1
-    request = choose(rng, REVERSED_REQUESTS if is_reversed else REQUESTS, 0.4)
-    full = (request, caption(scene, seed, reverse=is_reversed))
+    full = reversed_turn(rng, scene, seed, 0.4) if rng.random() < 0.1 else full_turn(rng, scene, seed)
     style = rng.random()
     if style < 0.4:
         return ConversationRow((scene,), ((full,), (brief,)))
@@ -134,7 +125,7 @@ def new_projector(tower: CLIPVisionModel, language: Any, tokenizer: Any, recipe:
 
 def train_projector(
     projector: WindowProjector, tower: CLIPVisionModel, language: Any, tokenizer: Any, folder: Path,
-    recipe: SmolRecipe, resume: bool = True, on_save: Callable[[int], object] = lambda step: None,
+    recipe: SmolRecipe, resume: bool = True,
 ) -> dict[str, float]:  # fmt: skip
     """Train the projector on answers only; tower and language model are frozen.
 
@@ -144,10 +135,7 @@ def train_projector(
     language.eval().requires_grad_(False)
     tower.eval().requires_grad_(False)
     picture, encode = picture_id(tokenizer), ConversationEncoder(tokenizer, SMOL_CHAT, multiple=32)
-    classes = {
-        name: torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
-        for name, words in {"color": COLORS, "shape": SHAPES, "digit": DIGITS}.items()
-    }
+    classes = word_classes(tokenizer)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         first, is_brief = FIRST_SEED + step * recipe.batch, step < recipe.brief * recipe.steps
@@ -164,7 +152,7 @@ def train_projector(
                 notes[name] = float(right[here].mean())
         return loss, notes
 
-    return train(projector, loss_of, recipe.plan(), folder, "projector", resume, on_save)
+    return recipe.train(projector, loss_of, folder, resume)
 
 
 def build(
@@ -185,19 +173,18 @@ def build(
     Returns:
         The card.
     """
-    (model, tokenizer), tower, folder = language, read_tower(tower_folder), work / "vlm_smol"
+    (model, tokenizer), tower, folder = language, read_tower(tower_folder), work / recipe.folder
     reader = deepcopy(model).to(getattr(torch, recipe.dtype))
     if resume and (folder / STATE).exists():
         projector = WindowProjector(ProjectorSize(tower.config.hidden_size, model.config.hidden_size))
     else:
         projector = new_projector(tower, model, tokenizer, recipe)
     figures = train_projector(projector, tower, reader, tokenizer, folder, recipe, resume)
-    write_projector(projector, out)
+    save_sized(projector, projector.size, out)
     facts = {"recipe": asdict(recipe), "training": rounded(figures), "language": "SmolLM2-135M-Instruct, frozen",
              "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch]}  # fmt: skip
-    data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
-    card = write_card(out, "vlm/smol", projector, data, **facts)
+    card = write_card(out, recipe.name, projector, recipe.data, **facts)
     if measure is not None:
         evaluation = measure(*read_captioner(out, tower_folder, language))
-        card = write_card(out, "vlm/smol", projector, data, **facts, evaluation=evaluation)
+        card = write_card(out, recipe.name, projector, recipe.data, **facts, evaluation=evaluation)
     return card

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlavaForConditionalGeneration, LlavaProcessor, PreTrainedTokenizerFast
 
-from mmspec.zoo.architectures.llava import PatchReader, TextSize, new_model, new_processor, new_tower
-from mmspec.zoo.files.registry import folder_of, load_small, load_vlm
-from mmspec.zoo.files.vlm import leave_out_tower, write_vlm
+from mmspec.zoo.architectures.llava import PatchReader, TextSize, new_model, new_processor, new_tower, patch_features
+from mmspec.zoo.files.registry import folder_of
+from mmspec.zoo.files.vlm import leave_out_tower, read_vlm, write_vlm
 from mmspec.zoo.training.loop import (
     TrainingPlan,
+    ZooRecipe,
     autocast,
     load_or_train,
     prefetched,
-    rounded,
     start_over,
     train,
-    write_card,
 )
 from mmspec.zoo.training.vlm.conversations import (
     ConversationBatch,
@@ -32,9 +31,9 @@ from mmspec.zoo.training.vlm.conversations import (
     many_row,
     picture_row,
     text_row,
+    word_classes,
 )
-from mmspec.zoo.training.vlm.vision_tower import balanced, pretrain_tower, tower_batch
-from mmspec.zoo.world.scene import COLORS, DIGITS, SHAPES
+from mmspec.zoo.training.vlm.vision_tower import point_along, pretrain_tower, tower_batch
 
 FIRST_SEED = 1 << 24  # far from the tower's scenes
 
@@ -75,12 +74,8 @@ def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, s
     learns to find objects by what the caption already said of them, and ignores places and colors for long.
     """
     pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
-    hidden = reader.tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:].flatten(0, 1)
-    weight, bias = balanced(reader.heads, hidden)
-    first = model.model.multi_modal_projector.linear_1
-    mix = torch.randn(first.out_features, len(bias))
-    first.weight.copy_(mix @ weight)
-    first.bias.copy_(mix @ bias)
+    hidden = patch_features(reader.tower, pixels).flatten(0, 1)
+    point_along(model.model.multi_modal_projector.linear_1, reader.heads, hidden)
 
 
 def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> Tensor:
@@ -89,7 +84,7 @@ def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) ->
     if rows.pixels is None:
         return embeds
     with torch.no_grad():
-        hidden = model.model.vision_tower(rows.pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
+        hidden = patch_features(model.model.vision_tower, rows.pixels)
     features = model.model.multi_modal_projector(hidden)  # [P, 144, width]
     place = rows.ids == model.config.image_token_index
     return embeds.masked_scatter(place[..., None], features.to(embeds.dtype).flatten(0, 1))
@@ -111,7 +106,7 @@ def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch)
 def train_captioner(
     model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, folder: Path, plan: TrainingPlan,
     mixture: Mixture = Mixture(), resume: bool = True, device: str = "cpu",
-    on_save: Callable[[int], object] = lambda step: None, workers: int = 0,
+    workers: int = 0,
 ) -> dict[str, float]:  # fmt: skip
     """Train projector and text model on answers only; returns the last means of loss and accuracies.
 
@@ -120,8 +115,7 @@ def train_captioner(
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
     encode = ConversationEncoder(tokenizer)
-    classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
-    named = {name: _word_ids(tokenizer, words).to(device) for name, words in classes.items()}
+    named = {name: ids.to(device) for name, ids in word_classes(tokenizer).items()}
     rows_of = prefetched(lambda step: encode(mixture.rows(step, plan.steps)), plan.steps, workers)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -131,11 +125,7 @@ def train_captioner(
         loss = F.cross_entropy(logits, target)
         return loss, _reading_notes(logits.detach(), target, named)
 
-    return train(model, loss_of, plan, folder, "captioner", resume, on_save)
-
-
-def _word_ids(tokenizer: PreTrainedTokenizerFast, words: Iterable[str]) -> Tensor:
-    return torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
+    return train(model, loss_of, plan, folder, "captioner", resume)
 
 
 def _reading_notes(logits: Tensor, target: Tensor, named: dict[str, Tensor]) -> dict[str, float]:
@@ -155,15 +145,20 @@ def _to(rows: ConversationBatch, device: str) -> ConversationBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class VlmRecipe:
+class VlmRecipe(ZooRecipe):
     """Everything that decides a zoo VLM; the defaults are the shipped `vlm`."""
 
+    weight_decay, data = 0.05, "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
     name: str = "vlm"
     size: TextSize = TextSize()
     tower_steps: int = 3160
     steps: int = 1240
     lr: float = 1.5e-3
     seed: int = 0
+
+    def seeds(self) -> dict[str, Any]:
+        return {"tower_seeds": [0, self.tower_steps * 32],
+                "caption_seeds": [FIRST_SEED, FIRST_SEED + self.steps * Mixture().batch]}  # fmt: skip
 
 
 def small_recipe() -> VlmRecipe:
@@ -174,15 +169,13 @@ def small_recipe() -> VlmRecipe:
 def build(
     out: Path, work: Path, recipe: VlmRecipe = VlmRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
-    preview: Path | None = None, preview_from: float = 0.4,
 ) -> dict[str, Any]:  # fmt: skip
     """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
 
     The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
-    figures to the card. `preview` names a folder that receives a loadable copy at every checkpoint after `preview_from`
-    of the captioner's steps.
+    figures to the card.
     """
-    folder = work / recipe.name.replace("/", "_")
+    folder = work / recipe.folder
     if not resume:
         start_over(folder)
     tower = work / "tower"
@@ -195,22 +188,12 @@ def build(
     model = new_model(processor.tokenizer, recipe.size)
     model.model.vision_tower.load_state_dict(reader.tower.state_dict())
     start_projector(model, reader)
-
-    def on_save(step: int) -> None:
-        if preview is not None and step >= preview_from * recipe.steps:
-            write_vlm(model, processor, preview)
-
-    plan = TrainingPlan(steps=recipe.steps, lr=recipe.lr, warmup=100, weight_decay=0.05)
-    figures = train_captioner(model, processor.tokenizer, folder, plan, Mixture(), resume, device, on_save)
+    figures = train_captioner(model, processor.tokenizer, folder, recipe.plan(), Mixture(), resume, device)
     write_vlm(model, processor, out)
     lean = recipe.name != "vlm" and leave_out_tower(out, folder_of("vlm"))
-    facts = {"tower_seeds": [0, recipe.tower_steps * 32],
-             "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * Mixture().batch],
-             "model_seed": recipe.seed, "tower_steps": recipe.tower_steps, "steps": recipe.steps,
-             "tower_patch_accuracy": tower_accuracy, "training": rounded(figures)}  # fmt: skip
-    data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
-    card = write_card(out, recipe.name, model, data, **facts)
+    facts = {"tower_steps": recipe.tower_steps, "tower_patch_accuracy": tower_accuracy}
+    card = recipe.card(out, model, figures, {}, **facts)
     if measure is not None:
-        evaluation = measure(*(load_small if lean else load_vlm)(out))
-        card = write_card(out, recipe.name, model, data, **facts, evaluation=evaluation)
+        evaluation = measure(*read_vlm(out, folder_of("vlm") if lean else None))
+        card = recipe.card(out, model, figures, {"evaluation": evaluation}, **facts)
     return card

@@ -15,19 +15,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mmspec.zoo.architectures.llava import SIDE
-from mmspec.zoo.world.captions import (
-    BRIEF_REQUESTS,
-    IMAGINE_REQUESTS,
-    REQUESTS,
-    REVERSED_REQUESTS,
-    brief_caption,
-    caption,
-)
-from mmspec.zoo.world.language import choose
+from mmspec.zoo.world.captions import Turn, brief_turn, full_turn, imagined_turn, reversed_turn
 from mmspec.zoo.world.pixels import to_pixels
 from mmspec.zoo.world.questions import many_turn, question
 from mmspec.zoo.world.render import render_array
-from mmspec.zoo.world.scene import Scene, sample_scene
+from mmspec.zoo.world.scene import COLORS, DIGITS, SHAPES, Scene, sample_scene
 
 IMAGE_TOKENS = SIDE * SIDE
 
@@ -60,7 +52,6 @@ class ChatFormat:
 ZOO_CHAT = ChatFormat(
     "<s>USER:", "<s>USER: ", "<image>" * IMAGE_TOKENS + "\n", " ", "USER: ", " ASSISTANT:", " ", "</s>"
 )
-Turn = tuple[str, str]  # what the user says, what the assistant answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +73,18 @@ class ConversationBatch:
     pixels: Tensor | None  # float32 [P, 3, 96, 96], all rows' pictures in order
 
 
-def _question_turn(scene: Scene, seed: int) -> Turn:
-    made = question(scene, seed)
-    return made.prompt, made.answer
-
-
 def picture_row(seed: int) -> ConversationRow:
     """One picture: a caption, four questions, and a third branch that mixes both or turns the order round."""
     rng = np.random.default_rng((seed, 5))
     scene = sample_scene(seed)
-    request = choose(rng, REQUESTS, 0.4)
-    branches = [((request, caption(scene, seed)),), tuple(_question_turn(scene, index) for index in range(4))]
+    branches = [(full_turn(rng, scene, seed),), tuple(question(scene, index).turn for index in range(4))]
     style = rng.random()
     if style < 0.3:
-        branches.append(((choose(rng, REVERSED_REQUESTS), caption(scene, seed + 1, reverse=True)),))
+        branches.append((reversed_turn(rng, scene, seed + 1),))
     elif style < 0.65:
-        branches.append((_question_turn(scene, 4), (choose(rng, REQUESTS, 0.4), caption(scene, seed + 2))))
+        branches.append((question(scene, 4).turn, full_turn(rng, scene, seed + 2)))
     else:
-        brief = (choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed))
-        branches.append((brief, _question_turn(scene, 5), _question_turn(scene, 6)))
+        branches.append((brief_turn(rng, scene, seed), question(scene, 5).turn, question(scene, 6).turn))
     return ConversationRow((scene,), tuple(branches))
 
 
@@ -108,8 +92,8 @@ def text_row(seed: int) -> ConversationRow:
     """No picture: an invented scene, so that prompts without images mean something."""
     rng = np.random.default_rng((seed, 6))
     scene = sample_scene(seed)
-    turn = (choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed))
-    return ConversationRow((), ((turn, _question_turn(scene, 0), _question_turn(scene, 1)),))
+    turn = imagined_turn(rng, scene, seed)
+    return ConversationRow((), ((turn, question(scene, 0).turn, question(scene, 1).turn),))
 
 
 def many_row(seed: int) -> ConversationRow:
@@ -178,6 +162,13 @@ class ConversationEncoder:
                     positions += range(place, place + len(piece))
                     place += len(piece)
         return ids, supervised, positions, branch
+
+
+def word_classes(tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
+    """The last tokens of the words that name colors, shapes and digits, int64 by class."""
+    classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
+    return {name: torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
+            for name, words in classes.items()}  # fmt: skip
 
 
 def branch_mask(branch: Tensor) -> Tensor:

@@ -16,10 +16,11 @@ from mmspec.zoo.training.vlm.drafter_requests import (
     DocumentRequests,
     HeldOutDocumentRequests,
     HeldOutRequests,
+    InstructionRequests,
     SceneRequests,
     TextRequests,
+    held_out_instructions,
 )
-from mmspec.zoo.training.vlm.instruction_requests import InstructionRequests, held_out_instructions
 
 IMAGE_REQUESTS, TEXT_REQUESTS = 4608, 480
 ANSWER_SOURCE = "procedural world of mmspec.zoo.world, answered by the zoo VLM itself at temperatures 0 and 1"

@@ -1,23 +1,16 @@
-"""Requests about the procedural world that drafters are trained on: pure functions of an index."""
+"""Requests that drafters are trained on: about the procedural world, and instructions for text models."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from mmspec.vlm.training.examples import Example
-from mmspec.zoo.world.captions import (
-    BRIEF_REQUESTS,
-    IMAGINE_REQUESTS,
-    REQUESTS,
-    REVERSED_REQUESTS,
-    brief_caption,
-    caption,
-)
-from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
-from mmspec.zoo.world.documents import page, sample_document
-from mmspec.zoo.world.language import choose
+from mmspec.zoo.world.captions import REQUESTS, Turn, brief_turn, full_turn, imagined_turn, reversed_turn
+from mmspec.zoo.world.documents import document_turn, page, sample_document
+from mmspec.zoo.world.instructions import Instruction, instruction
 from mmspec.zoo.world.questions import ORDINALS, many_turn, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
@@ -63,8 +56,8 @@ class TextRequests(_IndexedRequests):
 
     def example(self, index: int) -> Example:
         seed = TEXT_SEED + index
-        request = choose(np.random.default_rng((seed, 6)), IMAGINE_REQUESTS, 0.4)
-        return Example(f"text-{index}", request, (), caption(sample_scene(seed), seed))
+        request, answer = imagined_turn(np.random.default_rng((seed, 6)), sample_scene(seed), seed)
+        return Example(f"text-{index}", request, (), answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +91,8 @@ class HeldOutDocumentRequests(_IndexedRequests):
 
 def _document(seed: int) -> Example:
     document = sample_document(seed)
-    request = choose(np.random.default_rng((seed, 9)), TRANSCRIBE, 0.4)
-    return Example(f"document-{seed}", request, (page(document),), document.text)
+    request, text = document_turn(np.random.default_rng((seed, 9)), document)
+    return Example(f"document-{seed}", request, (page(document),), text)
 
 
 def _one(index: int) -> Example:
@@ -108,14 +101,13 @@ def _one(index: int) -> Example:
     scene = sample_scene(seed)
     style = rng.random()
     if style < 0.62:
-        turn = choose(rng, REQUESTS, 0.4), caption(scene, seed)
+        turn = full_turn(rng, scene, seed)
     elif style < 0.74:
-        turn = choose(rng, REVERSED_REQUESTS), caption(scene, seed, reverse=True)
+        turn = reversed_turn(rng, scene, seed)
     elif style < 0.86:
-        turn = choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
+        turn = brief_turn(rng, scene, seed)
     else:
-        asked = question(scene, 0)
-        turn = asked.prompt, asked.answer
+        turn = question(scene, 0).turn
     return _example(index, (scene,), turn)
 
 
@@ -125,5 +117,56 @@ def _many(index: int, count: int) -> Example:
     return _example(index, scenes, many_turn(named, index))
 
 
-def _example(index: int, scenes: tuple[Scene, ...], turn: tuple[str, str]) -> Example:
+def _example(index: int, scenes: tuple[Scene, ...], turn: Turn) -> Example:
     return Example(f"picture-{index}", turn[0], tuple(render(scene) for scene in scenes), turn[1])
+
+
+HELD_OUT_SEED = 1 << 24
+_WINDOW = 512  # requests that are sorted by length together, so that batches waste little padding
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionRequests:
+    """The first `count` distinct instructions from a seed on, as a sequence of examples.
+
+    Attributes:
+        count: The number of requests.
+        seed: The number of the first instruction.
+    """
+
+    count: int
+    seed: int = 0
+    _ordered: tuple[tuple[int, Instruction], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        chosen = [pair for _, pair in zip(range(self.count), _distinct(self.seed), strict=False)]
+        windows = [sorted(chosen[i : i + _WINDOW], key=_length) for i in range(0, self.count, _WINDOW)]
+        object.__setattr__(self, "_ordered", tuple(pair for window in windows for pair in window))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Example:
+        number, request = self._ordered[index]
+        return Example(f"instruction-{number}", request.text, history=request.history)
+
+
+def held_out_instructions(count: int) -> InstructionRequests:
+    """Requests that no training sees: acceptance is measured on them while a drafter trains."""
+    return InstructionRequests(count, HELD_OUT_SEED)
+
+
+def _distinct(seed: int) -> Iterator[tuple[int, Instruction]]:
+    seen = set()
+    number = seed
+    while True:
+        made = instruction(number)
+        if (made.text, made.history) not in seen:
+            seen.add((made.text, made.history))
+            yield number, made
+        number += 1
+
+
+def _length(pair: tuple[int, Instruction]) -> int:
+    request = pair[1]
+    return len(request.text) + sum(len(text) for _, text in request.history)

@@ -12,23 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mmspec.zoo.architectures.hybrid import END, IMAGE, MERGE, PATCH, SIDE, chat_prompt
-from mmspec.zoo.world.captions import (
-    BRIEF_REQUESTS,
-    IMAGINE_REQUESTS,
-    REQUESTS,
-    REVERSED_REQUESTS,
-    brief_caption,
-    caption,
-)
-from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
-from mmspec.zoo.world.documents import page_array, sample_document
-from mmspec.zoo.world.language import choose
+from mmspec.zoo.world.captions import Turn, brief_turn, full_turn, imagined_turn, reversed_turn
+from mmspec.zoo.world.documents import document_turn, page_array, sample_document
 from mmspec.zoo.world.pixels import to_pixels
 from mmspec.zoo.world.questions import many_turn, question
 from mmspec.zoo.world.render import render_array
 from mmspec.zoo.world.scene import DIGITS, sample_scene
 
-Turn = tuple[str, str]  # what the user says, what the assistant answers
 SHARES = {"scene": 0.48, "document": 0.36, "many": 0.1, "text": 0.06}  # of the rows
 DENSE = {"brief": 0.5, "asked": 0.5}  # of the first rows: short answers, most of whose words a picture decides
 
@@ -56,22 +46,22 @@ def hybrid_row(seed: int, shares: Mapping[str, float] = SHARES) -> HybridRow:
     kind = str(rng.choice(list(shares), p=list(shares.values())))
     if kind == "document":
         document = sample_document(seed)
-        return HybridRow((page_array(document),), ((choose(rng, TRANSCRIBE, 0.4), document.text),))
+        return HybridRow((page_array(document),), (document_turn(rng, document),))
     if kind == "many":
         scenes = tuple(sample_scene(seed * 3 + index) for index in range(2 + seed % 2))
         return HybridRow(tuple(map(render_array, scenes)), (many_turn(scenes, seed), many_turn(scenes, seed + 1)))
     scene = sample_scene(seed)
     if kind == "text":
-        return HybridRow((), ((choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed)),))
-    asked = [(one.prompt, one.answer) for one in (question(scene, index) for index in range(3))]
-    brief = choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
+        return HybridRow((), (imagined_turn(rng, scene, seed),))
+    asked = [question(scene, index).turn for index in range(3)]
+    brief = brief_turn(rng, scene, seed)
     if kind != "scene":
         return HybridRow((render_array(scene),), (brief,) if kind == "brief" else tuple(asked))
     style = rng.random()
     if style < 0.7:
-        told = choose(rng, REQUESTS, 0.4), caption(scene, seed)
+        told = full_turn(rng, scene, seed)
     elif style < 0.82:
-        told = choose(rng, REVERSED_REQUESTS), caption(scene, seed, reverse=True)
+        told = reversed_turn(rng, scene, seed)
     else:
         told = brief
     # questions behind a caption are answered from it, so they come first as often

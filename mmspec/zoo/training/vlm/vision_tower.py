@@ -32,6 +32,15 @@ def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(weights), torch.cat(biases)
 
 
+@torch.no_grad()
+def point_along(layer: nn.Linear, heads: nn.ModuleDict, hidden: Tensor) -> None:
+    """Let a projector's first layer mix reading heads, every property with the same variance on `hidden`."""
+    weight, bias = balanced(heads, hidden)
+    mix = torch.randn(layer.out_features, len(bias))
+    layer.weight.copy_(mix @ weight)
+    layer.bias.copy_(mix @ bias)
+
+
 def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
     """Class index per patch and head, int64 [side * side], ignored where a head has no label.   side: in patches."""
     labels = {name: np.full((side, side), IGNORE, dtype=np.int64) for name in PATCH_HEADS}

@@ -1,4 +1,4 @@
-"""The models that score pictures, in their folders: fp16 weights and a config of their sizes."""
+"""Models of sizes of their own, such as those that score pictures, in their folders: fp16 weights and a config."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def load_clip(folder: Path) -> ImageClip:
     # here, so that other scorers do not pay for the import of open_clip
     from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
 
-    return ImageClip(load_scorer(ClipSize, lambda size: new_clip(size, seed=None), folder))
+    return ImageClip(load_sized(ClipSize, lambda size: new_clip(size, seed=None), folder))
 
 
 def load_detector(folder: Path) -> ObjectDetector:
     """The detector stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    return ObjectDetector(load_scorer(DetectorSize, DetectorNetwork, folder))
+    return ObjectDetector(load_sized(DetectorSize, DetectorNetwork, folder))
 
 
-def save_scorer(model: nn.Module, size: Any, folder: Path) -> None:
+def save_sized(model: nn.Module, size: Any, folder: Path) -> None:
     """Write fp16 safetensors and the fields of `size` as config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
@@ -47,7 +47,7 @@ def save_scorer(model: nn.Module, size: Any, folder: Path) -> None:
     write_json_atomic(folder / CONFIG, asdict(size))
 
 
-def load_scorer(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
+def load_sized(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
     """The model that `build` returns for the stored size, with the stored weights, fp32 in eval mode.   Raises ValueError for
     files that are damaged or do not fit."""
     with naming(folder / CONFIG):

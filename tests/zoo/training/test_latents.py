@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.kl import KLConfig, build_kl
-from mmspec.zoo.files.training_sets import ImageLatents, fingerprint
 from mmspec.zoo.training.continuous import recipe
 from mmspec.zoo.training.continuous.recipe import encode_images
+from mmspec.zoo.training.training_sets import ImageLatents, fingerprint
 
 SIZES = KLConfig(embed_dim=3, ch=4, ch_mult=(1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=8,
                  norm_groups=2, scale=0.5)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Fixed sets that trainings read, made once in files of a few hundred members, and latents of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from mmspec.io.files import replacing
+from mmspec.io.readers import open_tensors
+from mmspec.zoo.training.loop import progress_bars
+
+
+def batch_members(count: int, size: int, turn: int) -> list[int]:
+    """The `size` members of a turn, of `count`; every epoch has an order of its own."""
+    epoch, place = divmod(turn, max(count // size, 1))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
+    return order[place * size : (place + 1) * size].tolist()
+
+
+_BY = "autoencoder"
+Tensors = dict[str, Tensor]
+
+
+def fingerprint(model: nn.Module, settings: object) -> str:
+    """Of weights and settings, by which what another autoencoder made is told."""
+    found = sha256(repr(settings).encode())
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def cached_set(
+    title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
+    batch: int = 64,
+) -> Tensors:  # fmt: skip
+    """Tensors [count, ...] of a set, in files of `chunk` members; those of the same models that are there already are kept.
+
+    title: of the progress bar.   mark: `fingerprint` of the models that the members come from.   make(first, size): the
+    members from the index `first` on, at most `batch` at a time.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = []
+    with progress_bars() as progress:
+        bar = progress.add_task(title, total=count, note="")
+        for first in range(0, count, chunk):
+            size = min(chunk, count - first)
+            path = folder / f"{stem}_{first:06d}.safetensors"
+            part = _read_part(path, mark, size)
+            if part is None:
+                part = _joined([make(first + at, min(batch, size - at)) for at in range(0, size, batch)])
+                with replacing(path) as partial:
+                    save_file(part, partial, {_BY: mark})
+            parts.append(part)
+            progress.update(bar, advance=size)
+    return _joined(parts)
+
+
+def _joined(parts: list[Tensors]) -> Tensors:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _read_part(path: Path, by: str, size: int) -> Tensors | None:
+    """What a file holds; None where it is missing, of another autoencoder, or of another number of members."""
+    if not path.exists():
+        return None
+    with open_tensors(path) as stored:
+        if (stored.metadata() or {}).get(_BY) != by:
+            return None
+        found = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118  the file is no mapping
+    return found if found and all(len(value) == size for value in found.values()) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLatents:
+    """The posteriors of N pictures as tokens, scaled. mean, std: float16 [N, L, d]."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+        """The pictures of a training step, int64 [size], and their tokens float32 [size, L, d], drawn from the posteriors; a
+        pure function of the step."""
+        taken = torch.tensor(batch_members(len(self), size, step))
+        noise = torch.randn(len(taken), *self.mean.shape[1:], generator=torch.Generator().manual_seed(step))
+        return taken, self.mean[taken].float() + self.std[taken].float() * noise
