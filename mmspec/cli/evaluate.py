@@ -24,7 +24,7 @@ from mmspec.cli.report import need_plots, show_report
 if TYPE_CHECKING:
     from mmspec.evaluate.sweep.plan import SweepPlan
     from mmspec.evaluate.sweep.run import SweepWork
-    from mmspec.evaluate.sweep.shards import Records
+    from mmspec.evaluate.engine.shards import Records
 
 MODEL = (
     "Of the zoo, such as vlm, t2i, car; or vlm|image|continuous|video=FOLDER with a saved model. May be repeated; all "
@@ -118,7 +118,7 @@ def evaluate(
 
 def _plan(run: Path, wished: dict, **given: object) -> SweepPlan:
     from mmspec.evaluate.engine.domain import SamplingOverrides
-    from mmspec.evaluate.sweep.media import run_folder
+    from mmspec.evaluate.engine.media import run_folder
     from mmspec.evaluate.sweep.plan import SweepPlan
 
     several = ("models", "decodings", "rules", "temperatures")

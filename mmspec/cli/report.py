@@ -11,7 +11,7 @@ from mmspec.cli.console import check_writable, refusing, reports_errors, save_js
 from mmspec.cli.options import Json
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.sweep.shards import Records
+    from mmspec.evaluate.engine.shards import Records
 
 
 @reports_errors
@@ -27,8 +27,8 @@ def report(
     where the time goes, accept length against temperature."""
     check_writable(json)
     with refusing():
-        from mmspec.evaluate.sweep.media import run_folder
-        from mmspec.evaluate.sweep.shards import read_run
+        from mmspec.evaluate.engine.media import run_folder
+        from mmspec.evaluate.engine.shards import read_run
 
         folder = run_folder(run)
         found = read_run(folder)

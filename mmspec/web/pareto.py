@@ -21,7 +21,7 @@ LARGEST = 200_000_000  # bytes of all shards
 
 def known_runs(folder: Path) -> list[str]:
     """Names of the runs below a folder, that of the folder itself being "."; none where there is no folder."""
-    from mmspec.evaluate.sweep.shards import FOLDER
+    from mmspec.evaluate.engine.shards import FOLDER
 
     if not folder.is_dir():
         return []
@@ -37,8 +37,8 @@ def rows_of_run(folder: Path, name: Any, limits: Limits) -> tuple[list[dict], li
     """
     from mmspec.evaluate.report.cautions import cautions, failures
     from mmspec.evaluate.report.rows import rows
-    from mmspec.evaluate.sweep.media import inside
-    from mmspec.evaluate.sweep.shards import FOLDER, read_run
+    from mmspec.evaluate.engine.media import inside
+    from mmspec.evaluate.engine.shards import FOLDER, read_run
 
     if not isinstance(name, str) or name not in known_runs(folder):
         raise RefusedRequest(ABSENT)

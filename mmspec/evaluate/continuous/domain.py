@@ -10,10 +10,10 @@ from mmspec.evaluate.continuous.config import ContinuousBenchConfig, ContinuousS
 from mmspec.evaluate.continuous.methods import PLAIN
 from mmspec.evaluate.continuous.page import describe, page, panels
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
-from mmspec.evaluate.continuous.runner import HeadRun, cases, label_requests, make_draw, runner
+from mmspec.evaluate.continuous.runner import cases, label_requests, make_draw, runner
 from mmspec.evaluate.engine.domain import Domain, TimedSetting
 from mmspec.evaluate.engine.rows import identical
-from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import middle, pairs
 from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryReference
 
@@ -31,14 +31,15 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     plain = timed.results[PLAIN]
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
-        runs: list[HeadRun] = completed(own)
-        drafted, kept = sum(run.drafted for run in runs), sum(run.kept for run in runs)
+        runs = completed(own)
+        drafted, kept = (sum(run.more[name] for run in runs) for name in ("drafted", "kept"))
         both = list(pairs(plain, own))
         ratio = middle([cost for a, b in both if (cost := _cost(a, b)) is not None], 4)
         window = middle([_window_cost(a, b, method.gamma) for a, b in both], 3) if method.patch and ratio else None
         row["step_compression"] = row["accept_length"]
-        for field, name in (("head_calls", "head_calls"), ("target_forwards", "forwards"), ("drafter_passes",) * 2):
-            row[field] = middle([getattr(run, name) for run in runs], 1)
+        row["head_calls"] = middle([run.more["head_calls"] for run in runs], 1)
+        row["target_forwards"] = middle([run.more["forwards"] for run in runs], 1)
+        row["drafter_passes"] = middle([run.drafter_passes for run in runs], 1)
         row["acceptance"] = round(kept / drafted, 4) if drafted else None
         row |= {"cost_ratio": ratio, "predicted_speedup": None, "window_cost": window, "predicted_in_full": None}
         if method.patch and ratio is not None:
@@ -53,7 +54,7 @@ def predicted_speedup(gamma: int, cost: float) -> float:
     return round(gamma / (gamma * cost + 1), 3)
 
 
-def _cost(plain: HeadRun, own: HeadRun) -> float | None:
+def _cost(plain: TimedRun, own: TimedRun) -> float | None:
     """c of one request: seconds of a pass of the drafter over seconds of a pass of plain decoding."""
     passes = plain.target_passes - 1  # the first is the prefill
     if not own.drafter_passes or passes < 1 or not plain.parts["target"]:
@@ -61,20 +62,20 @@ def _cost(plain: HeadRun, own: HeadRun) -> float | None:
     return (own.parts["draft"] / own.drafter_passes) / (plain.parts["target"] / passes)
 
 
-def _windows(run: HeadRun, gamma: int) -> tuple[int, int]:
+def _windows(run: TimedRun, gamma: int) -> tuple[int, int]:
     """Passes of a run without a draft, and those that judged one: every window but the last drafts gamma steps."""
     windows = -(-run.drafter_passes // gamma)
     return run.target_passes - windows, windows
 
 
-def _window_cost(plain: HeadRun, own: HeadRun, gamma: int) -> float:
+def _window_cost(plain: TimedRun, own: TimedRun, gamma: int) -> float:
     """v of one request; its passes without a draft cost as much as plain decoding's."""
     each = plain.parts["target"] / (plain.target_passes - 1)
     alone, windows = _windows(own, gamma)
     return (own.parts["target"] / each - (alone - 1)) / windows
 
 
-def _in_full(plain: HeadRun, own: HeadRun, gamma: int, cost: float, window: float) -> float:
+def _in_full(plain: TimedRun, own: TimedRun, gamma: int, cost: float, window: float) -> float:
     alone, windows = _windows(own, gamma)
     return plain.target_passes / (alone + own.drafter_passes * cost + windows * window)
 
@@ -114,6 +115,7 @@ def environment(config: ContinuousBenchConfig, resources: ContinuousResources) -
 
 DOMAIN = Domain(
     name="continuous",
+    shows="picture",
     config=ContinuousBenchConfig,
     output="tokens of plain decoding, bit for bit",
     resources=lambda config: open_continuous(config.model, config.draft, config.num_sampling_steps),

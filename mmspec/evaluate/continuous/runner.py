@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 from PIL.Image import Image
@@ -43,18 +42,6 @@ def cases(resources: ContinuousResources, setting: ContinuousSetting) -> list[li
     return setting.batches(label_requests(resources, setting.prompts, setting.seed))
 
 
-@dataclass(frozen=True, slots=True)
-class HeadRun(TimedRun):
-    """head_calls: of the target's and the drafter's heads, one after another.   forwards: of the target's network; a round
-    may make several.   drafted, kept: tokens that were judged, and those of them that stood.
-    """
-
-    head_calls: int = 0
-    forwards: int = 0
-    drafted: int = 0
-    kept: int = 0
-
-
 def pipeline_arguments(resources: ContinuousResources, setting: ContinuousSetting) -> PipelineArguments:
     """Arguments of the pipeline that a setting decides."""
     drawn = {"guidance_scale": setting.guidance, "temperature": setting.temperature,
@@ -76,7 +63,11 @@ def make_draw(method: ContinuousMethod, resources: ContinuousResources, setting:
 
 def sampler(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Sampler:
     """A function of (requests, seed) that generates once, timed, pixels included where there are such; returns what it cost
-    and the images, none of a model without pixels."""
+    and the images, none of a model without pixels.
+
+    Of a run, `more` has head_calls: of the target's and the drafter's heads, one after another.   forwards: of the target's
+    network; a round may make several.   drafted, kept: tokens that were judged, and those of them that stood.
+    """
     how = method.make(resources) | pipeline_arguments(resources, setting)
     pipe = resources.pipeline
 
@@ -97,14 +88,13 @@ def sampler(method: ContinuousMethod, resources: ContinuousResources, setting: C
             seconds = perf_counter() - began
         raise_errors(request.target.errors)
         stats = request.stats
-        run = timed_run(
-            stats, token_bytes(tokens), seconds, HeadRun,
-            row_passes=row_passes(stats),
-            head_calls=request.target.head_calls,
-            forwards=len(passes),
-            drafted=sum(int(one.sum()) for one in valid),
-            kept=sum(count or 0 for line in stats.accepted for count in line),
-        )  # fmt: skip
+        more = {
+            "head_calls": request.target.head_calls,
+            "forwards": len(passes),
+            "drafted": sum(int(one.sum()) for one in valid),
+            "kept": sum(count or 0 for line in stats.accepted for count in line),
+        }
+        run = timed_run(stats, token_bytes(tokens), seconds, row_passes=row_passes(stats), more=more)
         return run, [frames[0] for frames in made]
 
     return run

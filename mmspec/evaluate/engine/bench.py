@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -17,6 +18,7 @@ from mmspec.evaluate.engine.provenance import environment, fingerprint, machine,
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.rows import judged_row, timed_row
 from mmspec.evaluate.engine.runs import interleave, runner_or_failure
+from mmspec.evaluate.engine.shards import run_name
 from mmspec.evaluate.engine.suite import Method, Setting
 
 ProgressCallback = Callable[[str], None]
@@ -60,7 +62,8 @@ def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: M
 def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any, code: str) -> BenchLog:
     settings = {**asdict(config), "threads": torch.get_num_threads()}
     about = {"bench": domain.name, "settings": settings, "methods": [method.key for method in config.rows]}
-    return BenchLog(file, {**about, "model": resources.name, "code": code, "machine": machine()})
+    own = {"model": resources.name, "code": code, "seed": config.seed, "machine": machine()}
+    return BenchLog(file, json.loads(json.dumps({**about, **own}, default=str)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,24 @@ class _BenchRun:
             for method in methods
         }
         results = interleave(
-            cases, runners, repeats=config.repeats, seed=config.seed, on_run=lambda key: self.on_run(f"{where}, {key}")
+            cases,
+            runners,
+            repeats=config.repeats,
+            seed=config.seed,
+            on_run=lambda key: self.on_run(f"{where}, {key}"),
+            store=self.kept.samples({method.key: self._cell(setting, method) for method in methods}),
         )
         timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0
         rows = {one.key: timed_row(one, results, config.baselines, shared, greedy) for one in methods}
         self.domain.complete(timed, rows)
         return list(rows.values())
+
+    def _cell(self, setting: Setting, method: Method) -> dict[str, Any]:
+        """What the records of a method's samples say of it."""
+        of = {"domain": self.domain.name, "model": self.resources.name, "decoding": method.key, "rule": method.rule}
+        cell = of | setting.name()
+        return {"cell": run_name(cell)[:10], "of": cell, "title": method.title, "shows": self.domain.shows}
 
     def _skip(self, setting: Setting, where: str) -> None:
         """Tells of the requests of a setting whose rows are kept."""

@@ -62,6 +62,7 @@ def environment(config: ImageBenchConfig, resources: ImageResources) -> dict:
 
 DOMAIN = Domain(
     name="image",
+    shows="picture",
     config=ImageBenchConfig,
     output="codes of plain decoding",
     resources=lambda config: zoo_resources(config.model),

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.report import acceptance_curves, pareto, time_split
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.rows import Table, category_rows, rows, tables
 from mmspec.evaluate.report.style import looks
 from mmspec.evaluate.report.tables import as_csv, page
-from mmspec.evaluate.sweep.shards import Records
 from mmspec.io.files import write_json_atomic, write_text_atomic
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.report.rows import Table, judge_of, judge_row, real_features, tables
-from mmspec.evaluate.sweep.shards import Records
 
 ZOO = "zoo CLIP"
 

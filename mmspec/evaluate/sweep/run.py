@@ -9,12 +9,12 @@ from typing import Any, Literal
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
 from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.engine.records import record_key
+from mmspec.evaluate.engine.shards import Records, read_shards, run_name
 from mmspec.evaluate.registry import sweep_of
 from mmspec.evaluate.sweep.judges import Judges
 from mmspec.evaluate.sweep.plan import CellGroup, SweepPlan, cell_groups
 from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.sweep.records import record_key
-from mmspec.evaluate.sweep.shards import Records, read_shards, run_name
 from mmspec.evaluate.sweep.task_runners import ProgressCallback, TaskRunner, run_local
 from mmspec.evaluate.sweep.worker import DrawTask, RealFeaturesTask, ScoreTask, Task, run_identity
 from mmspec.io.interrupts import Stopped
@@ -78,7 +78,7 @@ class SweepWork:
     def _keys(self, task: DrawTask) -> Iterator[str]:
         group = self.groups[task.group]
         prompt = self.prompts[group.name][task.prompt]
-        return (record_key(group.key(method), prompt, task.digest, task.sample) for method in group.methods)
+        return (record_key(group.key(method), prompt.key, task.digest, task.sample) for method in group.methods)
 
     def scorings(self, known: Records) -> list[Task]:
         """Samples that show something and are not scored, and real pictures whose features are not known."""

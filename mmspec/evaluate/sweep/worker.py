@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
+from mmspec.evaluate.engine.media import load_output, store_output
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import fingerprint
-from mmspec.evaluate.engine.runs import Failure, Sampler, attempt, runner_or_failure
+from mmspec.evaluate.engine.records import record_key, request_seed, sample_record
+from mmspec.evaluate.engine.runs import Failure, Turns
+from mmspec.evaluate.engine.shards import Records, Shard, read_shards, run_name
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.registry import sweep_of
 from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.media import load_output, store_output
 from mmspec.evaluate.sweep.plan import CellGroup, SweepPlan, cell_groups
 from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.sweep.records import record_key, request_seed, sample_record
-from mmspec.evaluate.sweep.shards import Records, Shard, read_shards, run_name
 from mmspec.io.images import open_image
 
 
@@ -82,35 +82,35 @@ class Worker:
 
     def _draw(self, task: DrawTask) -> str:
         group = self.groups[task.group]
-        prompt = self._prompts(*group.name)[task.prompt]
-        count, methods = len(group.methods), group.methods
-        start = (task.prompt + task.sample) % count
-        resources = self._resources(group)
+        prompt, resources = self._prompts(*group.name)[task.prompt], self._resources(group)
+        cells = {group.key(method): method for method in group.methods}
+        keys = {cell: record_key(cell, prompt.key, task.digest, task.sample) for cell in cells}
+        missing = [cell for cell, key in keys.items() if key not in self.known.samples]
+        seed = request_seed(self.plan.seed, prompt.key, task.sample)
         try:
             case: Any = group.sweep.case(resources, group.setting, prompt)
+            drawn = self._turns(task.group).round(case, seed, task.prompt + task.sample, missing)
         except ValueError as error:
-            case = Failure(" ".join(f"{type(error).__name__}: {error}".split())[:300])
-        for method in methods[start:] + methods[:start]:
-            self._sample(group, method, prompt, task, case)
+            failure = Failure(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+            drawn = ((cell, failure) for cell in missing)
+        for cell, made in drawn:
+            self._keep(group, cells[cell], prompt, task, seed, made)
         return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
 
-    def _sample(self, group: CellGroup, method: Method, prompt: EvaluationPrompt, task: DrawTask, case: Any) -> None:
-        cell, seed = group.key(method), request_seed(self.plan.seed, prompt.key, task.sample)
-        key = record_key(cell, prompt, task.digest, task.sample)
-        if key in self.known.samples:
-            return
-        made = case
-        if not isinstance(case, Failure):
-            made = attempt(self._sampler(group, method, cell, case, seed), case, seed)
-        shown = None
+    def _keep(
+        self, group: CellGroup, method: Method, prompt: EvaluationPrompt, task: DrawTask, seed: int, made: Any
+    ) -> None:
+        """Add a sample to the shard.   made: the request and its output, or a failure."""
+        cell, shows, shown = group.key(method), group.sweep.shows, None
         if not isinstance(made, Failure):
             made, output = made
-            shown = store_output(self.plan.folder, key, output[0], group.sweep.shows) if output else None
+            key = record_key(cell, prompt.key, task.digest, task.sample)
+            shown = store_output(self.plan.folder, key, output[0], shows) if output else None
         told = {
             "cell": cell,
             "of": group.cell(method),
             "title": method.title,
-            "shows": group.sweep.shows,
+            "shows": shows,
             "prompt": prompt.key,
             "digest": task.digest,
             "order": task.prompt,
@@ -119,19 +119,17 @@ class Worker:
             "sample": task.sample,
             "seed": seed,
         }
-        record = sample_record(key, told, made, shown)
+        record = sample_record(told, made, shown)
         self.shard.add([record])
-        self.known.samples[key] = record
+        self.known.samples[record["key"]] = record
 
-    def _sampler(self, group: CellGroup, method: Method, cell: str, case: Any, seed: int) -> Sampler:
-        """Warmed up by one untimed request."""
-
-        def make() -> Sampler:
-            made = runner_or_failure(partial(group.sweep.sampler, method, self._resources(group), group.setting))
-            attempt(made, case, seed)
-            return made
-
-        return self._once(("sampler", cell), make)
+    def _turns(self, number: int) -> Turns:
+        """The methods of a group, each made when it is first needed."""
+        group = self.groups[number]
+        return self._once(("turns", number), lambda: Turns({
+            group.key(method): partial(group.sweep.sampler, method, self._resources(group), group.setting)
+            for method in group.methods
+        }))  # fmt: skip
 
     def _score(self, task: ScoreTask) -> str:
         judges, sweep = self._judges(task.domain, task.model), sweep_of(task.domain)

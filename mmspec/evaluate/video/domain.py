@@ -37,6 +37,7 @@ def environment(config: VideoBenchConfig, resources: VideoResources) -> dict:
 
 DOMAIN = Domain(
     name="video",
+    shows="film",
     config=VideoBenchConfig,
     output="videos of the target alone, bit for bit",
     resources=lambda config: open_video(config.model, config.draft, config.reward),

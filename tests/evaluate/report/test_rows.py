@@ -15,7 +15,7 @@ from mmspec.evaluate.report.measures import figures
 from mmspec.evaluate.report.rows import category_rows, rows, tables
 from mmspec.evaluate.report.tables import category_lines
 from mmspec.evaluate.report.time_split import shares, split
-from mmspec.evaluate.sweep.records import decode_row
+from mmspec.evaluate.engine.records import decode_row
 from tests.evaluate.report.kept import failed, grid, header, real, sample, score, written
 
 

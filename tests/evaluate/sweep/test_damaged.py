@@ -16,9 +16,9 @@ from mmspec.evaluate.report import acceptance_curves, time_split
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.rows import category_rows, rows, tables
 from mmspec.evaluate.report.tables import as_csv, page
-from mmspec.evaluate.sweep.media import load_output
-from mmspec.evaluate.sweep.schema import RECORDS
-from mmspec.evaluate.sweep.shards import Records, Shard, read_run
+from mmspec.evaluate.engine.media import load_output
+from mmspec.evaluate.engine.schema import RECORDS
+from mmspec.evaluate.engine.shards import Records, Shard, read_run
 from mmspec.io.files import WriteError
 from tests.damaged import WRONG
 from tests.evaluate.report.kept import ABOUT, grid, header, picture, sample, with_media, written

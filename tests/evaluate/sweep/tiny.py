@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.records import TIMES
-from mmspec.evaluate.sweep.shards import Records
+from mmspec.evaluate.engine.records import TIMES
+from mmspec.evaluate.engine.shards import Records
 from tests.evaluate.tiny_images import classed
 
 DECODINGS = ("sjd:window=4", "scd:window=4")

@@ -100,11 +100,11 @@ def test_the_prediction_counts_what_was_done(speed: dict) -> None:
     (asked,) = DOMAIN.cases(resources, setting)
     for method in (one for one in SUITES["speed"].methods if one.key in ("ar", "sdvg-all", "strided-0.75", "sdvg-0.5")):
         made = runner(method, resources, setting)(asked, 0)
-        assert predicted_seconds(made, price) == made.stats.target_forwards
+        assert predicted_seconds(made, price) == made.more["target_forwards"]
         drafts = PassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
-        assert predicted_seconds(made, drafts) == made.stats.drafter_passes
+        assert predicted_seconds(made, drafts) == made.drafter_passes
     # without the drafter alone its passes in drafted requests are priced
-    assert pass_costs([], [], [made]).drafter == made.parts["draft"] / made.stats.drafter_passes > 0
+    assert pass_costs([], [], [made]).drafter == made.parts["draft"] / made.drafter_passes > 0
     assert all(row["prediction_ratio"] > 0.5 for row in speed["rows"])
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import output_digest
 from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun
 
@@ -24,16 +23,26 @@ def request_seed(seed: int, prompt: str, sample: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def record_key(cell: str, prompt: EvaluationPrompt, digest: str, sample: int) -> str:
+def record_key(cell: str, prompt: str, digest: str, sample: int) -> str:
     """What names a sample in a run: equal where the same was asked of the same cell."""
-    return f"{cell}/{prompt.key}@{digest}/{sample}"
+    return f"{cell}/{prompt}@{digest}/{sample}"
 
 
-def sample_record(key: str, told: Mapping[str, Any], made: Attempt, shown: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The record of one request.   told: the cell, prompt and seed.   shown: where what was made lies, see `media`."""
+def sample_record(
+    told: Mapping[str, Any], made: Attempt, shown: Mapping[str, Any] | None = None, *, compared: bool = False
+) -> dict[str, Any]:
+    """The record of one request.
+
+    Args:
+        told: The cell, the prompt and the seed.
+        made: The request.
+        shown: Where its output lies, see `media`.
+        compared: Keep the output itself too, for `kept_run`.
+    """
+    key = record_key(told["cell"], told["prompt"], told["digest"], told["sample"])
     if isinstance(made, Failure):
         return {"kind": "sample", "key": key, **told, "failed": made.reason}
-    return {
+    record = {
         "kind": "sample",
         "key": key,
         **told,
@@ -46,28 +55,40 @@ def sample_record(key: str, told: Mapping[str, Any], made: Attempt, shown: Mappi
         "shown": shown,
         "time": {"seconds": made.seconds, "parts": None if made.parts is None else dict(made.parts)},
     }
+    if compared:
+        output = [[_plain(value) for value in row] for row in made.output]
+        record |= {"output": output, "prefill": made.prefill, "peak_bytes": made.peak_bytes, "more": dict(made.more)}
+        record["rounds"] = made.rounds
+    return record
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun(TimedRun):
-    """A request as its record tells of it: `output` is a hash that equals another's where all tokens do."""
+def _plain(value: Hashable) -> Hashable:
+    """A value of an output as JSON holds it: of bytes, which can be long, a hash."""
+    return hashlib.sha256(value).hexdigest()[:32] if isinstance(value, bytes) else value
 
-    count: int = 0
 
-    @property
-    def tokens(self) -> int:
-        return self.count
+def kept_run(record: Mapping[str, Any]) -> Attempt:
+    """The request of a record that keeps its output, as rows compare it with others."""
+    made = recorded_run(record)
+    if isinstance(made, Failure):
+        return made
+    output = tuple(map(tuple, record["output"]))
+    return replace(
+        made, output=output, count=None, prefill=record["prefill"], peak_bytes=record["peak_bytes"], more=record["more"]
+    )
 
 
 def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Attempt:
-    """The request of a sample's record.   decode_only: its seconds are those behind the prefill, a Failure where no one
-    knows them."""
+    """The request of a sample's record: its `output` is a hash that equals another's where all tokens do.
+
+    decode_only: its seconds are those behind the prefill, a Failure where no one knows them.
+    """
     if record["failed"] is not None:
         return Failure(record["failed"])
     seconds, parts = record["time"]["seconds"], record["time"]["parts"]
     if decode_only and parts is None:
         return Failure("it does not say how long its prefill took")
-    return RecordedRun(
+    return TimedRun(
         seconds=seconds - parts["prefill"] if decode_only else seconds,
         output=((record["token_hash"],),),
         **{name: record[name] for name in _COPIED if name != "tokens"},
