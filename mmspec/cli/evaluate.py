@@ -22,9 +22,9 @@ from mmspec.cli.options import Json, check_at_least, check_scale, split_numbers
 from mmspec.cli.report import need_plots, show_report
 
 if TYPE_CHECKING:
+    from mmspec.evaluate.engine.shards import Records
     from mmspec.evaluate.sweep.plan import SweepPlan
     from mmspec.evaluate.sweep.run import SweepWork
-    from mmspec.evaluate.engine.shards import Records
 
 MODEL = (
     "Of the zoo, such as vlm, t2i, car; or vlm|image|continuous|video=FOLDER with a saved model. May be repeated; all "

@@ -51,21 +51,13 @@ def need_plots(option: str, without: str) -> None:
 
 def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
     """Writes a report and prints its tables; its rows and notes, for JSON."""
-    from rich.table import Table
-
-    from mmspec.evaluate.report.bench_page import is_right_aligned
+    from mmspec.evaluate.report.bench_page import rich_table
     from mmspec.evaluate.report.build import write_report
     from mmspec.evaluate.report.tables import by_table, columns_of
 
     made, out = write_report(found, folder, plots=plots), screen()
     for title, rows in by_table(made.rows).items():
-        columns = columns_of(rows)
-        table = Table(title=title, title_justify="left")
-        for number, head in enumerate(columns):
-            table.add_column(head, justify="right" if is_right_aligned(number) else "left", no_wrap=number == 0)
-        for row in rows:
-            table.add_row(*(cell(row) for cell in columns.values()))
-        out.print(table)
+        out.print(rich_table(title, columns_of(rows), rows, no_wrap=True))
     for note in made.notes:
         out.print(f"Note: {note}", markup=False, soft_wrap=True)
     out.print(f"{made.files[0]} and {len(made.files) - 1} more files beside it", markup=False, soft_wrap=True)

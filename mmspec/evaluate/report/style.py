@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,11 @@ class Look:
     mark: str
     filled: bool
 
+    @property
+    def dashes(self) -> Any:
+        """The style of a line."""
+        return "-" if self.filled else (0, (4, 1.5))
+
     def marks(self, size: float = 5.5) -> dict[str, Any]:
         """Arguments of a marker."""
         face = self.colour if self.filled else "white"
@@ -86,6 +91,36 @@ def panels(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> It
             yield figure, axes
         finally:
             plt.close(figure)
+
+
+def draw_grid(
+    found: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
+    title_of: Callable[[str], str] = str, **size: float,
+) -> list[Path]:  # fmt: skip
+    """Draw a panel per entry and a legend of all below them.
+
+    Args:
+        found: The contents of the panels, by name.
+        stem: The files, without their endings.
+        paint: Draws a content on axes and returns the handles of its legend, by name.
+        across: The panels of a line, at most.
+        title_of: The title of a panel from its name.
+        size: See `panels`.
+
+    Returns:
+        The files; none of nothing.
+    """
+    if not found:
+        return []
+    across, handles = min(across, len(found)), {}
+    with panels(across, -(-len(found) // across), **size) as (figure, axes):
+        for axis, (name, one) in zip(axes.flat, found.items(), strict=False):
+            handles |= paint(axis, one)
+            axis.set_title(title_of(name), loc="left")
+        for axis in axes.flat[len(found) :]:
+            axis.set_axis_off()
+        legend(figure, list(handles.values()), list(handles))
+        return keep(figure, stem)
 
 
 def keep(figure: Any, stem: Path) -> list[Path]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.report import pareto
 from mmspec.evaluate.report.build import write_report
 from mmspec.evaluate.report.pareto import front
 from mmspec.evaluate.report.rows import rows
 from mmspec.evaluate.report.style import legend, looks, panels
 from mmspec.evaluate.report.tables import as_csv
-from mmspec.evaluate.engine.shards import Records
 from tests.evaluate.report.kept import failed, grid, header, sample, score, written
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mmspec.evaluate.engine.records import without_times
+from mmspec.evaluate.engine.shards import Records, read_run, read_shards
 from mmspec.evaluate.quality.frechet import Moments
 from mmspec.evaluate.report.measures import features
-from mmspec.evaluate.engine.records import without_times
 from mmspec.evaluate.sweep.run import SweepWork, check_engine, run_sweep
-from mmspec.evaluate.engine.shards import Records, read_run, read_shards
 from mmspec.evaluate.sweep.task_runners import run_local
 from mmspec.io.files import WriteError
 from tests.evaluate.report.kept import header
