@@ -13,7 +13,7 @@ from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
 from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
-from mmspec.evaluate.image.certainty import LawObserver
+from mmspec.evaluate.image.runner import LawObserver
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.methods import ALONE, PLAIN

@@ -15,7 +15,7 @@ from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
 from mmspec.evaluate.engine.runs import Sampler, TimedRun
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import PEER, VlmMethod
-from mmspec.evaluate.vlm.real_prompts import evaluation_prompts
+from mmspec.evaluate.vlm.real_suite import evaluation_prompts
 from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, TRANSCRIBE, encode_turns, held_out_documents, long_scenes
 from mmspec.evaluate.vlm.resources import (
     HYBRID,
